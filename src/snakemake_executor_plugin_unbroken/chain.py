@@ -21,12 +21,10 @@ from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.ensure import ensure
 from unbroken.job.left_out import leave_out, who_submits_it
-from unbroken.job.next_attempt import after_last_job
-from unbroken.job.other_owner import OtherOwner
-from unbroken.job.rule_pauses import RulePauses
-from unbroken.job.sign_of_life import SignOfLife
+from unbroken.job.next_attempt import after_last_job, last_job
+from unbroken.job.other_owner import OtherOwner, SignOfLife
+from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
-from unbroken.job.unrecorded import last_job
 from unbroken.runs import begun
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction

@@ -10,9 +10,11 @@ from support.histories import PLAIN
 from support.many_runs import make_runs
 from support.pages import facts_in
 from support.terminal import Terminal
+from support.toy_spec import toy_spec
 from support.workdir import BIN, WorkDir, one_step_segments, until
 
-from unbroken.job.page_keeper import PageKeeper
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.work import Work
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.report_page import PAGE, PageProcess
@@ -205,16 +207,17 @@ def test_a_page_that_takes_long_is_written_more_seldom(base: Path, monkeypatch: 
 
 
 def test_a_job_at_work_keeps_it_and_leaves_without_waiting(base: Path) -> None:
-    keeper = PageKeeper()
-    keeper.begin()
+    job = ChainJob(toy_spec(refills=False), "17")
+    work = Work(job)
+    work.look_ahead()
     until((base / PAGE).exists)
     assert facts_in(base / PAGE)["promise"] == {"seconds": 600, "writer": "A job of a run, while one is at work,"}
     (base / PAGE).unlink()
 
-    other = PageKeeper()
-    other.begin()
-    keeper.end()
-    other.end()
+    other = Work(job)
+    other.look_ahead()
+    work.end_page()
+    other.end_page()
 
     assert not (base / PAGE).exists()  # the folder's next page is due in ten minutes
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,13 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import left_out, requeue, run_end, segment_process
+from unbroken.job import left_out, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
 from unbroken.job.segment_process import PATIENCE
+from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -85,44 +86,62 @@ def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm:
 # --- room in the queue for other runs --------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
-    left_out.leave_out("b")
-    left_out.leave_out("a")
+def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path: Path) -> None:
+    told: list[str] = []
+    for name in ("b", "a"):
+        chain_spec(tmp_path, key=name).write()
+        left_out.leave_out(name)
 
-    assert [take_left_out() for _ in range(3)] == ["a", "b", ""]
-    assert not left_out.any_left_out()
+    for _ in range(3):
+        left_out.submit_left_out(told.append)
+
+    assert [line.partition(";")[0] for line in told] == [
+        f"there may be room in the queue now for {name}" for name in "ab"
+    ]
+    assert left_out.left_out() == []
 
 
-def take_left_out() -> str:
-    with left_out.left_out() as run:
-        return run
-
-
-def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here: Path) -> None:
+def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slurm: Slurm, tmp_path: Path) -> None:
     """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
-    left_out.leave_out("a")
+    chain_spec(tmp_path).write()
+    left_out.leave_out("demo")
+    slurm.takes(f"ls {NOTES.resolve()} > {slurm.folder}/notes")
 
-    with ExitStack() as second:
-        with left_out.left_out() as run:
-            others = take_left_out()
-            waits = left_out.any_left_out()
-            left_out.leave_out(run)  # no room; and the second one takes it before the first is out
-            taken_next = second.enter_context(left_out.left_out())
-        still_waits = left_out.any_left_out()
+    left_out.submit_left_out(print)
 
-    assert (run, others, waits) == ("a", "", True)
-    assert (taken_next, still_waits) == ("a", True)
-    assert not left_out.any_left_out()
+    assert f"demo{left_out.LEFT_OUT}" in (slurm.folder / "notes").read_text().splitlines()
+    assert left_out.left_out() == []
 
 
-@pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
-def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
-    left_out.leave_out("a")
-    with left_out.left_out():
-        (taken,) = NOTES.iterdir()
-        os.utime(taken, (dated, dated))
+def test_two_jobs_that_look_for_room_in_the_same_moment_submit_a_run_once(slurm: Slurm, tmp_path: Path) -> None:
+    """The second one tries the next run."""
+    told: list[str] = []
+    for name in ("a", "b"):
+        chain_spec(tmp_path, key=name).write()
+        left_out.leave_out(name)
+    first = submissions.take("a", None)
 
-        assert not left_out.any_left_out()
+    left_out.submit_left_out(told.append)
+
+    assert first is not None and len(slurm.told) == len(told) == 1
+    assert left_out.left_out() == ["a"]
+
+
+def test_a_run_over_whose_submission_a_job_was_killed_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
+    """Later than sbatch may take, another job submits it."""
+    told: list[str] = []
+    chain_spec(tmp_path).write()
+    left_out.leave_out("demo")
+    killed = submissions.take("demo", None)
+    assert killed is not None
+    left_out.submit_left_out(told.append)
+    waits = left_out.left_out()
+    os.utime(killed.path, (0, 0))
+
+    left_out.submit_left_out(told.append)
+
+    assert (waits, left_out.left_out()) == (["demo"], [])
+    assert len(told) == 1 and slurm.said("--array") == ["1-11%1"]
 
 
 def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[str]:
@@ -136,7 +155,7 @@ def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[st
             stay.extend(decide(later) if later else [])
             return alive
 
-        return stay if requeue.may_leave(job_id, told) else [*stay, job_id]
+        return stay if left_out.may_leave(job_id, told) else [*stay, job_id]
 
     return decide(order)
 
@@ -168,7 +187,7 @@ def test_a_job_that_was_to_come_back_and_was_canceled_is_not_relied_on(here: Pat
 
 def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
     first = decisions("17", alive=["17", "18"]) + decisions("18", alive=["17", "18"])
-    requeue.has_come_back("18")
+    left_out.has_come_back("18")
 
     assert first == ["18"]
     assert decisions("18", alive=["18"]) == ["18"]
@@ -176,7 +195,7 @@ def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
 
 def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
     assert decisions("18", alive=["18"]) == ["18"]
-    requeue.has_come_back("18")
+    left_out.has_come_back("18")
 
     assert decisions("17", alive=["17", "18"]) == []
     assert decisions("18", alive=["18"]) == ["18"]
@@ -192,7 +211,7 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     left_out.leave_out("third")
 
     for job_id in ("17", "18"):
-        run_end.stay_for_left_out(ChainJob(toy_spec(), job_id))
+        left_out.stay_for_left_out(ChainJob(toy_spec(), job_id))
 
     assert (slurm.folder / "asked").read_text() == "requeue 18\n"
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
@@ -203,13 +222,13 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     chain_spec(tmp_path).write()
     left_out.leave_out("demo")
     slurm.refuses(FULL)
-    run_end.submit_left_out(told.append)
-    assert left_out.any_left_out()
+    left_out.submit_left_out(told.append)
+    assert left_out.left_out()
     slurm.takes()
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
-    assert not left_out.any_left_out()
+    assert not left_out.left_out()
     assert slurm.said("--array") == ["1-11%1"]
     assert told == [
         f"there may be room in the queue now for demo; the queue takes no more jobs now ({FULL})",
@@ -225,15 +244,14 @@ def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slu
 
     restart("demo", Path())
 
-    assert (take_left_out(), take_left_out()) == ("demo2", "")
-    assert not left_out.any_left_out()
+    assert left_out.left_out() == ["demo2"]
 
 
 def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm) -> None:
     told: list[str] = []
     left_out.leave_out("gone")
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
     assert told == ["gone: .snakemake/unbroken/chains/gone/spec.json: missing; start snakemake again"]
 
@@ -365,7 +383,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
         go_on(job, True)
 
     assert bool(slurm.told or slurm.sizes) is (reason == "TimeLimit")
-    assert left_out.any_left_out() is (reason == "TimeLimit" and not is_taken)
+    assert bool(left_out.left_out()) is (reason == "TimeLimit" and not is_taken)
 
 
 @pytest.mark.usefixtures("listening")
@@ -385,9 +403,9 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm,
     slurm.answer("sbatch", TERM["answered"])
     told: list[str] = []
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
-    assert left_out.any_left_out()
+    assert left_out.left_out()
     assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from support.slurm_commands import Slurm, job_of_a_chain
+from support.toy_spec import toy_spec
 from support.toyrun import toy, toy_job
 
-from unbroken.job.unrecorded import MOST_ASKED, unrecorded, why_no_job
+from unbroken.job.next_attempt import MOST_ASKED, unrecorded, why_no_job
 from unbroken.runs import submissions
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
@@ -69,7 +70,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 def lost(start: str = "", segment: int = 0) -> list[Attempt]:
     """What cannot be written of the ends of the run's jobs."""
-    return unrecorded(RunFolder("demo"), "demo", start, print, segment)
+    return unrecorded(toy_spec(start=start), print, segment)
 
 
 def written() -> list[Attempt]:

@@ -16,8 +16,8 @@ from unit.test_executor_parts import attempt, segment
 
 from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import path_of, read
-from unbroken.job.stop_note import note_stop
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.job_note import exit_code_for

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 
-from unbroken.job import after_work, before_work, chain_job
+from unbroken.job import after_work, chain_job
 from unbroken.job.chain_job import ChainJob, wait_until_left
-from unbroken.job.segment_process import SegmentProcess
+from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
@@ -48,7 +48,7 @@ def test_behind_the_job_that_works_on_the_run_the_waiting_tasks_wait_for_its_end
     slurm.shows("18_[2-3%1]", "PENDING")
     slurm.answer("scontrol", f'echo "$@" > {slurm.folder}/update')
     with owned_by("40"):
-        before_work.leave_to_owner(job)
+        after_work.leave_to_owner(job)
 
     assert (slurm.folder / "update").read_text() == "update JobId=18_[2,3] Dependency=afterany:40\n"
     assert said == ["the waiting tasks wait for the end of Slurm job 40, which works on this run"]
@@ -59,7 +59,7 @@ def test_where_no_task_waits_that_is_said_if_another_job_has_the_run(
     job: ChainJob, said: list[str], owner: str, count: int
 ) -> None:
     with owned_by(owner):
-        before_work.leave_to_owner(job)
+        after_work.leave_to_owner(job)
 
     assert said == ["no task of this run waits behind this one; Slurm job 40 goes on with it"] * count
 
@@ -71,7 +71,7 @@ def test_a_lease_that_cannot_be_read_moves_no_job(slurm: Slurm, job: ChainJob, s
     path.parent.mkdir(parents=True)
     path.write_text("corrupt")
 
-    before_work.leave_to_owner(job)
+    after_work.leave_to_owner(job)
 
     assert said == [] and not (slurm.folder / "update").exists()
 
@@ -80,15 +80,27 @@ def test_a_job_that_ends_before_its_work_says_whether_a_task_waits(
     slurm: Slurm, job: ChainJob, said: list[str]
 ) -> None:
     line = "this job ends before its work and submits no other: the disk is away"
-    before_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
+    after_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
 
     assert said[-2:] == [line, "no task of this run waits; fix the cause, then start snakemake again"]
 
     slurm.shows("18_[2-3%1]", "PENDING")
-    before_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
+    after_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
 
     assert said[-1] == line
     assert slurm.told == []
+
+
+def test_where_slurm_does_not_answer_no_job_says_that_no_task_waits(
+    slurm: Slurm, job: ChainJob, said: list[str]
+) -> None:
+    slurm.answer("squeue", "exit 1")
+    with owned_by("40"):
+        after_work.leave_to_owner(job)
+
+    after_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
+
+    assert said == ["this job ends before its work and submits no other: the disk is away"]
 
 
 def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_say(
@@ -129,13 +141,16 @@ def test_a_task_waits_for_no_other_run_and_not_for_itself(slurm: Slurm, job: Cha
 # --- the segment's own process ---
 
 
-def test_a_process_that_ends_without_a_word_is_told_by_what_stands_in_its_way(slurm: Slurm) -> None:
+def test_a_process_that_ends_without_a_word_is_told_by_what_stands_in_its_way(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, "0.01")
     folder = RunFolder("demo")
     folder.root.mkdir(parents=True)
     folder.history.mkdir()  # cannot be read
     words = ["sh", "-c", "exit 3"]
 
-    code, end, since = SegmentProcess(folder, 2, "17", words, print)._once(lambda: None, 0, 0, None)
+    code, end = SegmentProcess(folder, 2, "17", words, print).run()
 
     message = "the segment's process ended with exit code 3"
-    assert (code, end, since) == (3, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message), None)
+    assert (code, end) == (3, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))

@@ -9,9 +9,9 @@ import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy
 
+from unbroken.job.next_attempt import note_stop, stop_of
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
-from unbroken.job.stop_note import note_stop, stop_of
 from unbroken.runs.history import History
 from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import CHAINS, RunFolder
@@ -150,6 +150,20 @@ def test_a_task_that_starts_after_its_run_has_stopped_makes_no_attempt_and_says_
     assert done.returncode == exit_code_for(EndKind.STOPPED, 1)
     assert (outcomes(), canceled(slurm)) == ([], "--state=PENDING 17\n")
     assert stop_of("demo", START) == "it was canceled"
+
+
+def test_a_run_that_stops_while_slurm_does_not_answer_is_not_taken_for_the_last_one(
+    tmp_path: Path, slurm: Slurm
+) -> None:
+    note_stop("demo", START, "it was canceled")
+    last = job(chain_spec(tmp_path, **QUICK))
+    slurm.answer("squeue", "exit 1")
+
+    done = job(chain_spec(tmp_path, **QUICK))
+
+    assert "all runs are over" in last.stderr
+    assert "the run stops: it was canceled" in done.stderr
+    assert "all runs are over" not in done.stderr
 
 
 def test_a_task_that_waited_for_the_one_before_works_for_the_start_of_snakemake_that_came_meanwhile(

@@ -20,7 +20,7 @@ from unbroken.cli import main as cli
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import FormatError
 from unbroken.job import segment_script
-from unbroken.job.run_end import _is_over as is_over_for_another
+from unbroken.job.after_work import _is_over as is_over_for_another
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
 from unbroken.runs import lease

@@ -5,14 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.toy_spec import toy_spec
 
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
-from unbroken.job.rule_end import Allowed, RuleEnd, after, rule_end
-from unbroken.job.rule_pauses import RulePauses
-from unbroken.job.rule_state import RuleState, read_state
+from unbroken.job.rule_state import RulePauses, RuleState, read_state
+from unbroken.job.rule_work import RuleEnd, after, rule_end
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import Attempt, History
@@ -21,7 +21,7 @@ from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job_end import EndState
 
 PAUSED = EndKind.PAUSED
-RULE = Allowed("train", segments=3, retries=1, memory_mb=(400, 800))
+RULE = toy_spec(keys=None, name="train", last_segment=3, retries=1, memory_mb=(400, 800))
 
 
 def line(kind: EndKind, job: str, **changes: object) -> Attempt:
@@ -189,8 +189,7 @@ def test_the_chain_of_a_rule_finds_room_in_the_queue_later_as_any_other(
     monkeypatch.chdir(tmp_path)
     leave_out(key("a", x="a"))
 
-    with left_out() as found:
-        assert found == key("a", x="a")
+    assert left_out() == [key("a", x="a")]
 
 
 def test_each_pause_has_its_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,12 +149,12 @@ def test_a_checkpoint_that_this_node_does_not_see_yet_is_waited_for(
     late.rename(hidden)
     looks = []
 
-    def show(seconds: float) -> None:
-        looks.append(seconds)
+    def show(folder: Path) -> None:
+        looks.append(folder)
         if len(looks) == 3:
             hidden.rename(late)
 
-    monkeypatch.setattr(segment_script, "_rest", show)
+    monkeypatch.setattr(segment_script, "_look_into", show)
     assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
 
     assert len(looks) == 3
@@ -168,12 +168,12 @@ def test_a_record_that_this_node_does_not_see_yet_is_waited_for(
     begun.record(1).rename(hidden)
     looks = []
 
-    def show(seconds: float) -> None:
-        looks.append(seconds)
+    def show(folder: Path) -> None:
+        looks.append(folder)
         if len(looks) == 2:
             hidden.rename(begun.record(1))
 
-    monkeypatch.setattr(segment_script, "_rest", show)
+    monkeypatch.setattr(segment_script, "_look_into", show)
     assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
     assert len(looks) == 2
 
@@ -184,7 +184,7 @@ def test_a_checkpoint_that_was_set_aside_is_not_waited_for(begun: RunFolder, mon
     record = read_record(begun.record(2))
     assert record is not None
     store.quarantine(record.checkpoint, "somebody does not want it", is_whole=True)
-    monkeypatch.setattr(segment_script, "_rest", lambda seconds: pytest.fail("waited"))
+    monkeypatch.setattr(segment_script, "_look_into", lambda folder: pytest.fail("waited"))
 
     assert segment_script.main([str(path_of("demo")), "--segment", "3"]) == 0
 
@@ -218,13 +218,13 @@ def test_a_record_that_is_published_while_a_job_waits_for_the_one_before_is_not_
     begun.record(2).rename(hidden)
     begun.record(1).rename(before_it)
 
-    def show(seconds: float) -> None:
+    def show(folder: Path) -> None:
         hidden.rename(begun.record(2))
         before_it.rename(begun.record(1))
         shown.update(snapshot(begun.root))
 
     shown: Snapshot = {}
-    monkeypatch.setattr(segment_script, "_rest", show)
+    monkeypatch.setattr(segment_script, "_look_into", show)
     assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
 
     assert shown and snapshot(begun.root) == shown

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
-from unbroken.job.rule_end import rule_end
+from unbroken.job.rule_work import rule_end
 from unbroken.runs import policy
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.exec_note import ExecNote, note_path, read_note

@@ -83,6 +83,14 @@ def test_waiting_tasks_avoid_no_more_nodes_than_their_partition_can_spare(
     assert told == ([f"the waiting tasks avoid {', '.join(fresh)}, where it failed repeatedly"] if fresh else [])
 
 
+def test_where_squeue_does_not_say_what_they_avoid_already_they_keep_that(spec: JobSpec, slurm: Slurm) -> None:
+    failed_on(["node1"])
+    slurm.answer("squeue", "exit 1")
+
+    assert list(waiting_tasks.learn(spec, ["210_2"], FAILED)) == []
+    assert asked(slurm) == []
+
+
 def test_after_a_job_out_of_memory_the_waiting_tasks_ask_for_more(spec: JobSpec, slurm: Slurm) -> None:
     failed_on(["node1"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
 

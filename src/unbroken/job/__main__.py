@@ -16,16 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import requeue
-from unbroken.job.after_work import look_after_the_rest
-from unbroken.job.before_work import leave_before_work, leave_to_owner
+from unbroken.job.after_work import end_run, leave_before_work, leave_to_owner, look_after_the_rest
 from unbroken.job.chain_job import ChainJob, wait_until_left
-from unbroken.job.next_attempt import Stop
+from unbroken.job.left_out import has_come_back
+from unbroken.job.next_attempt import Stop, note_stop
 from unbroken.job.rule_work import RuleWork
-from unbroken.job.run_end import end_run
 from unbroken.job.segment_process import ignore_signals
 from unbroken.job.spec import read
-from unbroken.job.stop_note import note_stop
 from unbroken.job.work import Work
 from unbroken.runs import driver_start
 from unbroken.runs.job_note import exit_code_for
@@ -54,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         refuse_newer(job.spec.folder)
         wait_until_left(job)
-        # Somebody may have started snakemake while it waited.
+        # The user may have started snakemake while it waited.
         return _do_next_segment(ChainJob(job.now(), job.job_id))
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
         job.log(str(error))
@@ -63,26 +60,22 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _do_next_segment(job: ChainJob) -> int:
     os.environ[driver_start.START] = job.spec.start
-    requeue.has_come_back(job.job_id)
+    has_come_back(job.job_id)
     _log_missing_commands(job)
     work = RuleWork(job) if job.spec.is_rule else Work(job)
     try:
-        return _do(job, work)
+        code, end = work.do()
+        if end is not None and end.kind is EndKind.HELD:
+            leave_to_owner(job)
+        elif end is not None and end.kind.is_before_work:
+            leave_before_work(job, end)
+        else:
+            look_after_the_rest(job, work.has_no_room)
     except Stop as stop:
         job.log(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))
-        end_run(job, my_jobs() or [])
+        end_run(job, my_jobs())
         return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
-
-
-def _do(job: ChainJob, work: Work) -> int:
-    code, end = work.do()
-    if end is not None and end.kind is EndKind.HELD:
-        leave_to_owner(job)
-    elif end is not None and end.kind.is_before_work:
-        leave_before_work(job, end)
-    elif not work.is_followed:
-        look_after_the_rest(job, work.has_no_room)
     return exit_code_for(end.kind, code) if end else code
 
 

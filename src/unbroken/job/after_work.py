@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.chain_job import ChainJob
-from unbroken.job.left_out import leave_out
+from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
-from unbroken.job.run_end import end_run
-from unbroken.job.segment_process import give_up_at, is_being_ended, rest_seconds
-from unbroken.runs import attempts as endings
-from unbroken.runs import policy
+from unbroken.job.other_owner import owner_of
+from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
+from unbroken.job.spec import path_of, read
+from unbroken.job.work import write_last_page
+from unbroken.runs import notify_process, policy
 from unbroken.runs.history import Attempt, History
+from unbroken.runs.report_page import PAGE, is_off
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
@@ -22,6 +27,38 @@ from unbroken.slurm.this_job import restart_count
 
 # How long a job that is being ended may take to say how.
 ENDING_SECONDS = 10.0
+# The end of the job would end the look, and no job waits for this one.
+NOTIFY_SECONDS = 120.0
+
+
+# --- without work of its own ---
+
+
+def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
+    """Submit nothing and go back into no queue: the same would only happen again, there, in a minute."""
+    segment, lost = job.now().next_segment() or job.now().last_segment, None
+    if _own_attempt(job) is None:
+        node = os.environ.get("SLURMD_NODENAME", "")
+        lost = note_before_work(job.folder, segment, end, job.log, slurm_job=job.job_id, slurm_node=node)
+    next_attempt(job, segment, [lost] if lost else [])
+    job.log(f"this job ends before its work and submits no other: {end.line()}")
+    if array.has_waiting(job.key) is False:
+        job.log("no task of this run waits; fix the cause, then start snakemake again")
+
+
+def leave_to_owner(job: ChainJob) -> None:
+    """Let the tasks that wait behind this one wait for the end of the job that works on the run, whoever's it is."""
+    owner, jobs = owner_of(job.folder), my_jobs()
+    if owner is None or owner.slurm_job in ("", job.job_id) or jobs is None:
+        return
+    numbers = array.waiting(jobs, job.key)
+    if not numbers:
+        job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
+    elif waiting_tasks.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
+        job.log(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
+
+
+# --- after its work ---
 
 
 def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
@@ -67,20 +104,15 @@ def _own_attempt(job: ChainJob) -> Attempt | None:
 
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
+    """Let the waiting tasks ask for what this job lacked."""
     if job.spec.is_rule:
-        return _give_memory(job, numbers)
-    if (own := _own_attempt(job)) is not None:
-        for line in waiting_tasks.learn(job.spec, numbers, own):
-            job.log(line)
-
-
-def _give_memory(job: ChainJob, numbers: Sequence[str]) -> None:
-    """Let the waiting tasks of a user's rule ask for what the rule says after this job ran out of memory."""
-    spec = job.now()
-    if job.job_id not in rule_state.read_state(job.key).killed_jobs or not (memory_mb := spec.wanted_memory_mb):
-        return
-    if not waiting_tasks.give_memory(numbers, memory_mb):
-        job.log(f"Slurm refused to let the waiting tasks ask for {memory_mb} MB")
+        has_lacked = job.job_id in rule_state.read_state(job.key).killed_jobs
+        lines = waiting_tasks.give_rule_memory(job.now(), numbers) if has_lacked else iter(())
+    else:
+        own = _own_attempt(job)
+        lines = waiting_tasks.learn(job.spec, numbers, own) if own is not None else iter(())
+    for line in lines:
+        job.log(line)
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:
@@ -98,10 +130,8 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     if done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
         return look_after_the_rest(job, has_no_room=True)
     if done.answer is Answer.REFUSED:
-        last = next(reversed(History(job.folder.history).attempts()), None)
         message = f"the next jobs could not be submitted: {done.said}"
-        end = SegmentEnd(kind=EndKind.REFUSED, message=message)
-        endings.note(job.folder, endings.before_work(last, segment, end), job.log)
+        note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message), job.log)
         raise Stop(f"{message}; fix the cause, then start snakemake again")
     _come_back(job)
 
@@ -156,3 +186,35 @@ def how_slurm_ends(job_id: str) -> str:
         time.sleep(0.5)
     # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
     return state or ended_states([job_id]).get(job_id, "")
+
+
+# --- the run is over ---
+
+
+def end_run(job: ChainJob, jobs: Sequence[MyJob] | None) -> None:
+    """End what waits for a run that is over or stops; the last job of all runs writes the page as it stays.
+
+    `jobs` are this user's, None if Slurm does not answer.
+    """
+    if numbers := array.waiting(jobs or [], job.key):
+        is_done = array.cancel(numbers) is not None
+        job.log(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
+    submit_left_out(job.log)
+    notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
+    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
+    if left_out():
+        stay_for_left_out(job)
+    elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
+        has_page = not is_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
+        job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
+        write_last_page()
+
+
+def _is_over(key: str) -> bool:
+    """Return False also for a run that a newer unbroken carries on: that one writes the page when it is over."""
+    try:
+        return read(path_of(key)).is_over()
+    except FormatError:
+        return False
+    except UnbrokenError:
+        return True

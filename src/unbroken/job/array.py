@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.job import rule_state
 from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
@@ -112,9 +113,10 @@ def waiting(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[str]:
     return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
 
 
-def has_waiting(key: str, base: Path = Path()) -> bool:
-    """Return True if a task waits; False also if Slurm does not answer."""
-    return bool(waiting(my_jobs() or [], key, base))
+def has_waiting(key: str) -> bool | None:
+    """Return True if a task of a chain waits; None if Slurm does not answer."""
+    jobs = my_jobs()
+    return None if jobs is None else bool(waiting(jobs, key))
 
 
 def cancel_waiting(key: str, base: Path = Path()) -> list[str] | None:
@@ -166,7 +168,7 @@ def submit_knowing(
     """
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
         return Submitted(Answer.DONE, found[0], len(found))
-    wanted = tasks_wanted(spec, jobs, at_work)
+    wanted = _tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
@@ -198,7 +200,7 @@ def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
     return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
 
 
-def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
+def _tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
     """Return how many tasks to submit: the remaining segments and a reserve, within what one run and folder may have.
 
     None for a run that is over.
@@ -207,20 +209,19 @@ def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int
     if remaining < 1:
         return 0
     reserve = max(LEAST_RESERVE, math.ceil(RESERVE_SHARE * remaining))
-    here = Path().resolve()
-    others = [job for job in jobs if job.is_alive and chain_in(job.comment) and job.folder.resolve() == here]
+    others = sum(job.is_alive for chain in by_chain(jobs).values() for job in chain)
     most = spec.submission.most_tasks
-    return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
+    return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - others)) if most > 1 else 1
 
 
 def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:
     """Halve the array until the site takes it, down to a single job; `renew` before each further question."""
-    size = wanted
+    size, (learned, avoided) = wanted, _as_learned(spec)
     while True:
-        words = _words(spec, size, behind)
-        answer = sbatch(words)
+        answer = sbatch(_words(spec, learned, size, behind))
         if answer.job_id:
-            return Submitted(Answer.DONE, answer.job_id, size, _where(spec, words))
+            where = f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+            return Submitted(Answer.DONE, answer.job_id, size, where)
         if answer.is_ended or is_being_ended():
             return Submitted(Answer.ENDED, said=answer.said)
         kind = kind_of(answer.said)
@@ -244,45 +245,40 @@ def _most_of_array() -> int:
     return int(found[1]) - 1 if found else 0
 
 
-def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
-    how = spec.submission
-    log = Path(how.logs) / f"slurm-{ARRAY_LOG if size > 1 else JOB_LOG}.log"
+def _words(spec: JobSpec, learned: Sequence[str], size: int, behind: Sequence[str]) -> list[str]:
+    log = Path(spec.submission.logs) / f"slurm-{ARRAY_LOG if size > 1 else JOB_LOG}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = _as_learned(spec, list(how.words))
-    words += [f"--comment={chain_comment(spec.key)}", f"--output={log}", "--parsable"]
+    words = [*learned, f"--comment={chain_comment(spec.key)}", f"--output={log}", "--parsable"]
     words += [f"--array=1-{size}%1"] if size > 1 else []
     words += [f"--dependency=afterany:{':'.join(behind)}"] if behind else [BEGIN] if size > 1 else []
-    return [*words, f"--wrap={how.batch}"]
+    return [*words, f"--wrap={spec.submission.batch}"]
 
 
-def _where(spec: JobSpec, words: Sequence[str]) -> str:
-    """Return which nodes the tasks avoid because the run has failed there; empty for none."""
-    asked = _excluded(spec.submission.words)
-    avoided = [node for node in _excluded(words) if node not in asked]
-    return f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+def _as_learned(spec: JobSpec) -> tuple[list[str], list[str]]:
+    """Return sbatch's words with the memory that attempts since the driver's start have shown, and without the nodes.
 
-
-def _excluded(words: Sequence[str]) -> list[str]:
-    return [node for nodes in without_exclude(words)[1] for node in nodes.split(",")]
-
-
-def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
-    """Return the words with the memory, and without the nodes, that attempts since the driver's start have shown."""
-    if memory_mb := spec.wanted_memory_mb:
+    These nodes are the second list.
+    """
+    words, avoided, run = list(spec.submission.words), list[str](), spec.run
+    partition = words[words.index("-p") + 1] if "-p" in words[:-1] else own_partition()
+    if memory_mb := wanted_memory_mb(spec, partition):
         words += [f"--mem={memory_mb}"]
-    partition = _value(words, "-p") or own_partition()
-    if spec.keys is not None and (times := out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)):
-        most = max(numbers_of(partition, "%m"), default=0)
-        words += [f"--mem={grown_memory(spec.run.mem_mb, spec.run.memory_growth, times, most)}"]
-    if spec.keys is not None and (avoid := nodes_to_avoid(spec.run.name)):
+    if not spec.is_rule and (avoid := nodes_to_avoid(run.name)):
         words, excluded = without_exclude(words)
-        excluded += more_to_exclude(excluded, avoid, spare_nodes(partition, spec.run.nodes or spec.run.tasks))
-        words += [f"--exclude={','.join(excluded)}"] if excluded else []
-    return words
+        avoided = more_to_exclude(excluded, avoid, spare_nodes(partition, run.nodes or run.tasks))
+        words += [f"--exclude={','.join([*excluded, *avoided])}"] if excluded or avoided else []
+    return words, avoided
 
 
-def _value(words: Sequence[str], option: str) -> str:
-    return words[words.index(option) + 1] if option in words[:-1] else ""
+def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
+    """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
+    if spec.is_rule:
+        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
+        return spec.rule_job.memory_after(kills) if kills else 0
+    run = spec.run
+    if not (times := out_of_memory_kills_of(run.name, run.mem_mb)):
+        return 0
+    return grown_memory(run.mem_mb, run.memory_growth, times, max(numbers_of(partition, "%m"), default=0))
 
 
 def _one_line(said: str) -> str:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
+from unbroken.errors import ConfigError
 from unbroken.job.array import alive_of
 from unbroken.job.segment_process import is_being_ended
-from unbroken.job.spec import JobSpec, newest, path_of
+from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.runs.layout import RunFolder
 from unbroken.slurm.queue import LEAVING_SECONDS, my_jobs
 from unbroken.system.clock import utc_now
 
 # How often the queue is asked.
 LOOK_SECONDS = 1.0
+# In Snakemake's words for a segment of ours: the number to be replaced.
+_SEGMENT = re.compile(r"^(\w+:.*\bsegment=)\d+")
 
 
 @dataclass(frozen=True)
 class ChainJob:
-    """A job that does a segment; `spec` is what it was told when it started."""
+    """A job that does a segment; `spec` is what it read when it started."""
 
     spec: JobSpec
     job_id: str
@@ -36,17 +40,24 @@ class ChainJob:
         return self.spec.key
 
     def now(self) -> JobSpec:
-        """Return the spec as the newest start wants it: the run may have been extended meanwhile."""
-        return newest(self.spec)
+        """Return the spec as the newest start wants it: the run may have been extended meanwhile.
+
+        The same spec if that cannot be read now.
+        """
+        with suppress(ConfigError, OSError):
+            return read(path_of(self.key))
+        return self.spec
 
     def command_for(self, segment: int, attempt: int) -> list[str]:
-        """Return the command that does a segment."""
-        if not self.spec.rule_job.command:
-            words = [str(path_of(self.key)), "--segment", str(segment), "--attempt", str(attempt)]
-            return [sys.executable, "-m", "unbroken.job.segment_script", *words]
-        target = re.compile(r"^(\w+:.*\bsegment=)\d+")
-        words = [target.sub(rf"\g<1>{segment:03d}", word) for word in self.spec.rule_job.command]
-        words[words.index("--attempt") + 1] = str(attempt)
+        """Return the command that does a segment, or that runs the job of a user's own rule."""
+        words = list(self.spec.rule_job.command)
+        if not words:
+            script = [str(path_of(self.key)), "--segment", str(segment), "--attempt", str(attempt)]
+            return [sys.executable, "-m", "unbroken.job.segment_script", *script]
+        if not self.spec.is_rule:
+            words = [_SEGMENT.sub(rf"\g<1>{segment:03d}", word) for word in words]
+        if "--attempt" in words:
+            words[words.index("--attempt") + 1] = str(attempt)
         return words
 
     def log(self, line: str) -> None:

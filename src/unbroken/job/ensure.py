@@ -59,7 +59,8 @@ def _found(spec: JobSpec, jobs: Sequence[MyJob], is_start: bool) -> Submitted:
     update = waiting_tasks.follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
     if not update.is_canceled:
         return replace(found, said=update.line)
-    left = my_jobs() or []
+    if (left := my_jobs()) is None:  # a task at work is followed when it ends; else a driver asks again
+        return Submitted(Answer.LATER, said=f"{update.line}; squeue does not answer")
     at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
     done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
     # Where none was taken now, the one at work submits them when it ends.

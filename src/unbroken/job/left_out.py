@@ -1,33 +1,40 @@
-"""Runs for which the queue had no room: a job of another run that makes some submits them."""
+"""Runs for which the queue had no room: a job of another run that makes some submits them.
+
+Jobs that end together each still count themselves, and find no room: exactly one of them comes back to look again.
+"""
 
 from __future__ import annotations
 
-import glob
-import os
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from unbroken.errors import UnbrokenError
+from unbroken.job import array
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.spec import path_of, read
 from unbroken.runs.layout import NOTES
+from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.this_job import restart_count
+from unbroken.system import fs
 
 LEFT_OUT = ".left-out"
-TAKEN = ".taken-"
-# A process that took a run and did not say what came of it for so long was killed over it.
-PATIENCE_SECONDS = 1800.0
 ONLY_ONE = (
     "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
     "snakemake --profile slurm"
 )
+# Which jobs leave, and which one comes back.
+LEAVING = NOTES / "leaving"
+COMES_BACK = NOTES / "comes-back"
+# How often a job whose own run is over starts again to see whether there is room in the queue for others.
+LOOKS_FOR_ROOM = 3
 
 
 def leave_out(run: str) -> None:
     """Note that the queue had no room for any job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
-    (NOTES / f"{quote(run, safe='')}{LEFT_OUT}").touch()
+    _note_of(run).touch()
 
 
 def who_submits_it() -> str:
@@ -39,38 +46,82 @@ def who_submits_it() -> str:
 
 
 def forget(run: str, base: Path = Path()) -> None:
-    """Let no job submit a run later: it begins again when its user starts it."""
-    for path in (base / NOTES).glob(f"{glob.escape(quote(run, safe=''))}{LEFT_OUT}*"):
-        path.unlink(missing_ok=True)
+    """Let no job submit a run later: it is submitted, or begins again when its user starts it."""
+    (base / _note_of(run)).unlink(missing_ok=True)
 
 
-@contextmanager
-def left_out() -> Iterator[str]:
-    """Give a run that was left out, which the caller, and no other process, submits inside the block; else ''."""
-    for path in sorted(NOTES.glob(f"*{LEFT_OUT}")):
-        # A name of our own: where there is no room, the next one takes the run before we are out of the block.
-        taken = path.with_name(f"{path.name}{TAKEN}{uuid.uuid4().hex}")
+def left_out() -> list[str]:
+    """Return the runs that wait for room in the queue, also while a process tries whether there is some for one."""
+    return [unquote(path.name.removesuffix(LEFT_OUT)) for path in sorted(NOTES.glob(f"*{LEFT_OUT}"))]
+
+
+def submit_left_out(log: Callable[[str], None]) -> None:
+    """Submit a run for which the queue had no room: the job before this one has made some."""
+    for run in left_out():
         try:
-            os.utime(path)
-            os.replace(path, taken)
-        except OSError:  # another process was quicker
-            continue
-        try:
-            yield unquote(path.name.removesuffix(LEFT_OUT))
-        finally:
-            taken.unlink(missing_ok=True)
+            done = array.submit(read(path_of(run)))
+        except (UnbrokenError, OSError) as error:
+            log(f"{run}: {error}")
+            forget(run)
+            return
+        if done.answer is not array.Answer.SOON:  # else another process tries it
+            log(f"there may be room in the queue now for {run}; {done.line}")
+            if done.answer is array.Answer.DONE:
+                forget(run)
+            return
+
+
+def _note_of(run: str) -> Path:
+    return NOTES / f"{quote(run, safe='')}{LEFT_OUT}"
+
+
+# --- the job that comes back ---
+
+
+def stay_for_left_out(job: ChainJob) -> None:
+    """Go back into the queue if no other job looks for room later."""
+    if may_leave(job.job_id, _may_still_look):
         return
-    yield ""
+    if restart_count() >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job.job_id) is None:
+        job.log("other runs still wait for room in the queue: start snakemake again")
+        return
+    job.log("other runs still wait for room in the queue: this job goes back into it to look again")
 
 
-def any_left_out() -> bool:
-    """Return True if a run still waits for room in the queue, also while a process tries whether there is some."""
-    return any(NOTES.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, NOTES.glob(f"*{LEFT_OUT}{TAKEN}*")))
+def may_leave(job_id: str, alive: Callable[[], Collection[str]]) -> bool:
+    """Return True if another job looks for room later: one that does not leave yet, or the one that comes back.
 
-
-def _is_fresh(path: Path) -> bool:
-    """Return False if the process that took the run was killed over it; also where a clock was set back since."""
-    try:
-        return abs(time.time() - path.stat().st_mtime) < PATIENCE_SECONDS
-    except OSError:
+    `alive` says which jobs may still look.  Each job first says that it leaves and asks then.  So of those that leave
+    in the same moment the last one sees that all others do, and of several that see it exactly one comes back.
+    """
+    LEAVING.mkdir(parents=True, exist_ok=True)
+    (LEAVING / job_id).touch()
+    others = set(alive()) - {job_id}
+    if others - {path.name for path in LEAVING.iterdir()}:
+        return True
+    if fs.create_exclusive(COMES_BACK, job_id) or (named := _named()) == job_id:
         return False
+    if named in others:
+        return True
+    COMES_BACK.unlink(missing_ok=True)  # that of a job that was canceled while it waited
+    return not fs.create_exclusive(COMES_BACK, job_id)
+
+
+def has_come_back(job_id: str) -> None:
+    """Take back what was said of this job, which starts now: by itself, or by an earlier one of its number."""
+    (LEAVING / job_id).unlink(missing_ok=True)
+    if _named() == job_id:
+        COMES_BACK.unlink(missing_ok=True)
+
+
+def _named() -> str:
+    try:
+        return COMES_BACK.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _may_still_look() -> list[str]:
+    """Return the jobs of this folder that look for room when they start or end, neither stuck nor being ended."""
+    jobs = [job for chain in array.by_chain(my_jobs() or []).values() for job in chain]
+    return [job.job_id for job in jobs if job.is_alive and not job.is_leaving and not job.is_stuck]

@@ -1,26 +1,55 @@
-"""What follows in a run: the question of a task before its attempt, and of a driver where no job of the run is left."""
+"""What follows in a run: the question of a task before its attempt, and of a driver where no job of the run is left.
+
+The job that decides that a run stops notes why, for the tasks that start meanwhile and for the driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from unbroken.errors import FormatError
+from unbroken.job.array import is_of
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.spec import JobSpec
-from unbroken.job.stop_note import stop_of
-from unbroken.job.unrecorded import has_tried, is_held, unrecorded
 from unbroken.runs import attempts as endings
-from unbroken.runs import policy
+from unbroken.runs import driver_start, policy, submissions
 from unbroken.runs.failure_limits import next_action
-from unbroken.runs.history import Attempt
+from unbroken.runs.history import RECENT, Attempt
+from unbroken.runs.job_note import said_by_exit_code
+from unbroken.runs.layout import CHAINS, LOGS, RunFolder
+from unbroken.runs.obstacles import obstacle
 from unbroken.runs.policy import Next, NextAction
-from unbroken.slurm.ended_job import EndedJob
+from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
 from unbroken.slurm.job_end import EndState
+from unbroken.slurm.jobs_out import Queue
 from unbroken.slurm.nodes import default_partition, own_spare_nodes, spare_nodes
+from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.system import fs, jsontext
+
+_STOPPED = "stopped.json"
+# Of more jobs that ended before their work a run has stopped long before.
+MOST_ASKED = 5
 
 
 class Stop(Exception):
     """The run stops here; the text says why and what to type."""
+
+
+def note_stop(key: str, start: str, why: str) -> None:
+    """Write why a run has stopped; a disk that takes no note ends no work."""
+    with suppress(OSError):
+        fs.write_atomic(CHAINS / key / _STOPPED, json.dumps({"start": start, "why": why}) + "\n")
+
+
+def stop_of(key: str, start: str) -> str:
+    """Return why the chain has stopped since this start of snakemake; empty if it has not, or nothing says so."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        data = jsontext.parse((CHAINS / key / _STOPPED).read_text())
+        return str(data["why"]) if data["start"] == start else ""
+    return ""
 
 
 def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> int:
@@ -30,8 +59,7 @@ def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> i
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)
-    attempts = _attempts(job.spec, segment, job.log, lost)
-    action = _by_policy(job.spec, segment, attempts, own_spare_nodes)
+    attempts, action = _by_policy(job.spec, segment, [*unrecorded(job.spec, job.log), *lost], own_spare_nodes)
     if action.stops:
         raise Stop(action.why)
     return 1 + policy.failures_in_a_row(attempts, segment)
@@ -42,12 +70,12 @@ def after_last_job(spec: JobSpec, segment: int, last: EndedJob, log: Callable[[s
 
     OSError or OutageError while the file server is away.
     """
-    run = spec.run
+    run, said = spec.run, said_by_exit_code(last.exit_code)
     if why := stop_of(spec.key, spec.start):
         return NextAction(Next.STOP, why)
     if last.state == EndState.CANCELLED.value:
         return NextAction(Next.STOP, policy.canceled(last.job_id))
-    if is_held(last):
+    if said is EndKind.HELD:
         return NextAction(Next.WAIT, "another job holds the run")
     if not spec.has_begun:
         is_taken = last.state in policy.TAKEN_AWAY
@@ -57,25 +85,102 @@ def after_last_job(spec: JobSpec, segment: int, last: EndedJob, log: Callable[[s
         return spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
 
     try:
-        action = _by_policy(spec, segment, _attempts(spec, segment, log, last=last), spare)
+        _, action = _by_policy(spec, segment, unrecorded(spec, log, segment, last), spare)
     except FormatError as error:  # a newer unbroken was installed, and its job has written the history
         return NextAction(Next.STOP, str(error))
-    return action if action.stops or has_tried(last) else NextAction(Next.RESUME)
+    return NextAction(Next.RESUME) if said is EndKind.STOPPED and not action.stops else action
 
 
-def _attempts(
-    spec: JobSpec,
-    segment: int,
-    log: Callable[[str], None],
-    lost: Sequence[Attempt] = (),
-    last: EndedJob | None = None,
-) -> list[Attempt]:
-    """Return the attempts since the start of snakemake, with those of jobs that could write no line."""
-    lost = [*unrecorded(spec.folder, spec.key, spec.start, log, segment if last else 0, last), *lost]
-    # The others are in the history from now on.
-    return endings.with_causes(policy.of_start([*endings.all_attempts(spec.folder), *lost], spec.start))
-
-
-def _by_policy(spec: JobSpec, segment: int, attempts: Sequence[Attempt], spare_nodes: Callable[[], int]) -> NextAction:
+def _by_policy(
+    spec: JobSpec, segment: int, lost: Sequence[Attempt], spare_nodes: Callable[[], int]
+) -> tuple[list[Attempt], NextAction]:
+    """Return the attempts since the start of snakemake, with the `lost` ones that have no line, and what follows."""
+    known = [*endings.all_attempts(spec.folder), *lost]
+    attempts = endings.with_causes(policy.of_start(known, spec.start))
     rules = policy.Rules(spec.run.attempts_without_progress, spec.retries)
-    return next_action(spec.folder, attempts, rules, segment, spare_nodes, spec.folder.log(segment))
+    return attempts, next_action(spec.folder, attempts, rules, segment, spare_nodes, spec.folder.log(segment))
+
+
+# --- jobs that are over and left no line in the history: their lines, by what Slurm says of them ---
+
+
+def unrecorded(
+    spec: JobSpec, log: Callable[[str], None], segment: int = 0, last: EndedJob | None = None
+) -> list[Attempt]:
+    """Return the lines that cannot be written into the history now either; the others are in it afterwards.
+
+    A job that never started, such as one that was canceled while it waited, has none; nor has one that ended well, or
+    before this start of snakemake.  But `last` has one however it ended: no job of the run is left, and no record.
+    """
+    known = endings.all_attempts(spec.folder)
+    recorded = {attempt.slurm_job for attempt in known}
+    began = driver_start.began_unix(spec.start)
+    over = [job for job in _over(spec.key, my_jobs() or [], recorded) if _leaves_line(job)]
+    over = [job for job in over if job.end_unix is None or job.end_unix >= began]
+    if last is not None and last.job_id not in recorded | {job.job_id for job in over}:
+        # One that left because its run had stopped before made no attempt.
+        has_tried = said_by_exit_code(last.exit_code) is not EndKind.STOPPED
+        over += [last] if has_tried and (last.has_started or last.state == EndState.UNKNOWN) else []
+    newest = known[-1] if known else None
+    segment = segment or (newest.segment if newest else 1)
+    lines = [_line_of(spec.folder, job, segment, newest) for job in over]
+    return [line for line in lines if not endings.note(spec.folder, line, log)]
+
+
+def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
+    """Return the last job of a chain that has started, of those that are over and squeue shows.
+
+    By accounting where squeue shows none; of an unknown state where that knows none either.
+    """
+    shown = next((job for job in reversed(jobs) if job.node), jobs[-1] if jobs else None)
+    if shown is not None:
+        return ended_job(shown.job_id) or EndedJob(shown.job_id, shown.state, "", 0)
+    numbers = submissions.job_ids(key)[-1:]
+    over = [job for job in ended_in_accounting(numbers) if job.has_started]
+    return over[-1] if over else EndedJob("".join(numbers), EndState.UNKNOWN, "", 0)
+
+
+def why_no_job(folder: RunFolder, queue: Queue) -> str:
+    """Return why the last job ended that left no line, and what is in the way now, of a run that has no job left.
+
+    Empty if Slurm lists none, or does not answer.
+    """
+    if any(job.run == folder.name for job in queue.out):
+        return ""
+    recorded = {attempt.slurm_job for attempt in endings.all_attempts(folder, RECENT)}
+    for listed in reversed([job for job in queue.over if job.run == folder.name]):
+        job = ended_job(listed.job_id)
+        if job is not None and job.has_started:  # else it was canceled while it waited
+            is_said = job.job_id in recorded or not _leaves_line(job)
+            return "" if is_said else _line_of(folder, job, 1, None).message
+    return ""
+
+
+def _line_of(folder: RunFolder, job: EndedJob, segment: int, newest: Attempt | None) -> Attempt:
+    """Return what the history is to say of a job that ended before it could say it itself."""
+    where = f" on {job.node}" if job.node else ""
+    found = obstacle(folder)
+    message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
+    log = LOGS / folder.name / f"slurm-{job.job_id}.log"  # of a user's rule it lies elsewhere
+    kind, state = said_by_exit_code(job.exit_code), EndState.of(job.state)
+    end = SegmentEnd(kind=kind, message=message, log=str(log) if log.exists() else "", job_state=state)
+    return endings.before_work(newest, segment, end, slurm_job=job.job_id, slurm_node=job.node)
+
+
+def _leaves_line(job: EndedJob) -> bool:
+    is_no_attempt = said_by_exit_code(job.exit_code) in (EndKind.STOPPED, EndKind.HELD)
+    return job.has_started and job.state != "COMPLETED" and not is_no_attempt
+
+
+def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:
+    """Yield the jobs of a chain that are over and left no line, oldest first.
+
+    By the controller, which remembers them for some minutes; by accounting if it has forgotten all.
+    """
+    over = [job.job_id for job in jobs if not job.is_alive and is_of(job, key)]
+    if over:
+        asked = [job_id for job_id in over if job_id not in recorded][-MOST_ASKED:]
+        yield from (job for job_id in asked if (job := ended_job(job_id)) is not None)
+    else:
+        found = ended_in_accounting(submissions.job_ids(key)[-1:])
+        yield from [job for job in found if job.job_id not in recorded][-MOST_ASKED:]

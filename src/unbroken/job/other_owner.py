@@ -1,8 +1,12 @@
-"""Runs on which somebody works whose jobs are not in this user's queue: another user, a machine without Slurm, ..."""
+"""Who works on a run, by its lease: a job of this user, or one that is not in this user's queue.
+
+That is of another user, of a machine without Slurm, ...
+"""
 
 from __future__ import annotations
 
 import getpass
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +15,39 @@ from unbroken.errors import FormatError, LeaseError
 from unbroken.job.spec import JobSpec
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
-from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 from unbroken.runs.submissions import Submission
 from unbroken.slurm.cluster import may_ask_here
 from unbroken.slurm.queue import job_of_anyone
+
+SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
+
+
+class SignOfLife:
+    """The sign of life of a run's job: the claim in the run's lease, which changes with every heartbeat.
+
+    Counted from when it last changed as seen from here, so no clocks are compared.
+    """
+
+    def __init__(self) -> None:
+        self._claim, self._heard = (0, 0), 0.0
+        self._is_silent = False
+        self.has_left = False  # the job gave the run back without a record
+
+    def has_ceased(self, lease: Path, segment: int) -> bool:
+        """Return True once for each time that the job of a segment has left, or sends no heartbeat any more."""
+        claim, now, before = None, time.monotonic(), (self.has_left, self._is_silent)
+        with suppress(OSError, LeaseError, FormatError):  # replaced in this moment
+            if (claim := newest_claim(lease)) is not None:
+                seen = claim.token, claim_path(lease, claim.token).stat().st_mtime_ns
+                self._claim, self._heard = seen, self._heard if seen == self._claim else now
+        if claim is None or claim.segment != segment:
+            self.has_left = self._is_silent = False
+            return False
+        self.has_left = bool(claim.released_utc)
+        self._is_silent = not self.has_left and now - self._heard > SILENT_SECONDS
+        return (self.has_left or self._is_silent) and before != (self.has_left, self._is_silent)
 
 
 @dataclass(frozen=True)
@@ -37,11 +70,10 @@ class OtherOwner:
 
     def find(self, spec: JobSpec, newest: Submission | None) -> Other | None:
         """Return who works on the run; None if nobody does, as far as one can know."""
-        with suppress(LeaseError, FormatError, OSError):  # a job finds out, and says it
-            owner, why_free = current_claim(spec.folder.lease)
-            if owner is not None and not why_free and self._works(spec, owner):
-                number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
-                return Other(number, f"{owner.user} works on this run, {owner.describe()}")
+        owner = owner_of(spec.folder)
+        if owner is not None and self._works(spec, owner):
+            number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
+            return Other(number, f"{owner.user} works on this run, {owner.describe()}")
         self.was_met = False
         return job_in_queue(newest)
 
@@ -50,6 +82,14 @@ class OtherOwner:
         if owner.user == getpass.getuser() and not self.was_met:
             return False
         return not self._watch.why_free(claim_path(spec.folder.lease, owner.token), owner)
+
+
+def owner_of(folder: RunFolder) -> Claim | None:
+    """Return who has the run; None also where its lease cannot be read: a job finds out, and says it."""
+    with suppress(LeaseError, FormatError, OSError):
+        owner, why_free = current_claim(folder.lease)
+        return None if why_free else owner
+    return None
 
 
 def job_in_queue(newest: Submission | None) -> Other | None:

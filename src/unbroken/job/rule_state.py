@@ -11,8 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from unbroken.errors import FormatError
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
+from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
+from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs, jsontext
@@ -98,3 +101,29 @@ def note_done(key: str) -> None:
 def begin_again(key: str) -> None:
     """Forget that the rule's job had ended well: Snakemake asks for it again."""
     (CHAINS / key / DONE).unlink(missing_ok=True)
+
+
+class RulePauses:
+    """The pauses of the run that the jobs of a rule's chain work for, each logged once."""
+
+    def __init__(self, key: str, segments: int) -> None:
+        self._key, self._segments = key, segments
+        state = read_state(key)
+        self._known = state.store, state.pauses
+
+    def new_lines(self) -> list[str]:
+        """Return a line for each pause since the last call; for the last one alone where the run is another one."""
+        state, (store, pauses) = read_state(self._key), self._known
+        self._known = state.store, state.pauses
+        if state.note is None or self._known == (store, pauses):
+            return []
+        first = pauses if state.store == store else max(0, state.pauses - 1)
+        with suppress(OSError, FormatError):
+            attempts = History(state.folder(self._key).history).attempts()
+            paused = [attempt for attempt in attempts if attempt.kind is EndKind.PAUSED]
+            start = f"{state.note.name}: segment"
+            return [
+                f"{start} {number} of {self._segments} paused, {amount(attempt.progress_to)} {attempt.unit} done"
+                for number, attempt in enumerate(paused[first:], first + 1)
+            ]
+        return []

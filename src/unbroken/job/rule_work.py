@@ -1,31 +1,38 @@
-"""The work of a chain whose rule is the user's own: the rule's job is run until it ends well."""
+"""The work of a chain whose rule is the user's own: the rule's job is run until it ends well.
+
+Inside the rule's job Snakemake turns the exit code 85 into 1 and removes the rule's outputs, so the code says nothing:
+the job's own note names its run, and the history of that run says how it ended.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.job import rule_state
 from unbroken.job.after_work import how_slurm_ends
-from unbroken.job.next_attempt import Stop, next_attempt
-from unbroken.job.rule_end import RuleEnd, after, rule_end
+from unbroken.job.next_attempt import Stop, next_attempt, stop_of
 from unbroken.job.rule_state import RuleState
-from unbroken.job.segment_process import is_being_ended
+from unbroken.job.segment_process import follow, is_being_ended
 from unbroken.job.segment_script import unmark
-from unbroken.job.stop_note import stop_of
+from unbroken.job.spec import JobSpec
 from unbroken.job.work import Work
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.runs import attempts, policy
 from unbroken.runs.exec_note import ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.progress import amount
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.slurm.job_end import EndState
 
 # A file server is asked each time, for as long as the rule begins no run.
 LOOK_SECONDS = 2.0
+# Slurm ended the job at the limit of its time, which is the rule's own.
+_AT_LIMIT = {EndState.TIMEOUT, EndState.DEADLINE}
 
 
 class RuleWork(Work):
@@ -45,7 +52,7 @@ class RuleWork(Work):
                 unmark(Path(output))
             return 0, None
         ended = self._end(kills)
-        return (0, ended.end) if self._follow(state, ended) else (code, None)
+        return (0, ended.end) if self._goes_on(state, ended) else (code, None)
 
     def _state_before(self) -> RuleState:
         """Return the state with the jobs of this start that ran out of memory; Stop by the policy.
@@ -63,9 +70,9 @@ class RuleWork(Work):
         killed = [line.slurm_job for line in attempts.with_causes(known) if line.ran_out_of_memory]
         state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))
         state.write(job.key)
-        allowed = job.now().allowed
-        if len(state.killed_jobs) > allowed.retries:
-            raise Stop(f"rule {allowed.rule} ran out of memory; raise its mem_mb, then start snakemake again")
+        spec = job.now()
+        if len(state.killed_jobs) > spec.retries:
+            raise Stop(f"{spec.name} ran out of memory; raise its mem_mb, then start snakemake again")
         return state
 
     def _run_rule(self, attempt: int) -> int:
@@ -73,32 +80,21 @@ class RuleWork(Work):
         path = note_path(Path())
         if path is not None:
             path.unlink(missing_ok=True)  # of another job that had this number
-        words = list(self._job.spec.rule_job.command)
-        if "--attempt" in words:
-            words[words.index("--attempt") + 1] = str(attempt)
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-        while self._note() is None:
-            with suppress(subprocess.TimeoutExpired):
-                return child.wait(LOOK_SECONDS)
-        self._look_ahead()
-        return child.wait()
-
-    def _note(self) -> ExecNote | None:
-        path = note_path(Path())
-        return None if path is None else read_note(path)
+        child = subprocess.Popen(self._job.command_for(1, attempt), stdin=subprocess.DEVNULL)
+        return follow(child, lambda: _note() is not None, self.look_ahead, LOOK_SECONDS)
 
     def _end(self, kills: Kills) -> RuleEnd:
         """Return how the rule's job ended."""
-        job_id, note = self._job.job_id, self._note()
+        job_id, note = self._job.job_id, _note()
         ended_by = _ended_by(job_id, note) if is_being_ended() else None
         history = History(RuleState(note).folder(self._job.key).history).attempts() if note else []
         own = [attempt for attempt in history if attempt.slurm_job == job_id]
         return rule_end(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
 
-    def _follow(self, before: RuleState, ended: RuleEnd) -> bool:
+    def _goes_on(self, before: RuleState, ended: RuleEnd) -> bool:
         """Write what the next task needs; return True if the job has paused, Stop if there is to be no next one."""
         job = self._job
-        state, action = after(before, ended, job.now().allowed)
+        state, action = after(before, ended, job.now())
         state.write(job.key)
         if action.stops:
             raise Stop(action.why)
@@ -107,6 +103,11 @@ class RuleWork(Work):
         if ended.note is not None and ended.note.kind is EndKind.FAILED and not ended.end.ran_out_of_memory:
             next_attempt(job, state.segment)
         return ended.end.kind is EndKind.PAUSED and state.failures == 0
+
+
+def _note() -> ExecNote | None:
+    path = note_path(Path())
+    return None if path is None else read_note(path)
 
 
 def _ended_by(job_id: str, note: ExecNote | None) -> EndState:
@@ -120,7 +121,7 @@ def _memory_kills() -> Kills:
     return out_of_memory_kills(os.environ.get("SLURM_JOB_ID", ""))
 
 
-def _lacked_memory(note: ExecNote | None, own: list[Attempt], before: Kills) -> bool:
+def _lacked_memory(note: ExecNote | None, own: Sequence[Attempt], before: Kills) -> bool:
     """Return True if the kernel killed the program: by its own line, or where it could write none."""
     if own and (own[-1].kind.settles or own[-1].ran_out_of_memory):
         return not own[-1].kind.settles
@@ -128,3 +129,95 @@ def _lacked_memory(note: ExecNote | None, own: list[Attempt], before: Kills) -> 
         return False
     now = _memory_kills()
     return now.is_job and now.count > before.count
+
+
+# --- what follows; pure ---
+
+
+@dataclass(frozen=True)
+class RuleEnd:
+    """How a job of the rule ended that did not end well; `pauses` are all of its run, this job's included."""
+
+    job_id: str
+    note: ExecNote | None
+    end: SegmentEnd
+    pauses: int = 0
+
+    @property
+    def is_taken_away(self) -> bool:
+        """Return True if Slurm ended the job before its time was over: the rule did nothing wrong."""
+        return self.end.job_state is not None and self.end.job_state not in _AT_LIMIT
+
+
+def rule_end(
+    job_id: str, note: ExecNote | None, history: Sequence[Attempt], ended_by: EndState | None, is_out_of_memory: bool
+) -> RuleEnd:
+    """Return how a job ended by its own note, the history of its run, and Slurm's word if Slurm ended it."""
+    own = [attempt for attempt in history if attempt.slurm_job == job_id]
+    pauses = sum(attempt.kind is EndKind.PAUSED for attempt in history)
+    return RuleEnd(job_id, note, _end(note, own[-1] if own else None, ended_by, is_out_of_memory), pauses)
+
+
+def _end(note: ExecNote | None, own: Attempt | None, ended_by: EndState | None, is_out_of_memory: bool) -> SegmentEnd:
+    if note is not None and note.kind is EndKind.REFUSED:
+        return SegmentEnd(kind=EndKind.REFUSED, message=note.reason)
+    if is_out_of_memory:
+        return SegmentEnd(kind=EndKind.DIED, job_state=EndState.OUT_OF_MEMORY)
+    if note is not None and own is not None and own.kind is EndKind.PAUSED:
+        return replace(own, job_state=ended_by)
+    if note is None:
+        message = "no segment of `unbroken exec`, or of a training, began in it"
+        return SegmentEnd(kind=EndKind.NEVER_RAN, message=message, job_state=ended_by)
+    if note.kind is EndKind.FINISHED:
+        message = "the rest of the rule failed although its program was done"
+        return SegmentEnd(kind=EndKind.FAILED, cause=EndCause.NO_RESULTS, message=message, job_state=ended_by)
+    return SegmentEnd(kind=note.kind or EndKind.DIED, job_state=ended_by)
+
+
+def after(before: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
+    """Return the state that the next task finds, and what follows the end of a job."""
+    state, end = replace(before, note=ended.note or before.note), ended.end
+    if end.kind is EndKind.REFUSED:
+        return state, NextAction(Next.STOP, end.message)
+    if end.ran_out_of_memory:
+        return _after_out_of_memory(state, ended, spec)
+    if end.kind is EndKind.PAUSED:
+        return _after_pause(before, state, ended, spec)
+    if ended.is_taken_away:
+        return state, NextAction(Next.RESUME)
+    if end.kind is EndKind.NEVER_RAN or end.cause is EndCause.NO_RESULTS:
+        return _failed(state, spec, end.message)
+    return replace(state, failures=0), NextAction(Next.RETRY)  # the history and the policy say more
+
+
+def _after_pause(before: RuleState, state: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
+    known = before.pauses if before.store == state.store else 0
+    if ended.pauses <= known and not ended.is_taken_away:
+        return _failed(state, spec, "no more segments than before are done; has the rule --anew in it?")
+    state = replace(state, pauses=ended.pauses, failures=0)
+    if ended.pauses < spec.last_segment:
+        return state, NextAction(Next.RESUME)
+    done = f"{amount(ended.end.progress_to)} {ended.end.unit} done"
+    name = ended.note.name if ended.note else spec.rule_job.name
+    used = f"{name}: its {spec.last_segment} segments are used up, with {done}"
+    todo = f"to go on, raise `segments` of {spec.name}, then start snakemake again"
+    return state, NextAction(Next.STOP, f"{used}; {todo}")
+
+
+def _after_out_of_memory(state: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
+    kills = len(state.killed_jobs)
+    state = replace(state, killed_jobs=(*state.killed_jobs, ended.job_id))
+    had, gets = spec.rule_job.memory_after(kills), spec.rule_job.memory_after(kills + 1)
+    what = f"{spec.name} ran out of memory{f' ({had} MB)' * bool(had)}"
+    if kills >= spec.retries:
+        return state, NextAction(Next.STOP, f"{what}; raise its mem_mb, then start snakemake again")
+    return state, NextAction(Next.MORE_MEMORY, f"{what}; tried again{f' with {gets} MB' * bool(gets)}")
+
+
+def _failed(state: RuleState, spec: JobSpec, why: str) -> tuple[RuleState, NextAction]:
+    """Count a failure; stop after as many as the rule may be retried."""
+    state = replace(state, failures=state.failures + 1)
+    if state.failures <= spec.retries:
+        return state, NextAction(Next.RETRY, f"{why}; tried again")
+    times = f" {state.failures} times" if state.failures > 1 else ""
+    return state, NextAction(Next.STOP, f"{spec.name} failed{times}: {why}")

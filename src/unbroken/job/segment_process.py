@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, Any
 
 from unbroken.errors import UnbrokenError
 from unbroken.runs import attempts as endings
@@ -32,6 +32,8 @@ REST_SECONDS = 15.0
 # So much of the job's time is left for saying why it ends.
 LAST_SECONDS = 60.0
 LOOK_SECONDS = 0.5
+# How often the job does what it does next to the segment's work.
+AHEAD_SECONDS = 60.0
 # The segment itself answers these; its job's first process has to outlive it.
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 # So much of what a command says at its end is kept.
@@ -43,13 +45,13 @@ _received: set[int] = set()
 
 
 def ignore_signals() -> None:
-    """Signals are left to the segment; not SIG_IGN, which it would inherit."""
+    """Leave signals to the segment; not by SIG_IGN, which it would inherit."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, lambda number, _: _received.add(number))
 
 
 def is_being_ended() -> bool:
-    """True once Slurm has begun to end this job: at its limit, by scancel, or for another job.  KillWait is left."""
+    """Return True once Slurm ends this job: at its limit, by scancel, or for another job.  KillWait is left."""
     return signal.SIGTERM in _received
 
 
@@ -57,82 +59,111 @@ def is_being_ended() -> bool:
 class SegmentProcess:
     """The command that does a segment of a run in the job `job_id`."""
 
-    places: RunFolder
+    folder: RunFolder
     segment: int
     job_id: str
     words: Sequence[str]
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
 
-    def run(self, has_begun: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
+    def run(self, look_ahead: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
         """Run it; return its exit code, and its end, None if nothing says it.
 
-        `has_begun` is called once its work begins, if that is seen in time.  An attempt that ended before its work has
-        its line in the history afterwards, if it can be written.
+        `look_ahead` is called as by `follow`.  An attempt that ended before its work has its line in the history
+        afterwards, if it can be written.
         """
         give_up: float | None = None
-        known = len(self._lines())
-        token = self._token()
-        began_utc = utc_now()
+        known, token, began_utc = len(self._lines()), self._token(), utc_now()
         while True:
-            code, end, since = self._once(has_begun, known, token, give_up)
+            with NoteFile() as note:
+                code, last_error = self._follow(note, look_ahead, give_up)
+                end, since = self._end(note, code, known, token, last_error), note.since
             if end is None or end.kind is not EndKind.UNAVAILABLE:
                 break
             give_up = give_up or give_up_at(since)
             if time.monotonic() + rest_seconds() > give_up:
                 break
-            self.tell(f"{end.line()}; tried again for {give_up - time.monotonic():.0f} s more")
+            self.log(f"{end.line()}; tried again for {give_up - time.monotonic():.0f} s more")
             time.sleep(rest_seconds())
         if end and end.kind in (EndKind.REFUSED, EndKind.UNAVAILABLE) and len(self._lines()) == known:
             self._note(end, began_utc)
         return code, end
 
-    def _once(
-        self, has_begun: Callable[[], None], known: int, token: int, give_up: float | None
-    ) -> tuple[int, SegmentEnd | None, float | None]:
-        """Run it once; return also since when (time.monotonic()) it has waited for what it misses, if it did."""
-        with NoteFile() as note:
-            code, tail = _follow(self.words, note, has_begun, give_up)
-            begun, said, since = note.has_begun, note.end, note.since
-        lines = self._lines()[known:]
+    def _follow(self, note: NoteFile, look_ahead: Callable[[], None], give_up: float | None) -> tuple[int, str]:
+        """Run the command once; return its exit code, and the last error that it printed."""
+        waits = {} if give_up is None else {GIVE_UP: str(give_up)}
+        environment = {**os.environ, **note.variable, **waits}
+        child = subprocess.Popen(self.words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        said = bytearray()
+        tail = threading.Thread(target=_pass_on, args=(child.stderr, said), name="tail", daemon=True)
+        tail.start()
+        code = follow(child, lambda: note.has_begun, look_ahead, LOOK_SECONDS)
+        tail.join(1.0)  # a process left behind may hold it open
+        return code, _last_error(said.decode(errors="replace"))
+
+    def _end(self, note: NoteFile, code: int, known: int, token: int, last_error: str) -> SegmentEnd | None:
+        lines, said = self._lines()[known:], note.end
         worked = [line for line in lines if not line.kind.is_before_work]
-        if begun or worked or (code == 0 and self.places.record(self.segment).exists()):
+        if note.has_begun or worked or (code == 0 and self.folder.record(self.segment).exists()):
             is_of_work = said is not None and not said.kind.is_before_work
-            return code, said if is_of_work else next(reversed(worked), None), None
+            return said if is_of_work else next(reversed(worked), None)
         if said or lines:
-            return code, said or lines[-1], since
+            return said or lines[-1]
         if self._token() > token:
-            return code, None, None  # killed as soon as it had the run: the next job finds that out, and notes it
-        missing = tail or obstacle(self.places)
+            return None  # killed as soon as it had the run: the next job finds that out, and notes it
+        missing = last_error or obstacle(self.folder)
         how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
         message = f"the segment's process {how}{f': {missing}' if missing else ''}"
-        return code, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message), None
+        return SegmentEnd(kind=EndKind.UNAVAILABLE, message=message)
 
     def _token(self) -> int:
-        """The number of this job's newest claim of the run; 0 if the newest one is of somebody else."""
+        """Return the number of this job's newest claim of the run; 0 if the newest one is of another job."""
         with contextlib.suppress(OSError, UnbrokenError):
-            claim = newest_claim(self.places.lease)
+            claim = newest_claim(self.folder.lease)
             if claim is not None and claim.slurm_job == self.job_id:
                 return claim.token
         return 0
 
     def _lines(self) -> list[Attempt]:
         try:
-            attempts = History(self.places.history).attempts()
+            attempts = History(self.folder.history).attempts()
         except OSError:
             return []
         return [attempt for attempt in attempts if attempt.slurm_job == self.job_id]
 
     def _note(self, end: SegmentEnd, began_utc: str) -> None:
+        end = replace(end, message=end.message.removeprefix(f"runs.{self.folder.name}: "))
+        node = os.environ.get("SLURMD_NODENAME", "")
+        job = {"started_utc": began_utc, "slurm_job": self.job_id, "slurm_node": node, "host": os.uname().nodename}
         with contextlib.suppress(OSError):
-            last = next(reversed(History(self.places.history).attempts()), None)
-            node = os.environ.get("SLURMD_NODENAME", "")
-            end = replace(end, message=end.message.removeprefix(f"runs.{self.places.name}: "))
-            job = {"started_utc": began_utc, "slurm_job": self.job_id, "slurm_node": node, "host": os.uname().nodename}
-            endings.note(self.places, endings.before_work(last, self.segment, end, **job), self.tell)
+            note_before_work(self.folder, self.segment, end, self.log, **job)
+
+
+def note_before_work(
+    folder: RunFolder, segment: int, end: SegmentEnd, log: Callable[[str], None], **job: Any
+) -> Attempt | None:
+    """Write the line of an attempt that ended before its work; return it if it cannot be written.
+
+    `job` are fields of the attempt.
+    """
+    line = endings.before_work(next(reversed(History(folder.history).attempts()), None), segment, end, **job)
+    return None if endings.note(folder, line, log) else line
+
+
+def follow(
+    child: subprocess.Popen[bytes], has_begun: Callable[[], bool], look_ahead: Callable[[], None], look_seconds: float
+) -> int:
+    """Wait for a command; call `look_ahead` when its work has begun, if that is seen in time, and every minute then."""
+    while not has_begun():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(look_seconds)
+    while True:
+        look_ahead()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(AHEAD_SECONDS)
 
 
 def give_up_at(since: float | None = None) -> float:
-    """Until when (time.monotonic()) what is missing is waited for; it has been, `since` then."""
+    """Return until when (time.monotonic()) what is missing is waited for; it has been, `since` then."""
     seconds = float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
     now = time.monotonic()
     give_up = (now if since is None else since) + seconds
@@ -143,54 +174,22 @@ def give_up_at(since: float | None = None) -> float:
 
 
 def rest_seconds() -> float:
-    """How long to wait between two tries."""
+    """Return how long to wait between two tries."""
     return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
 
 
-def _follow(
-    words: Sequence[str], note: NoteFile, has_begun: Callable[[], None], give_up: float | None
-) -> tuple[int, str]:
-    """Return the exit code of a command, and its last words."""
-    environment = {**os.environ, **note.variable}
-    if give_up is not None:
-        environment[GIVE_UP] = str(give_up)
-    child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    tail = Tail(child.stderr)
-    while not note.has_begun:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(LOOK_SECONDS)
-            break
-    else:
-        has_begun()
-    return child.wait(), tail.last_words()
+def _pass_on(stream: IO[bytes], kept: bytearray) -> None:
+    """Pass on what a command prints, and keep the end of it."""
+    with stream:
+        while chunk := os.read(stream.fileno(), 65536):
+            kept += chunk
+            del kept[:-_TAIL_BYTES]
+            with contextlib.suppress(OSError):
+                os.write(2, chunk)
 
 
-class Tail:
-    """Passes on what a command says, and keeps the end of it."""
-
-    def __init__(self, stream: IO[bytes] | None) -> None:
-        self._stream, self._kept = stream, b""
-        self._thread = threading.Thread(target=self._pass_on, name="tail", daemon=True)
-        self._thread.start()
-
-    def text(self) -> str:
-        """All that is kept of it."""
-        self._thread.join(1.0)  # a process left behind may hold it open
-        return self._kept.decode(errors="replace")
-
-    def last_words(self) -> str:
-        """The last error in it, in one line; empty if there is none."""
-        lines = [line.strip() for line in self.text().splitlines() if line.strip()]
-        places = [place for place, line in enumerate(lines) if "rror" in line]
-        if not places:
-            return ""
-        return " ".join(lines[places[-1] : places[-1] + 2])[:_LONGEST]
-
-    def _pass_on(self) -> None:
-        if self._stream is None:
-            return
-        with self._stream:
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self._kept = (self._kept + chunk)[-_TAIL_BYTES:]
-                with contextlib.suppress(OSError):
-                    os.write(2, chunk)
+def _last_error(said: str) -> str:
+    """Return the last error in it, in one line; empty if there is none."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if "rror" in line]
+    return " ".join(lines[errors[-1] : errors[-1] + 2])[:_LONGEST] if errors else ""

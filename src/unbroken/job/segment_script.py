@@ -2,7 +2,7 @@
 
     python -m unbroken.job.segment_script .snakemake/unbroken/chains/demo/spec.json --segment 3 --attempt 1
 
-A job that imports Snakemake and plans the workflow anew needs some seconds before its first step.
+A job that imports Snakemake and plans the workflow again needs some seconds before its first step.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from unbroken.errors import OutageError, StorageError, UnbrokenError
 from unbroken.job.spec import JobSpec, RuleJob, read
@@ -31,6 +29,7 @@ from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
+from unbroken.segment.settled import has_record
 from unbroken.system import fs
 
 INCOMPLETE = Path(".snakemake/incomplete")
@@ -38,20 +37,6 @@ LOOK_SECONDS = 0.2
 # What Snakemake sets for the programs of a rule [snakemake 9.27, shell.py].
 THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "VECLIB_MAXIMUM", "NUMEXPR")
 TMPDIR = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
-
-
-@dataclass(frozen=True)
-class Script:
-    """What a script finds as `snakemake`."""
-
-    input: Any
-    output: Any
-    params: Any
-    wildcards: Any
-    threads: int
-    resources: dict[str, Any]
-    log: list[str]
-    rule: str
 
 
 def only_hands_on(script: Path) -> bool:
@@ -70,7 +55,7 @@ def only_hands_on(script: Path) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Does the segment in this process; the exit code is 1 for what Snakemake would call a failed job."""
+    """Do the segment in this process; return 1 for what Snakemake would call a failed job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--segment", type=int, required=True)
@@ -79,10 +64,10 @@ def main(words: Sequence[str] | None = None) -> int:
     segment = given.segment
     try:
         spec = read(given.spec)
-        places = spec.folder
-        with fs.os_errors(places.root):
-            refuse_newer(places)
-            if _is_done(places, segment) or not _prepare(spec, places, segment):
+        folder = spec.folder
+        with fs.os_errors(folder.root):
+            refuse_newer(folder)
+            if not _prepare(spec, folder, segment):
                 return 0
     except UnbrokenError as error:
         job_note.tell_refused(error)
@@ -93,33 +78,30 @@ def main(words: Sequence[str] | None = None) -> int:
     sys.argv = [script]
     sys.path.append(str(Path(script).parent))
     try:
-        with _benchmarked(spec.rule_job, places, segment):
-            runpy.run_path(script, {"snakemake": _script(spec, places, segment, given.attempt)}, "__main__")
+        with _benchmarked(spec.rule_job, folder, segment):
+            runpy.run_path(script, {"snakemake": _for_script(spec, folder, segment, given.attempt)}, "__main__")
     except SystemExit as end:
         if end.code != EXIT_PAUSED:
             raise
         return 0  # the job has done all that it could: nobody is to be mailed of a failure
-    unmark(places.record(segment))
+    unmark(folder.record(segment))
     return 0
 
 
-def _is_done(places: RunFolder, segment: int) -> bool:
-    """Return True if another job has done the segment in this moment: its record must not be removed."""
-    record = read_record(places.record(segment))
-    return record is not None and (record.run, record.segment) == (places.name, segment)
-
-
-def _prepare(spec: JobSpec, places: RunFolder, segment: int) -> bool:
+def _prepare(spec: JobSpec, folder: RunFolder, segment: int) -> bool:
     """Wait for what the segment before has left, and clear what an attempt before this one has.
 
-    Return False if another job has done the segment meanwhile.  OutageError if the record before is not to be seen.
+    Return False if another job has done the segment meanwhile: its record must not be removed.  OutageError if the
+    record before is not to be seen.
     """
-    if segment > 1:
-        _wait_for(spec, places, segment - 1)
-    if _is_done(places, segment):
+    if has_record(folder, segment):
         return False
+    if segment > 1:
+        _wait_for(spec, folder, segment - 1)
+        if has_record(folder, segment):
+            return False
     try:
-        for path in (places.record(segment), places.log(segment)):
+        for path in (folder.record(segment), folder.log(segment)):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
     except OSError as error:
@@ -127,9 +109,9 @@ def _prepare(spec: JobSpec, places: RunFolder, segment: int) -> bool:
     return True
 
 
-def _wait_for(spec: JobSpec, places: RunFolder, before: int) -> None:
-    """A file server may show this node its folders as they were seconds ago."""
-    path = places.record(before)
+def _wait_for(spec: JobSpec, folder: RunFolder, before: int) -> None:
+    """Wait for a record and its checkpoint: a file server may show this node its folders as they were seconds ago."""
+    path = folder.record(before)
     give_up = time.monotonic() + spec.rule_job.latency_seconds
     while not path.exists():
         if time.monotonic() > give_up:
@@ -137,34 +119,27 @@ def _wait_for(spec: JobSpec, places: RunFolder, before: int) -> None:
         _look_into(path.parent)
     # It may be gone for good, and this job has to say so before its end.
     give_up = min(give_up, time.monotonic() + spec.run.segment_minutes * 60 / 4)
-    while not _shows_checkpoint_of(path, places) and time.monotonic() < give_up:
-        _look_into(places.checkpoints)
+    while not _shows_checkpoint_of(path, folder) and time.monotonic() < give_up:
+        _look_into(folder.checkpoints)
 
 
-def _shows_checkpoint_of(path: Path, places: RunFolder) -> bool:
-    """True if the checkpoint of a record, or a newer one, is in sight.
-
-    Also if it was set aside.  It may be gone for good, so what there is is chosen from after a while.
-    """
-    record, store = read_record(path), Store(places.checkpoints)
+def _shows_checkpoint_of(path: Path, folder: RunFolder) -> bool:
+    """Return True if the checkpoint of a record, or a newer one, is in sight, or was set aside."""
+    record, store = read_record(path), Store(folder.checkpoints)
     if record is None or store.is_set_aside(record.checkpoint):
         return True
     return any(age_by_name(name) >= age_by_name(record.checkpoint) for name in store.names())
 
 
 def _look_into(folder: Path) -> None:
-    """NFS asks its server anew about a folder that is opened [man nfs: close-to-open]."""
+    """Open a folder, about which NFS then asks its server again [man nfs: close-to-open]."""
     with suppress(OSError):
         os.listdir(folder)
-    _rest(LOOK_SECONDS)
-
-
-def _rest(seconds: float) -> None:
-    time.sleep(seconds)
+    time.sleep(LOOK_SECONDS)
 
 
 def unmark(record: Path) -> None:
-    """Takes back Snakemake's mark that the record is under way: its driver may be gone, and the next would complain.
+    """Take back Snakemake's mark that the record is under way: its driver may be gone, and the next would complain.
 
     It lies where Snakemake 9.27 puts it (persistence/file.py).
     """
@@ -175,17 +150,15 @@ def unmark(record: Path) -> None:
 def _set_environment(rule_job: RuleJob) -> None:
     for name in THREADS:
         os.environ[f"{name}_NUM_THREADS"] = str(rule_job.threads)
-    folder = rule_job.resources.get("tmpdir")
-    folder = folder if isinstance(folder, str) else tempfile.gettempdir()
+    folder = str(rule_job.resources.get("tmpdir") or tempfile.gettempdir())
     with suppress(OSError):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in TMPDIR:
-        os.environ[name] = folder
+    os.environ |= dict.fromkeys(TMPDIR, folder)
 
 
 @contextmanager
-def _benchmarked(rule_job: RuleJob, places: RunFolder, segment: int) -> Iterator[None]:
-    """Measures as Snakemake does, by its own means, where the rule has a `benchmark:`."""
+def _benchmarked(rule_job: RuleJob, folder: RunFolder, segment: int) -> Iterator[None]:
+    """Measure as Snakemake does, by its own means, where the rule has a `benchmark:`."""
     if not rule_job.benchmark:
         yield
         return
@@ -193,7 +166,7 @@ def _benchmarked(rule_job: RuleJob, places: RunFolder, segment: int) -> Iterator
 
     with benchmarked() as found:
         yield
-    path = Path(rule_job.benchmark.replace("{run}", places.name).replace("{segment}", f"{segment:03d}"))
+    path = Path(rule_job.benchmark.replace("{run}", folder.name).replace("{segment}", f"{segment:03d}"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_benchmark_records([found], os.fspath(path), False)
@@ -201,17 +174,17 @@ def _benchmarked(rule_job: RuleJob, places: RunFolder, segment: int) -> Iterator
         print(f"benchmark: {path}: {error.strerror}", file=sys.stderr, flush=True)
 
 
-def _script(spec: JobSpec, places: RunFolder, segment: int, attempt: int) -> Script:
-    number = f"{segment:03d}"
-    return Script(
-        SimpleNamespace(previous=[str(places.record(segment - 1))] if segment > 1 else []),
-        SimpleNamespace(record=str(places.record(segment))),
-        SimpleNamespace(assignment=spec.assignment),
-        SimpleNamespace(run=places.name, segment=number),
-        spec.rule_job.threads,
-        {**spec.rule_job.resources, "attempt": attempt},
-        [str(places.log(segment))],
-        spec.rule_job.name,
+def _for_script(spec: JobSpec, folder: RunFolder, segment: int, attempt: int) -> SimpleNamespace:
+    """Return what a script finds as `snakemake`."""
+    return SimpleNamespace(
+        input=SimpleNamespace(previous=[str(folder.record(segment - 1))] if segment > 1 else []),
+        output=SimpleNamespace(record=str(folder.record(segment))),
+        params=SimpleNamespace(assignment=spec.assignment),
+        wildcards=SimpleNamespace(run=folder.name, segment=f"{segment:03d}"),
+        threads=spec.rule_job.threads,
+        resources={**spec.rule_job.resources, "attempt": attempt},
+        log=[str(folder.log(segment))],
+        rule=spec.rule_job.name,
     )
 
 

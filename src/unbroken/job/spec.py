@@ -16,7 +16,6 @@ from typing import Any
 
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
-from unbroken.job.rule_end import Allowed
 from unbroken.runs import formats
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
@@ -49,6 +48,10 @@ class RuleJob:
     benchmark: str = ""
     outputs: tuple[str, ...] = ()
     memory_mb: tuple[int, ...] = ()
+
+    def memory_after(self, kills: int) -> int:
+        """Return what a user's rule asks for after it ran out of memory so often; 0 if it does not say."""
+        return self.memory_mb[min(kills, len(self.memory_mb) - 1)] if self.memory_mb else 0
 
 
 @dataclass(frozen=True)
@@ -97,17 +100,6 @@ class JobSpec:
     def name(self) -> str:
         """Return what a line calls it."""
         return f"rule {self.rule_job.name}" if self.is_rule else self.run.name
-
-    @property
-    def allowed(self) -> Allowed:
-        """Return what the rule of a user may do."""
-        return Allowed(self.rule_job.name, self.last_segment, self.retries, self.rule_job.memory_mb)
-
-    @property
-    def wanted_memory_mb(self) -> int:
-        """Return what the next job of a user's rule asks for after others ran out of memory; 0 if none did."""
-        kills = len(rule_state.read_state(self.key).of_start(self.start).killed_jobs) if self.is_rule else 0
-        return self.allowed.memory_after(kills) if kills else 0
 
     @property
     def assignment(self) -> Assignment:
@@ -174,20 +166,15 @@ class JobSpec:
         return path
 
 
-def chain_folder(key: str) -> Path:
-    """Return the folder with the notes on a chain."""
-    return CHAINS / key
-
-
 def path_of(key: str) -> Path:
     """Return the path of a chain's spec."""
-    return chain_folder(key) / "spec.json"
+    return CHAINS / key / "spec.json"
 
 
 def refuse_newer(key: str, base: Path = Path()) -> None:
     """Raise FormatError if a newer unbroken wrote the spec; a corrupt one is written again."""
-    with suppress(OSError, ValueError, AttributeError):
-        formats.refuse_newer(jsontext.parse((base / path_of(key)).read_text()), VERSION, base / path_of(key), _KEY)
+    with suppress(ConfigError, OSError):
+        read(base / path_of(key))
 
 
 def read(path: Path) -> JobSpec:
@@ -208,32 +195,18 @@ def read(path: Path) -> JobSpec:
         raise ConfigError([f"{path}: corrupt ({error!r}); start snakemake again"]) from error
 
 
-def newest(spec: JobSpec) -> JobSpec:
-    """Return what the newest start wants of the run; the same spec if that cannot be read now."""
-    with suppress(ConfigError, OSError):
-        return read(path_of(spec.key))
-    return spec
-
-
-def exists(run: str, base: Path = Path()) -> bool:
-    """Return True if a start has ever sent the run to Slurm from this folder."""
-    return (base / path_of(run)).exists()
-
-
 def _parsed(data: Mapping[str, Any]) -> JobSpec:
-    lists = {name: tuple(data["rule_job"][name]) for name in ("command", "outputs", "memory_mb")}
-    rule_job = RuleJob(**{**data["rule_job"], **lists})
-    submission = SubmitOptions(**{**data["submission"], "words": tuple(data["submission"]["words"])})
-    run, keys = _run(data["run"]), data["keys"] and _identity_keys(data["keys"])
-    return JobSpec(**{**data, "run": run, "keys": keys, "rule_job": rule_job, "submission": submission})
+    run, keys = data["run"], data["keys"]
+    copies = CopySettings(**run["copies"]) if run["copies"] else None
+    parts = {
+        "run": Run(**{**_with_tuples(run), "copies": copies}),
+        "keys": keys and IdentityKeys(**_with_tuples(keys)),
+        "rule_job": RuleJob(**_with_tuples(data["rule_job"])),
+        "submission": SubmitOptions(**_with_tuples(data["submission"])),
+    }
+    return JobSpec(**{**data, **parts})
 
 
-def _run(data: Mapping[str, Any]) -> Run:
-    lists = {name: tuple(data[name]) for name in ("slurm_extra", "modules", "enter", "container_options")}
-    copies = CopySettings(**data["copies"]) if data["copies"] else None
-    return Run(**{**data, **lists, "copies": copies})
-
-
-def _identity_keys(data: Mapping[str, Any]) -> IdentityKeys:
-    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-    return IdentityKeys(**{**data, **lists})
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a part as they were before JSON made lists of its tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

@@ -9,49 +9,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unbroken.job.array import cancel
+from unbroken.job.array import cancel, wanted_memory_mb
 from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
-from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
+from unbroken.runs.attempts import nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.history import Attempt
 from unbroken.slurm.commands import ask
 from unbroken.slurm.excluded_nodes import more_to_exclude
-from unbroken.slurm.nodes import numbers_of, own_partition, own_spare_nodes
+from unbroken.slurm.nodes import own_partition, own_spare_nodes
 from unbroken.slurm.tables import table
 
 
 def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:
     """Change the waiting tasks of a run after its last attempt; yield a line for each thing that was changed."""
     if last.ran_out_of_memory:
-        yield _give_more_memory(spec.run.name, jobs, last.mem_mb, spec.run.memory_growth)
+        yield _give_more_memory(spec, jobs)
     elif not last.kind.settles and (avoid := nodes_to_avoid(spec.run.name)):
         yield from _keep_off(jobs, avoid, own_spare_nodes())
 
 
-def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float) -> str:
-    """At most what a node of this partition has; `mem_mb` is what the config says."""
-    times = out_of_memory_kills_of(run, mem_mb)
-    wanted = grown_memory(mem_mb, growth, times, max(numbers_of(own_partition(), "%m"), default=0))
+def _give_more_memory(spec: JobSpec, jobs: Sequence[str]) -> str:
+    wanted = wanted_memory_mb(spec, own_partition())
     if not _change(jobs, f"MinMemoryNode={wanted}"):
         return f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
+    times = out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)
     ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
     return f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
 
 
+def give_rule_memory(spec: JobSpec, jobs: Sequence[str]) -> Iterator[str]:
+    """Let the waiting tasks of a user's rule ask for what the rule says after a job ran out of memory."""
+    memory_mb = wanted_memory_mb(spec, own_partition())
+    if memory_mb and not _change(jobs, f"MinMemoryNode={memory_mb}"):
+        yield f"Slurm refused to let the waiting tasks ask for {memory_mb} MB"
+
+
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
-    """Excludes nodes beside those that the jobs exclude already; in all no more than the partition can spare."""
-    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
-    already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
-    if not (fresh := more_to_exclude(already, avoid, spare)):
+    """Exclude nodes in addition to those that the jobs exclude already; in all no more than the partition can spare."""
+    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",))
+    already = [nodes for (nodes,) in dict.fromkeys(rows or []) if nodes not in {"", "(null)", "n/a"}]
+    if rows is None or not (fresh := more_to_exclude(already, avoid, spare)):
         return
     where = f"{', '.join(fresh)}, where it failed repeatedly"
     is_done = _change(jobs, f"ExcNodeList={','.join([*already, *fresh])}")
     yield f"the waiting tasks avoid {where}" if is_done else f"Slurm refused to let the waiting tasks avoid {where}"
-
-
-def give_memory(jobs: Sequence[str], mem_mb: int) -> bool:
-    """Let the waiting tasks ask for so much; return False if Slurm refuses it."""
-    return _change(jobs, f"MinMemoryNode={mem_mb}")
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:

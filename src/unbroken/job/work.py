@@ -1,4 +1,4 @@
-"""One job's part of a chain: a segment's work and, while it is done, the tasks behind it."""
+"""One job's part of a chain: a segment's work and, while it is done, the tasks behind it and the page of all runs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from pathlib import Path
 
 from unbroken.job import array
 from unbroken.job.chain_job import ChainJob
+from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
-from unbroken.job.page_keeper import PageKeeper
-from unbroken.job.run_end import submit_left_out
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
 from unbroken.runs import notify_process
 from unbroken.runs.record import read_record
+from unbroken.runs.report_page import PageProcess
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.queue import my_jobs
 
+# Without a driver, one job of the folder keeps `results/report.html` fresh.
+PAGE_SECONDS = 600.0
+LAST_PAGE_SECONDS = 60.0
+PAGE_WRITER = "A job of a run, while one is at work,"
+
 
 class Work:
-    """The segment that this job does; afterwards `is_followed` and `has_no_room` say how the queue was left."""
+    """The segment that this job does."""
 
     def __init__(self, job: ChainJob) -> None:
         self._job = job
-        self._page = PageKeeper()
-        self._has_successor = False
+        self._page = PageProcess(Path(), PAGE_WRITER)
+        self._has_looked = False
         self.has_tried = False  # an attempt was to be made
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
-        self.is_followed = False  # the segment was done, more are to be done, and a task behind this one does them
 
     def do(self) -> tuple[int, SegmentEnd | None]:
         """Do one segment; return its exit code and its end.
@@ -34,12 +38,20 @@ class Work:
         Segments whose record only had to be made again do not count.
         """
         try:
-            code, end = self._do_next()
+            return self._do_next()
         finally:
-            self._page.end()  # before the last page of all, which none may replace
-        has_paused = end is not None and end.kind is EndKind.PAUSED
-        self.is_followed = self._has_successor and has_paused and self._is_awaited()
-        return code, end
+            self.end_page()  # before the last page of all, which none may replace
+
+    def look_ahead(self) -> None:
+        """Do what is done next to this segment's work, not before that begins; called every minute from then on."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._submit_ahead()
+        self._page.begin(PAGE_SECONDS, at_most_every=PAGE_SECONDS)
+
+    def end_page(self) -> None:
+        """End the page that is being written: the job is about to leave, and waits for none."""
+        self._page.kill()
 
     def _do_next(self) -> tuple[int, SegmentEnd | None]:
         code, end = 0, None
@@ -56,16 +68,7 @@ class Work:
         self.has_tried = True
         job.log(f"segment {segment} of {job.now().last_segment}")
         words = job.command_for(segment, attempt)
-        return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self._look_ahead)
-
-    def _is_awaited(self) -> bool:
-        """Return True if a task waits still: somebody may have canceled those that were there at the beginning."""
-        return self._job.now().next_segment() is not None and array.has_waiting(self._job.key)
-
-    def _look_ahead(self) -> None:
-        """Do what is done next to this segment's work, not before that begins."""
-        self._submit_ahead()
-        self._page.begin()
+        return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self.look_ahead)
 
     def _submit_ahead(self) -> None:
         """Submit the next array if no task waits and more than one segment is left."""
@@ -78,13 +81,16 @@ class Work:
         if not spec.submission.refills or spec.remaining_segments() < 2:
             return
         jobs = my_jobs()
-        if jobs is None:
-            return  # asked again at the end
-        if array.waiting(jobs, job.key):
-            self._has_successor = True
-            return
+        if jobs is None or array.waiting(jobs, job.key):
+            return  # if Slurm does not answer, it is asked again at the end
         done = array.submit(spec, at_work=job.job_id)
         job.log(f"no task of this run waits: submitting the next ones; {done.line}")
-        # None if this segment was done meanwhile: the end of the job sees to the next one.
-        self._has_successor = done.answer is array.Answer.DONE and done.tasks > 0
         self.has_no_room = done.answer is array.Answer.FULL
+
+
+def write_last_page() -> None:
+    """Write the page when no job will write another one, and wait for it: this job has nothing else to do."""
+    page = PageProcess(Path(), PAGE_WRITER)
+    page.begin(0.0)
+    page.wait(LAST_PAGE_SECONDS)
+    page.kill()

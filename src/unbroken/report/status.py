@@ -12,7 +12,7 @@ from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
-from unbroken.job.unrecorded import why_no_job
+from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
