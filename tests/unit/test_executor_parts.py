@@ -17,7 +17,7 @@ from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.already_done import settle, settle_rest, settled_record
+from unbroken.segment.settled import settle, settle_rest, settled_record
 from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
 

@@ -31,8 +31,8 @@ from unbroken.runs.record import read_record
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
-from unbroken.segment.already_done import settle
 from unbroken.segment.export import export
+from unbroken.segment.settled import settle
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 

@@ -16,7 +16,6 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.history import Attempt
 from unbroken.runs.progress import overshoot
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.segment.engine_errors import engine_errors
 from unbroken.segment.job import Job
 from unbroken.system import fs
 
@@ -63,15 +62,10 @@ def _write(
 ) -> None:
     refused = partial(_refused, job, checkpoint)
     try:
-        with engine_errors(job, refused):
+        with job.engine_errors(refused, _OF_THE_ENGINE):
             fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
             doubts = engine.result_doubts(job.run, checkpoint)
             final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
-    except OSError as error:
-        if error.errno in _OF_THE_ENGINE:
-            job.tell_traceback(error)
-            raise refused(f"{type(error).__name__}: {error}") from error
-        raise
     except ResultsError as error:
         raise error if error.__cause__ is not None else refused(str(error)) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
+from unbroken.errors import InterruptedSegment
 from unbroken.program.stop_reason import StopReason
 from unbroken.slurm.signal_relay import Ear
 
@@ -44,8 +45,13 @@ class Alarm:
 
     @property
     def interruption(self) -> StopReason | None:
-        """Why somebody wants the machine back, by the first signal that says so; None if nobody does."""
+        """Return why the machine is wanted back, by the first signal that says so; None if it is not."""
         return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
+
+    def leave_if_heard(self, run: str, meanwhile: str) -> None:
+        """InterruptedSegment if a signal has come."""
+        if self.heard:
+            raise InterruptedSegment(f"runs.{run}: stopped by a signal ({self.heard[-1].name}) while {meanwhile}")
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))
