@@ -6,7 +6,14 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.errors import DivergedError, SegmentError
+from unbroken.errors import (
+    DivergedError,
+    InterruptedSegment,
+    PartialSegment,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
 from unbroken.program.verdict import Kind, read_verdict
@@ -88,6 +95,21 @@ def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
     else:
         killed_after = None
     return replace(end, message="; ".join(filter(None, words)), cause=cause, killed_after_seconds=killed_after)
+
+
+def error_of(run: str, end: SegmentEnd) -> SegmentError:
+    """Return the error by which a segment leaves that is not settled."""
+    if end.kind is not EndKind.INTERRUPTED:
+        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
+    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
+    return made(f"runs.{run}: {end.goes_on}")
+
+
+def end_by(error: UnbrokenError) -> SegmentEnd:
+    """Return the end of an attempt whose work was ended by an error."""
+    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
+    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
+    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
 
 
 def describe_exit(code: int | None) -> str:

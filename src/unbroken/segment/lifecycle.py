@@ -13,12 +13,9 @@ from typing import TypeVar
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
     CancelledSegment,
-    DivergedError,
     FormatError,
     IdentityError,
-    InterruptedSegment,
     LeaseError,
-    PartialSegment,
     SegmentError,
     StalledError,
     StorageError,
@@ -39,7 +36,7 @@ from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
 from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import Rejections, explained, judge
+from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.final_step import end_without_results, write_results
 from unbroken.segment.job import Job
@@ -91,21 +88,6 @@ def _log_what_was_given(job: Job, engine: Engine) -> None:
     is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
     length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
     job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
-
-
-def _error_of(run: str, end: SegmentEnd) -> SegmentError:
-    """Return the error by which a segment leaves that is not settled."""
-    if end.kind is not EndKind.INTERRUPTED:
-        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
-    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
-    return made(f"runs.{run}: {end.goes_on}")
-
-
-def _end_by(error: UnbrokenError) -> SegmentEnd:
-    """Return the end of an attempt whose work was ended by an error."""
-    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
-    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
-    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
 
 
 @dataclass
@@ -245,7 +227,7 @@ class _Segment:
                 is_rejected = self.rejections.apply(work)
                 end = explained(judge(work), work)
         except UnbrokenError as raised:
-            error, end = raised, _end_by(raised)
+            error, end = raised, end_by(raised)
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             self.recovery.close(work.task)
@@ -263,7 +245,7 @@ class _Segment:
         if error is not None:
             raise error
         if not end.kind.settles or work.last is None:
-            raise _error_of(self.job.run.name, end)
+            raise error_of(self.job.run.name, end)
         return record_of(self.job.run, self.job.segment, end.kind, work.last)
 
     def _refused(self, why: str) -> SegmentError:

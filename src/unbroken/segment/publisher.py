@@ -125,8 +125,9 @@ class Publisher:
     def _judged(self, found: HandedOver, is_its_last: bool) -> Handover:
         """Return what the checkpoint says of itself.
 
-        The checkpoints of a program that says nothing of its progress are counted.  They are no measure of the goal,
-        which is noted only when the program ends by calling it reached.
+        It is finished by its own word, its count, or exit code 0 where its count does not speak against that.  The
+        checkpoints of a program that says nothing of its progress are counted.  They are no
+        measure of the goal, which is noted only when the program ends by calling it reached.
         """
         told, run_goal = found.handover, self.job.run.goal
         if told is None:
@@ -136,7 +137,9 @@ class Publisher:
             return told
         elif told.progress.goal is None:
             told = replace(told, progress=replace(told.progress, goal=run_goal))
-        return replace(told, is_finished=_is_finished(found, told, is_its_last))
+        says_less = found.handover is not None and told.progress.goal is not None
+        says_so = told.is_finished or told.progress.is_finished
+        return replace(told, is_finished=says_so or (is_its_last and not says_less))
 
     @property
     def _done_before(self) -> float:
@@ -180,10 +183,3 @@ class Publisher:
             environment=self.computation.environment,
             adopted=parent.passport.adopted if parent else None,
         )
-
-
-def _is_finished(found: HandedOver, handover: Handover, is_its_last: bool) -> bool:
-    """Return True by its own word, its count, or exit code 0 where its count does not speak against that."""
-    says_less = found.handover is not None and handover.progress.goal is not None
-    says_so = handover.is_finished or handover.progress.is_finished
-    return says_so or (is_its_last and not says_less)

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,23 +153,26 @@ class Recovery:
     def _salvaged(self, claim: Claim, origin: Checkpoint | None) -> Checkpoint | None:
         """Publish what an attempt that resumed from `origin` left; return the newest checkpoint."""
         folder = AttemptFolder(self.job.places.work / f"{claim.token:06d}")
-        made = self._noted(folder, claim, origin)
-        saved: list[Checkpoint] = []
+        if (made := self._noted(folder, claim, origin)) is None:
+            return origin
+        publisher = Publisher(
+            replace(self.job, segment=claim.segment), self.engine, self.store, claim.token, self.held.confirm, made,
+            None, origin, already_worked_seconds=_worked_seconds(claim, folder.root), started_utc=claim.started_utc,
+        )  # fmt: skip
         try:
-            for checkpoint in self._published(claim, folder, made, origin) if made else ():
-                saved.append(checkpoint)
+            for found in self._states(self._task(claim.segment, origin, folder)):
+                publisher.publish(found)
         except _CANNOT_BE_SAVED as error:
             if isinstance(error, OSError) and fs.is_full(error):
                 left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
                 raise StorageError(f"{folder.root}: {error.strerror or 'no room left'}: {left}") from error
             # It is made again.
             said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
-            nothing = "nothing more" if saved else "nothing"
+            nothing = "nothing more" if publisher.saves else "nothing"
             self.job.tell(f"{nothing} of the killed attempt {claim.token} could be saved: {said}")
-        if not saved:
-            return origin
-        self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(saved[-1])}")
-        return saved[-1]
+        if publisher.saves and publisher.last is not None:
+            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
+        return publisher.last
 
     def _noted(self, attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None) -> Computation | None:
         """Return the note of an attempt that resumed from `origin`; None of another, which has nothing to add to it."""
@@ -186,18 +189,6 @@ class Recovery:
             return None
         is_its_own = origin is not None and origin.passport.token == claim.token
         return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
-
-    def _published(
-        self, claim: Claim, folder: AttemptFolder, made: Computation, origin: Checkpoint | None
-    ) -> Iterator[Checkpoint]:
-        publisher = Publisher(
-            replace(self.job, segment=claim.segment), self.engine, self.store, claim.token, self.held.confirm, made,
-            None, origin, already_worked_seconds=_worked_seconds(claim, folder.root), started_utc=claim.started_utc,
-        )  # fmt: skip
-        for found in self._states(self._task(claim.segment, origin, folder)):
-            publisher.publish(found)
-            if publisher.last is not None:
-                yield publisher.last
 
     def _task(self, segment: int, origin: Checkpoint | None, folder: AttemptFolder) -> Task:
         return Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
@@ -281,6 +272,6 @@ def _last_change(folder: Path) -> float:
     last = 0.0
     for base, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
     return last

@@ -27,23 +27,34 @@ Log = Callable[[str], None]
 
 
 def is_done(run: Run, segment: int, log: Log) -> bool:
-    """Return True if the segment's work is done and its record stands, which is made now if need be.
+    """Return True if the segment's work is done and its record stands, which is made now if need be.  Never wait.
 
-    LeaseError if the work is done, the record is missing and a job holds the run, such as one that is just leaving.
+    A record for which no work stands is removed: a task would take the segment for done.  Both under the lease, so that
+    no job publishes one in this moment; where the record stands, no lease is needed.  LeaseError if the work is done,
+    the record is missing and a job holds the run, such as one that is just leaving; FormatError at a file of a newer
+    unbroken.  Reads passports, not the files of checkpoints: the segment that resumes from one reads them all.
     """
     folder = RunFolder(run.name)
-    if _has_right_record(run, segment, folder) and _is_newer_than_the_one_before(segment, folder):
+    path, expected = folder.record(segment), settled_record(run, segment, folder)
+    if expected is not None and _is_right(expected, folder) and _is_newer_than_the_one_before(segment, folder):
         return True
+    if expected is None and not path.exists():
+        return False
+    read_record(path)
     try:
-        if settle(run, segment, log) is not None:
-            return True
+        with lease.take(folder.lease, segment, 0.0, log) as held:
+            record = settled_record(run, segment, folder)
+            held.confirm()
+            if record is not None:
+                record.write(path)
+            else:
+                path.unlink(missing_ok=True)
+            return record is not None
     except LeaseError:
         # A job may have gone on to a later segment long ago; it holds the run for hours.
-        if has_record(folder, segment):
-            return True
-        raise
-    _remove_stale_record(run, segment, folder, log)
-    return False
+        if expected is not None and not has_record(folder, segment):
+            raise
+        return expected is not None
 
 
 def has_record(folder: RunFolder, segment: int) -> bool:
@@ -56,23 +67,6 @@ def has_record(folder: RunFolder, segment: int) -> bool:
         return _own_record(folder, segment) is not None
     except FormatError:
         return True
-
-
-def settle(run: Run, segment: int, log: Log, base: Path = Path()) -> Record | None:
-    """Write the record of a segment whose work is done, and return it; None if it needs a job.  Never wait.
-
-    LeaseError if the work is done but a job still holds the run, such as one that is just leaving.  Reads passports,
-    not the files of checkpoints: the segment that resumes from one reads them all.
-    """
-    folder = RunFolder(run.name, base)
-    if settled_record(run, segment, folder) is None:
-        return None
-    with lease.take(folder.lease, segment, 0.0, log) as held:
-        record = settled_record(run, segment, folder)
-        if record is not None:
-            held.confirm()
-            record.write(folder.record(segment))
-    return record
 
 
 def settle_rest(run: Run, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
@@ -132,19 +126,16 @@ def _own_record(folder: RunFolder, segment: int) -> Record | None:
     return record if record and (record.run, record.segment) == (folder.name, segment) else None
 
 
-def _has_right_record(run: Run, segment: int, folder: RunFolder) -> bool:
-    """Return True if the record is there and its work stands: it stays as it is, and no lease is needed.
+def _is_right(expected: Record, folder: RunFolder) -> bool:
+    """Return True if the record is there and its work stands: it stays as it is.
 
     A task that ran ahead of Snakemake has left it, and the next one may hold the run.
     """
-    if not folder.record(segment).exists():
-        return False
-    expected = settled_record(run, segment, folder)
     try:
-        found = _own_record(folder, segment)
+        found = _own_record(folder, expected.segment)
     except FormatError:  # of a newer unbroken, which was installed meanwhile
-        return expected is not None
-    if found is None or expected is None:
+        return True
+    if found is None:
         return False
     if found.kind is EndKind.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
         return True  # later segments have gone on from it, perhaps to the goal
@@ -163,22 +154,3 @@ def _is_newer_than_the_one_before(segment: int, folder: RunFolder) -> bool:
     except (PermissionError, FileNotFoundError):
         return False
     return True
-
-
-def _remove_stale_record(run: Run, segment: int, folder: RunFolder, log: Log) -> None:
-    """Remove a record for which no work stands: a task would take the segment for done.
-
-    Under the lease, so that no job publishes one in this moment; while a job holds the run, its record is younger than
-    what was asked.  FormatError if a newer unbroken wrote it.
-    """
-    record = folder.record(segment)
-    if not record.exists():
-        return
-    read_record(record)
-    try:
-        with lease.take(folder.lease, segment, 0.0, log) as held:
-            if settled_record(run, segment, folder) is None:
-                held.confirm()
-                record.unlink(missing_ok=True)
-    except LeaseError:
-        return
