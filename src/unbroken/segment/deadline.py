@@ -56,14 +56,14 @@ class Margin:
 
     @property
     def last_seconds(self) -> float:
-        """So long before Slurm does it a program is killed that does not leave, and what it had saved is published.
+        """Return how long before Slurm does it a program is killed that does not leave, to publish what it had saved.
 
         Much less than the margin: who is told at its beginning needs it to save.
         """
         return min(LAST_SECONDS, self.stop_seconds / 8)
 
     def after_save(self, writing_seconds: float | None, publishing_seconds: float) -> Margin:
-        """The same after a save in the middle of the segment, which shows what the one at its end will take.
+        """Return the margin after a save in the middle of the segment, which shows what the one at its end will take.
 
         It takes the place of a guess if the program says how long it wrote; a part of the guess stays for what no save
         shows: until the program notices, and until it has left.  What was measured, or configured, is never lowered.
@@ -92,11 +92,11 @@ class Deadline:
         return self.ends - time.monotonic()
 
     def seconds_to_force(self) -> float:
-        """Infinite where nobody will end us by force."""
+        """Return the seconds until Slurm ends the job by force; infinite where nothing does."""
         return self.forced - time.monotonic()
 
     def moved(self, end_unix: float) -> Deadline:
-        """The same after Slurm has moved the end of the job; itself if it has not, or if that is past.
+        """Return the deadline after Slurm has moved the end of the job; itself if it has not, or if that is past.
 
         A longer job works longer, if it was made for this segment alone; a shorter one leaves earlier.  `end_unix` is
         by this node's clock.
@@ -110,12 +110,12 @@ class Deadline:
         return Deadline(min(self.ends + longer, forced), forced)
 
     def unix(self, before_seconds: float) -> float:
-        """Unix time of the moment `before_seconds` before the end."""
+        """Return the Unix time of the moment `before_seconds` before the end."""
         return time.time() + self.left_seconds() - before_seconds
 
 
 def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
-    """The configured length from now on, or the end of Slurm's job if that is sooner.
+    """Return the configured length from now on, or the end of Slurm's job if that is sooner.
 
     It is not always: an allocation may serve many segments, and a partition without a limit says a year.
     """

@@ -53,7 +53,7 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """Where this attempt writes; the segment's log unless it has one of its own."""
+        """Return where this attempt writes: the segment's log unless it has one of its own."""
         return self.attempt_log or self.places.log(self.segment)
 
     def tell(self, line: str) -> None:
@@ -119,7 +119,7 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
 
 
 def _log_of_the_last_that_ran(job: Job) -> Path:
-    """The log of this attempt, if it started the program; else its lines go to the end of the last one's that did.
+    """Return the log of this attempt if it started the program; else append its lines to the last one that did.
 
     That one gets the segment's name too, which is the one that people open.
     """
@@ -153,7 +153,7 @@ def _has_started(log: Path) -> bool:
 
 
 def attempt_log(log: Path) -> Path:
-    """A second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
+    """Make a second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
 
     Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
     """

@@ -55,9 +55,9 @@ T = TypeVar("T")
 
 
 def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
-    """Brings the run forward by one segment and writes its record; UnbrokenError says why it could not.
+    """Bring the run forward by one segment and write its record; UnbrokenError says why it could not.
 
-    If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.  `prepare` is asked,
+    If the process dies anywhere inside, the next attempt resumes from the newest good checkpoint.  `prepare` is asked,
     once the run is held, which segment it is.
     """
     if prepare is None:
@@ -171,7 +171,7 @@ class _Segment:
         self.cause = None
 
     def _one_before(self, newest: Checkpoint) -> Work:
-        """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
+        """Resume once from the checkpoint before the newest, from which no attempt came forward.
 
         The newest stays where it is until there is a better one.
         """
@@ -184,7 +184,7 @@ class _Segment:
         return work
 
     def _is_accepted(self, identity: str) -> bool:
-        """Asked late: a file server may have answered only then."""
+        """Return True for a computation of this run; asked late, as a file server may have answered only then."""
         return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
     def _select(self, skip: str = "") -> Checkpoint | None:

@@ -20,7 +20,7 @@ INTERRUPTIONS = {
 
 
 class Alarm:
-    """Inside the `with` block these signals no longer end the process; they are counted.
+    """Count these signals inside the `with` block, where they no longer end the process.
 
     So are those that Slurm sends to the job but that do not reach this process.
     """

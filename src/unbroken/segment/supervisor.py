@@ -76,7 +76,7 @@ class Work:
 
     @property
     def last(self) -> Checkpoint | None:
-        """The newest checkpoint, at first the one that the attempt goes on from."""
+        """Return the newest checkpoint, at first the one that the attempt resumes from."""
         return self.publisher.last
 
     @property
