@@ -153,9 +153,9 @@ def _has_started(log: Path) -> bool:
 
 
 def attempt_log(log: Path) -> Path:
-    """Make a second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
+    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that.
 
-    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
+    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()

@@ -22,7 +22,7 @@ INTERRUPTIONS = {
 class Alarm:
     """Count these signals inside the `with` block, where they no longer end the process.
 
-    So are those that Slurm sends to the job but that do not reach this process.
+    Those that Slurm sends to the job but that do not reach this process count too.
     """
 
     def __init__(self) -> None:
