@@ -155,7 +155,8 @@ def _has_started(log: Path) -> bool:
 def attempt_log(log: Path) -> Path:
     """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that.
 
-    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
+    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and
+    what a crash said must still be there to be read.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
