@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
@@ -50,8 +49,6 @@ from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
-
-T = TypeVar("T")
 
 
 def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
@@ -109,8 +106,9 @@ class _Segment:
 
     def run(self) -> Record:
         self.held.confirm()
-        prepared = self._or_noted(self._prepare)
-        record = prepared if isinstance(prepared, Record) else self._written(self._work(prepared))
+        record = self._or_noted(self._prepare)
+        while isinstance(record, Work):
+            record = self._work(record)
         done = f"{amount(record.progress.done)} {record.progress.unit}"
         doubts = self._doubts(record)
         self.job.tell(f"{record.kind}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}")
@@ -129,7 +127,7 @@ class _Segment:
                 return self.engine.result_doubts(self.job.run, newest)
         return ()
 
-    def _or_noted(self, step: Callable[[], T]) -> T:
+    def _or_noted(self, step: Callable[[], Work | Record]) -> Work | Record:
         """Return the step's answer; an attempt that ends by it, before its work, has its line in the history too."""
         began = utc_now()
         try:
@@ -216,7 +214,8 @@ class _Segment:
             self.alarm.leave_if_heard(self.job.run.name, "the file server was silent")
             time.sleep(min(left, 0.2))
 
-    def _work(self, work: Work) -> Record:
+    def _work(self, work: Work) -> Work | Record:
+        """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
         job_note.tell_begun()
         begun.note(self.job.places)
         error: UnbrokenError | None = None
@@ -231,7 +230,7 @@ class _Segment:
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             self.recovery.close(work.task)
-            return self._work(self._or_noted(lambda: self._new_work(self._select())))
+            return self._or_noted(lambda: self._new_work(self._select()))
         work.publisher.prune()
         try:
             with fs.storage_errors(work.task.attempt_folder.root):
@@ -246,7 +245,7 @@ class _Segment:
             raise error
         if not end.kind.settles or work.last is None:
             raise error_of(self.job.run.name, end)
-        return record_of(self.job.run, self.job.segment, end.kind, work.last)
+        return self._written(record_of(self.job.run, self.job.segment, end.kind, work.last))
 
     def _refused(self, why: str) -> SegmentError:
         return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}", log=self.job.log)
