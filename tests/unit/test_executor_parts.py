@@ -17,7 +17,7 @@ from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.already_done import settle, settle_rest, settled_record
+from unbroken.segment.settled import is_done, settle_rest, settled_record
 from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
 
@@ -182,14 +182,15 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
     toy(here, goal=5)
     run = toy_run(goal=5)
 
-    records = [settle(run, number, print) for number in (1, 2, 3)]
+    are_done = [is_done(run, number, print) for number in (1, 2, 3)]
 
+    records = [read_record(RunFolder("demo").record(number)) for number in (1, 2, 3)]
+    assert are_done == [True] * 3
     assert [record and (record.kind, record.has_worked) for record in records] == [
         (EndKind.FINISHED, True),
         (EndKind.FINISHED, False),
         (EndKind.FINISHED, False),
     ]
-    assert read_record(RunFolder("demo").record(3)) == records[2]
 
 
 def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
@@ -220,26 +221,26 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     path = RunFolder("demo").record(1)
     path.unlink()
 
-    again = settle(toy_run(goal=10**6), 1, print)
+    assert is_done(toy_run(goal=10**6), 1, print)
 
+    again = read_record(path)
     assert again is not None
     assert (again.kind, again.checkpoint, again.progress) == (EndKind.PAUSED, made.checkpoint, made.progress)
-    assert read_record(path) == again
 
 
 def test_what_is_not_done_needs_a_job(here: Path) -> None:
     run = toy_run(goal=10**6)
-    assert settle(run, 1, print) is None
+    assert not is_done(run, 1, print)
     toy(here, goal=10**6, segment_minutes=0.01)
 
-    assert settle(run, 2, print) is None
+    assert not is_done(run, 2, print)
 
 
 def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
     toy(here, goal=5)
     (here / "results/demo/final/summary.json").unlink()
 
-    assert settle(toy_run(goal=5), 2, print) is None
+    assert not is_done(toy_run(goal=5), 2, print)
 
 
 def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
@@ -247,7 +248,7 @@ def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
     places = RunFolder("demo")
 
     with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError, match="held, segment 1 by process"):
-        settle(toy_run(goal=5), 2, print)
+        is_done(toy_run(goal=5), 2, print)
 
     assert settled_record(toy_run(goal=5), 2, places) is not None
     assert not places.record(2).exists()
@@ -257,7 +258,7 @@ def test_settling_leaves_the_history_alone(here: Path) -> None:
     toy(here, goal=5)
     before = History(RunFolder("demo").history).path.read_text()
 
-    settle(toy_run(goal=5), 2, print)
+    is_done(toy_run(goal=5), 2, print)
 
     assert History(RunFolder("demo").history).path.read_text() == before
     assert json.loads(before.splitlines()[0])["kind"] == "finished"

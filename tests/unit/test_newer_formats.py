@@ -31,8 +31,8 @@ from unbroken.runs.record import read_record
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
-from unbroken.segment.already_done import settle
 from unbroken.segment.export import export
+from unbroken.segment.settled import is_done
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 
@@ -120,7 +120,7 @@ def test_no_record_is_made_from_a_store_of_a_newer_unbroken(base: Path, kind: st
     before = snapshot(base.parent)
 
     with pytest.raises(FormatError):
-        settle(copied_run(base.parent / "backup"), DONE, print)
+        is_done(copied_run(base.parent / "backup"), DONE, print)
 
     assert snapshot(base.parent) == before
 

@@ -6,21 +6,17 @@ Slurm's commands are stand-ins with answers as Slurm 22.05 prints them, from a c
 import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.toyrun import ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
+from support.toyrun import checkpoints, history, program, start_segment, toy_job, until
 
-from unbroken.engines.base import Task
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs.moments import Moments
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.deadline import Margin, deadline_for
-from unbroken.segment.signals import Alarm
-from unbroken.segment.supervisor import Work
+from unbroken.segment.job_time import JobTime
 from unbroken.slurm import controller_clock
 from unbroken.slurm.this_job import SlurmJob, job_around_us
 
@@ -147,7 +143,7 @@ def test_a_job_that_gets_more_time_works_longer_whatever_the_nodes_clock_says(tm
         tmp_path,
         command=program("obedient"),
         environment=controller.environment,
-        patch={"segment.supervisor.LOOK_SECONDS": 0.1},
+        patch={"segment.job_time.LOOK_SECONDS": 0.1},
         segment_minutes=59,
     )
     log = toy_job(tmp_path).places.log(1)
@@ -171,17 +167,14 @@ def test_a_clock_that_is_set_in_the_middle_moves_no_deadline_but_what_the_progra
     job, slurm_job = toy_job(tmp_path), job_around_us()
     deadline, attempt_folder = deadline_for(7200, slurm_job), AttemptFolder(tmp_path / "desk")
     attempt_folder.prepare()
-    task = Task(job.run, 1, None, attempt_folder, deadline.unix(1.0))
-    engine = ProgramEngine([sys.executable])
-    moments = Moments(attempt_folder.times, slurm_job, 0.0)
-    margin = Margin(10.0, 1.0)
-    work = Work(job, engine, task, None, deadline, margin, Alarm(), slurm_job, moments)  # type: ignore[arg-type]
+    limits = JobTime(job, attempt_folder, slurm_job, deadline, Margin(10.0, 1.0))
+    limits.write_deadline()
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 4000)
 
-    work._next_look = 0.0
-    work._watch_slurm()
+    limits._next_look = 0.0
+    limits.watch(0.0)
 
-    assert work.deadline is deadline
+    assert limits.deadline is deadline
     assert float(attempt_folder.deadline.read_text()) == pytest.approx(now() + 4000 + 3599, abs=60)
     attempt_folder.close()

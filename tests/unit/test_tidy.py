@@ -2,45 +2,51 @@
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.toyrun import toy_job
 
-from unbroken.runs.layout import RunFolder
+from unbroken.engines.toy.engine import ToyEngine
+from unbroken.runs import lease
 from unbroken.runs.store import Store
-from unbroken.segment.tidy import Tidy
+from unbroken.segment.recovery import Recovery
 
 
 @pytest.fixture
-def told() -> list[str]:
-    return []
+def tidy(tmp_path: Path) -> Iterator[Recovery]:
+    """What the second attempt at a run sees of the first one."""
+    job = toy_job(tmp_path)
+    with lease.take(job.places.lease, 1, 0.0, print):
+        pass
+    with lease.take(job.places.lease, 1, 0.0, print) as held:
+        found = Recovery(job, ToyEngine(tmp_path), held, Store(job.places.checkpoints))
+        found.make_folders()
+        yield found
 
 
-@pytest.fixture
-def tidy(tmp_path: Path, told: list[str]) -> Tidy:
-    places = RunFolder("demo", tmp_path)
-    found = Tidy(places, Store(places.checkpoints), 2, told.append)
-    found.make_folders()
-    return found
+def logged(tidy: Recovery) -> list[str]:
+    return [line.partition(" segment 1: ")[2] for line in tidy.job.log.read_text().splitlines()]
 
 
-def test_a_link_in_the_place_of_the_work_folder_is_not_followed(tidy: Tidy, told: list[str], tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_work_folder_is_not_followed(tidy: Recovery, tmp_path: Path) -> None:
     (tmp_path / "elsewhere/000002").mkdir(parents=True)
     (tmp_path / "elsewhere/000002/theirs").write_text("theirs")
-    tidy.places.work.rmdir()
-    tidy.places.work.symlink_to(tmp_path / "elsewhere")
+    tidy.job.places.work.rmdir()
+    tidy.job.places.work.symlink_to(tmp_path / "elsewhere")
 
-    tidy.remove_attempt_folder(tidy.places.work / "000002")
+    tidy.remove_attempt_folder(tidy.job.places.work / "000002")
 
     assert (tmp_path / "elsewhere/000002/theirs").read_text() == "theirs"
-    (line,) = told
-    assert line.startswith(f"{tidy.places.work / '000002'}: not removed yet (")
+    (line,) = logged(tidy)
+    assert line.startswith(f"{tidy.job.places.work / '000002'}: not removed yet (")
 
 
 def test_a_folder_that_cannot_be_listed_is_left_to_a_later_segment(
-    tidy: Tidy, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tidy: Recovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tidy.places.work / "000001").mkdir()
+    (tidy.job.places.work / "000001").mkdir()
 
     def broken(folder: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(folder))
@@ -48,19 +54,19 @@ def test_a_folder_that_cannot_be_listed_is_left_to_a_later_segment(
     with monkeypatch.context() as disk:
         disk.setattr(Path, "iterdir", broken)
         tidy.remove_attempt_folders()
-    (line,) = told
+    (line,) = logged(tidy)
     assert "Input/output error" in line
 
     tidy.remove_attempt_folders()
 
-    assert not list(tidy.places.work.iterdir())
-    assert told[1:] == ["removed the unfinished files of a killed attempt: work/000001"]
+    assert not list(tidy.job.places.work.iterdir())
+    assert logged(tidy)[1:] == ["removed the unfinished files of a killed attempt: work/000001"]
 
 
-def test_the_folders_of_this_attempt_and_of_its_successors_stay(tidy: Tidy) -> None:
+def test_the_folders_of_this_attempt_and_of_its_successors_stay(tidy: Recovery) -> None:
     for token in range(1, 5):
-        (tidy.places.work / f"{token:06d}").mkdir()
+        (tidy.job.places.work / f"{token:06d}").mkdir()
 
     tidy.remove_attempt_folders()
 
-    assert sorted(each.name for each in tidy.places.work.iterdir()) == ["000002", "000003", "000004"]
+    assert sorted(each.name for each in tidy.job.places.work.iterdir()) == ["000002", "000003", "000004"]

@@ -11,7 +11,7 @@ from unbroken.errors import LeaseError
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.job_note import FILE
-from unbroken.segment.turn import leaves_to
+from unbroken.segment.job_time import leaves_to
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
 

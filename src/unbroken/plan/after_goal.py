@@ -24,7 +24,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.already_done import settle_rest
+from unbroken.segment.settled import settle_rest
 
 _NEEDED = ("finish", "depending", "needrun", "ready_jobs", "register_running")
 

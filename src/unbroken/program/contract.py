@@ -66,7 +66,7 @@ class AttemptFolder:
 
     @property
     def note(self) -> Path:
-        """What a successor must know, should this attempt be killed (salvage.py)."""
+        """What a successor must know, should this attempt be killed (recovery.py)."""
         return self.root / "attempt.json"
 
     @property

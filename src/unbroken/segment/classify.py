@@ -1,23 +1,32 @@
-"""How an attempt at work ended: by what is in the store, not by the exit code."""
+"""How an attempt at work ended: by what is in the store and its program's verdict, not by the exit code."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 
+from unbroken.errors import (
+    DivergedError,
+    InterruptedSegment,
+    PartialSegment,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
-from unbroken.runs.attempts import has_newer, reached
+from unbroken.program.verdict import Kind, read_verdict
+from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.killed_stop import killed_words
 from unbroken.runs.run import Run
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
+from unbroken.runs.store import Store
+from unbroken.segment.deadline import NEARLY_ALL
+from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work
-from unbroken.slurm.job_end import EndState
 from unbroken.system import fs
-
-# A TERM so late in a segment is its limit and not a preemption.
-NEARLY_ALL = 0.9
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
@@ -31,31 +40,28 @@ def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
 
 
 def judge(work: Work) -> SegmentEnd:
-    """Finished, paused with a newer checkpoint, interrupted, or failed; doubt is failure."""
-    last = work.last
+    """Return finished, paused with a newer checkpoint, interrupted, or failed; doubt is failure."""
+    last, left = work.last, describe_exit(work.exit_code)
     if last is not None and is_finished(last, work.job.run):
         return SegmentEnd(kind=EndKind.FINISHED, message=f"goal reached: {describe_done(last)}")
-    has_advanced = last is not None and has_newer(last, work.task.origin)
-    left = describe_exit(work.exit_code)
-    if work.stop_reason is StopReason.STALLED:
-        return _failed(work, f"no progress in {work.job.run.stall_minutes:g} minutes (stall_minutes)")
     if work.stop_reason is not None and work.stop_reason.is_interruption and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
         return SegmentEnd(kind=EndKind.INTERRUPTED, message=f"{work.stop_reason.value}; {saved}")
-    if work.exit_means == EXIT_FINISHED:
-        return _failed(work, _doubtful_end(last))
-    if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
-        if has_advanced and last is not None:
-            return _paused(work, last, left)
-        said = f"; {work.error}" if work.error else ""
-        return _failed(work, f"the program {left} and left no newer checkpoint{said}")
-    kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"
-    said = f": {work.error}" if work.error else ""
-    return _failed(work, f"the program {left}{said}{kept}")
-
-
-def _failed(work: Work, message: str) -> SegmentEnd:
-    return SegmentEnd(kind=EndKind.FAILED, message=message, log=str(work.job.log))
+    newer = last if last is not None and has_newer(last, work.task.origin) else None
+    is_asked = work.exit_means == EXIT_PAUSED or work.stop_reason is not None
+    if work.stop_reason is StopReason.STALLED:
+        why = f"no progress in {work.job.run.stall_minutes:g} minutes (stall_minutes)"
+    elif work.exit_means == EXIT_FINISHED:
+        said = f"its last checkpoint says {describe_done(last)}" if last else "left no checkpoint"
+        why = f"the program ended with exit code 0 (goal reached) but {said}"
+    elif is_asked and newer is not None:
+        return _paused(work, newer, left)
+    elif is_asked:
+        why = f"the program {left} and left no newer checkpoint{f'; {work.error}' if work.error else ''}"
+    else:
+        kept = f"kept: {describe_done(newer)}" if newer is not None else "nothing new was saved"
+        why = f"the program {left}{f': {work.error}' if work.error else ''}; {kept}"
+    return SegmentEnd(kind=EndKind.FAILED, message=why, log=str(work.job.log))
 
 
 def _paused(work: Work, last: Checkpoint, left: str) -> SegmentEnd:
@@ -67,14 +73,43 @@ def _paused(work: Work, last: Checkpoint, left: str) -> SegmentEnd:
 
 
 def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
-    """Return the end with what the engine knows, and what the program could not know: memory or the disk ran out."""
-    return _with_stop(_with_memory(_with_disk(_with_engine(end, work), work), work), work)
+    """Return the end with what the engine knows, and what the program could not know or say.
+
+    That memory or the disk ran out, and that its stop was killed; a run at its goal was not hurt by that.
+    """
+    words, cause, killed_after = [end.message], end.cause, work.killed_after_seconds
+    if end.kind is EndKind.FAILED:
+        words.append(work.engine.why_nothing_newer(work.task))
+    if not end.kind.settles:
+        needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
+        disk = fs.full_disk_words(work.job.places.root, needed)
+        words.append(disk)
+        if disk or fs.tells_of_storage(work.error):
+            cause = cause or EndCause.STORAGE
+        if work.is_out_of_memory:
+            more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
+            words.append(f"killed: out of memory; {more}")
+    if killed_after is not None and end.kind is not EndKind.FINISHED:
+        words.append(killed_words(killed_after, work.moments.so_far))
+        cause, killed_after = EndCause.KILLED_STOPPING, round(killed_after, 3)
+    else:
+        killed_after = None
+    return replace(end, message="; ".join(filter(None, words)), cause=cause, killed_after_seconds=killed_after)
 
 
-def complete(end: SegmentEnd, work: Work) -> SegmentEnd:
-    """Return the end with all that is measured: checkpoints, progress, times, and whether memory ran out."""
-    state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
-    return replace(reached(end, work.task.origin, work.last), job_state=state, times=work.moments.times())
+def error_of(run: str, end: SegmentEnd) -> SegmentError:
+    """Return the error by which a segment leaves that is not settled."""
+    if end.kind is not EndKind.INTERRUPTED:
+        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
+    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
+    return made(f"runs.{run}: {end.goes_on}")
+
+
+def end_by(error: UnbrokenError) -> SegmentEnd:
+    """Return the end of an attempt whose work was ended by an error."""
+    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
+    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
+    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
 
 
 def describe_exit(code: int | None) -> str:
@@ -87,38 +122,6 @@ def describe_exit(code: int | None) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def _with_engine(end: SegmentEnd, work: Work) -> SegmentEnd:
-    why = "" if end.kind is not EndKind.FAILED else work.engine.why_nothing_newer(work.task)
-    return replace(end, message=f"{end.message}; {why}") if why else end
-
-
-def _with_disk(end: SegmentEnd, work: Work) -> SegmentEnd:
-    """Return the end of a program that failed on a full disk with the bytes: its own words do not say them."""
-    needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
-    disk = "" if end.kind.settles else fs.full_disk_words(work.job.places.root, needed)
-    if not disk and (end.kind.settles or not fs.tells_of_storage(work.error)):
-        return end
-    message = f"{end.message}; {disk}" if disk else end.message
-    return replace(end, message=message, cause=end.cause or EndCause.STORAGE)
-
-
-def _with_memory(end: SegmentEnd, work: Work) -> SegmentEnd:
-    """Return the end with the reason that the kernel does not tell a program that it kills."""
-    if end.kind.settles or not work.is_out_of_memory:
-        return end
-    more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
-    return replace(end, message=f"{end.message}; killed: out of memory; {more}")
-
-
-def _with_stop(end: SegmentEnd, work: Work) -> SegmentEnd:
-    """Return the end with the stop that was killed; a run at its goal was not hurt by it."""
-    if work.killed_after_seconds is None or end.kind is EndKind.FINISHED:
-        return end
-    seconds, said = work.killed_after_seconds, killed_words(work.killed_after_seconds, work.moments.so_far)
-    message = f"{end.message}; {said}"
-    return replace(end, message=message, cause=EndCause.KILLED_STOPPING, killed_after_seconds=round(seconds, 3))
 
 
 def _is_nearly_over(work: Work) -> bool:
@@ -142,7 +145,40 @@ def _minutes_if_partial(work: Work) -> float | None:
     return had if had < NEARLY_ALL * run.segment_minutes else None
 
 
-def _doubtful_end(last: Checkpoint | None) -> str:
-    if last is None:
-        return "the program ended with exit code 0 (goal reached) but left no checkpoint"
-    return f"the program ended with exit code 0 (goal reached) but its last checkpoint says {describe_done(last)}"
+class Rejections:
+    """The checkpoints that programs have called bad while one job worked for the run."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._moved: tuple[Path, str] | None = None
+
+    def apply(self, work: Work) -> bool:
+        """Return True if the checkpoint the work resumed from was quarantined: the one before is to be taken.
+
+        DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
+        """
+        verdict = read_verdict(work.task.attempt_folder.verdict)
+        if verdict is None:
+            return False
+        run, origin, last = work.job.run.name, work.task.origin, work.last
+        if verdict.kind is Kind.HOPELESS:
+            kept = f"the checkpoint of before is kept ({describe_done(last)})" if last else "nothing was saved"
+            raise DivergedError(f"runs.{run}: {verdict.message}; {kept}", log=work.job.log, todo=FIX)
+        if origin is None or last is not origin:
+            found = "it was given none" if origin is None else "it has gone on from it and saved"
+            raise SegmentError(f"runs.{run}: the program calls its checkpoint bad ({verdict.message}), but {found}")
+        self._quarantine(work.job, origin, verdict.message)
+        return True
+
+    def _quarantine(self, job: Job, origin: Checkpoint, why: str) -> None:
+        """Do it with one, if there is another; a second in a row says that the fault lies elsewhere: none is moved."""
+        bad = f"runs.{job.run.name}: the program calls the checkpoint {origin.name} bad ({why})"
+        if self._moved is not None:
+            self._store.put_back(*self._moved)
+            found = f"and {self._moved[1]}, the one after it, too: the fault may be the program's or the machine's"
+            raise DivergedError(f"{bad}, {found}; nothing was set aside", log=job.log)
+        if len(self._store.readable()) == 1:
+            raise DivergedError(f"{bad}, and there is no other; nothing was set aside", log=job.log)
+        target = self._store.quarantine(origin.name, why, is_whole=True)
+        self._moved = target, origin.name
+        job.tell(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")

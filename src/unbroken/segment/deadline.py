@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from unbroken.runs.history import Attempt
 from unbroken.slurm.this_job import SlurmJob
@@ -14,6 +15,8 @@ from unbroken.slurm.this_job import SlurmJob
 LEARNED_ATTEMPTS = 5
 # A segment without a limit is so long: a number that every program can count with.
 NO_LIMIT_MINUTES = 365 * 24 * 60.0
+# So much of a segment is all of it: a TERM so late is its limit and not a preemption.
+NEARLY_ALL = 0.9
 # Slurm counts whole minutes and starts its clock a little before ours: a job that ends so soon after the segment was
 # made for it.
 MADE_FOR_IT_SECONDS = 120.0
@@ -53,14 +56,14 @@ class Margin:
 
     @property
     def last_seconds(self) -> float:
-        """So long before Slurm does it a program is killed that does not leave, and what it had saved is published.
+        """Return how long before Slurm does it a program is killed that does not leave, to publish what it had saved.
 
         Much less than the margin: who is told at its beginning needs it to save.
         """
         return min(LAST_SECONDS, self.stop_seconds / 8)
 
     def after_save(self, writing_seconds: float | None, publishing_seconds: float) -> Margin:
-        """The same after a save in the middle of the segment, which shows what the one at its end will take.
+        """Return the margin after a save in the middle of the segment, which shows what the one at its end will take.
 
         It takes the place of a guess if the program says how long it wrote; a part of the guess stays for what no save
         shows: until the program notices, and until it has left.  What was measured, or configured, is never lowered.
@@ -89,11 +92,11 @@ class Deadline:
         return self.ends - time.monotonic()
 
     def seconds_to_force(self) -> float:
-        """Infinite where nobody will end us by force."""
+        """Return the seconds until Slurm ends the job by force; infinite where nothing does."""
         return self.forced - time.monotonic()
 
     def moved(self, end_unix: float) -> Deadline:
-        """The same after Slurm has moved the end of the job; itself if it has not, or if that is past.
+        """Return the deadline after Slurm has moved the end of the job; itself if it has not, or if that is past.
 
         A longer job works longer, if it was made for this segment alone; a shorter one leaves earlier.  `end_unix` is
         by this node's clock.
@@ -107,12 +110,12 @@ class Deadline:
         return Deadline(min(self.ends + longer, forced), forced)
 
     def unix(self, before_seconds: float) -> float:
-        """Unix time of the moment `before_seconds` before the end."""
+        """Return the Unix time of the moment `before_seconds` before the end."""
         return time.time() + self.left_seconds() - before_seconds
 
 
 def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
-    """The configured length from now on, or the end of Slurm's job if that is sooner.
+    """Return the configured length from now on, or the end of Slurm's job if that is sooner.
 
     It is not always: an allocation may serve many segments, and a partition without a limit says a year.
     """
@@ -131,7 +134,7 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
     """
     stops = [attempt.stop_seconds for attempt in attempts if attempt.has_stopped_by_itself]
     took = [seconds for seconds in stops[-LEARNED_ATTEMPTS:] if seconds is not None]
-    killed, is_of_no_use = _killed_lately(attempts), _is_of_no_use(attempts)
+    killed, is_of_no_use = _killed_lately(attempts)
     saves = [attempt.save_seconds for attempt in attempts if attempt.saves]
     publish = _time_to_publish(max(saves[-LEARNED_ATTEMPTS:], default=0.1))
     guess = 0.0 if took or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
@@ -144,27 +147,21 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
     return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess, is_of_no_use=is_of_no_use)
 
 
-def _killed_lately(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return those of the last few stops that were killed although the margin said when they were asked."""
-    stops = [attempt for attempt in attempts if attempt.has_stopped_by_itself or _had_margin(attempt)]
-    return [attempt for attempt in stops[-LEARNED_ATTEMPTS:] if attempt.was_killed_stopping]
+def _killed_lately(attempts: Sequence[Attempt]) -> tuple[list[Attempt], bool]:
+    """Return those of the last few stops that were killed although the margin said when they were asked.
 
-
-def _is_of_no_use(attempts: Sequence[Attempt]) -> bool:
-    """Return whether a stop with the longest margin was killed, and none has ended by itself since.
-
-    Such a program does not listen, or needs more than there is: half of each segment would be wasted.
+    And whether one with the longest margin was, and none has ended by itself since: such a program does not listen, or
+    needs more than there is, and half of each segment would be wasted.
     """
-    for attempt in reversed(attempts):
-        if attempt.has_stopped_by_itself:
-            return False
-        if _had_margin(attempt) and not attempt.gets_more_margin:
-            return True
-    return False
-
-
-def _had_margin(attempt: Attempt) -> bool:
-    return attempt.was_killed_stopping and attempt.times.stop_margin_seconds is not None
+    stops = [
+        attempt
+        for attempt in attempts
+        if attempt.has_stopped_by_itself
+        or (attempt.was_killed_stopping and attempt.times.stop_margin_seconds is not None)
+    ]
+    since = takewhile(lambda attempt: not attempt.has_stopped_by_itself, reversed(stops))
+    killed = [attempt for attempt in stops[-LEARNED_ATTEMPTS:] if attempt.was_killed_stopping]
+    return killed, any(not attempt.gets_more_margin for attempt in since)
 
 
 def _time_to_publish(seconds: float) -> float:

@@ -16,7 +16,6 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.history import Attempt
 from unbroken.runs.progress import overshoot
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.segment.engine_errors import engine_errors
 from unbroken.segment.job import Job
 from unbroken.system import fs
 
@@ -36,13 +35,18 @@ def write_results(
     if not engine.fills_final or final.is_current(job.places, checkpoint):
         return
     try:
-        with fs.os_errors(job.places.root):
-            _write(job, engine, checkpoint, attempts, confirm)
+        with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
+            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
+            doubts = engine.result_doubts(job.run, checkpoint)
+            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
+    except LeaseError:
+        raise
     except UnbrokenError as error:
-        if not isinstance(error, LeaseError):
-            if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
-                job.tell_traceback(error.__cause__)
-            job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+            job.tell_traceback(error.__cause__)
+        job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+        if isinstance(error, ResultsError) and error.__cause__ is None:  # what was made is not what was expected
+            raise _refused(job, checkpoint, str(error)) from error
         raise
     doubts = final.read_doubts(job.places)
     job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
@@ -56,24 +60,6 @@ def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> Segment
     """Return the end of an attempt whose results were not written."""
     why = error.text if isinstance(error, ResultsError) else _not_written(checkpoint, str(error))
     return SegmentEnd(kind=EndKind.FAILED, message=why, log=error.log, cause=EndCause.NO_RESULTS)
-
-
-def _write(
-    job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
-) -> None:
-    refused = partial(_refused, job, checkpoint)
-    try:
-        with engine_errors(job, refused):
-            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
-            doubts = engine.result_doubts(job.run, checkpoint)
-            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
-    except OSError as error:
-        if error.errno in _OF_THE_ENGINE:
-            job.tell_traceback(error)
-            raise refused(f"{type(error).__name__}: {error}") from error
-        raise
-    except ResultsError as error:
-        raise error if error.__cause__ is not None else refused(str(error)) from error
 
 
 def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:

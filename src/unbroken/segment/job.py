@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from unbroken.errors import PartialSegment, UnbrokenError
+from unbroken.errors import PartialSegment, SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import driver_screen, job_note
 from unbroken.runs.identity import IdentityKeys
@@ -25,17 +25,6 @@ from unbroken.system.clock import utc_now
 STARTING = "starting: "
 # It stands near a log's beginning.
 _HEAD_BYTES = 64 * 1024
-
-
-class ScriptObject(Protocol):
-    """What unbroken uses of the object that Snakemake hands to a script."""
-
-    @property
-    def params(self) -> Any: ...
-    @property
-    def resources(self) -> Any: ...
-    @property
-    def wildcards(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -64,31 +53,51 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """Where this attempt writes; the segment's log unless it has one of its own."""
+        """Return where this attempt writes: the segment's log unless it has one of its own."""
         return self.attempt_log or self.places.log(self.segment)
 
-    def tell_traceback(self, error: BaseException) -> None:
-        """Write into the log alone where in the code an error came from."""
-        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode()
-        with contextlib.suppress(OSError), self.log.open("a") as log:
-            log.write(text)
-
     def tell(self, line: str) -> None:
-        """One line of the segment's own, into its log and to the driver's screen."""
-        text = f"unbroken {utc_now()} {self.run.name} segment {self.segment}: {line}"
+        """Write one line of the segment's own into its log and to the driver's screen."""
+        text = f"unbroken {utc_now()} {self.run.name} segment {self.segment}: {line}\n"
         # A file's name may hold bytes that are no text.
         text = text.encode(errors="backslashreplace").decode()
         # A driver that is gone has left a broken pipe, and the work goes on without it.
         if not driver_screen.is_taken_over():
             with contextlib.suppress(OSError):
-                print(text, file=sys.stderr, flush=True)
+                print(text, end="", file=sys.stderr, flush=True)
+        self._append(text)
+
+    def tell_traceback(self, error: BaseException) -> None:
+        """Write into the log alone where in the code an error came from."""
+        self._append("".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode())
+
+    @contextlib.contextmanager
+    def engine_errors(
+        self, refused: Callable[[str], SegmentError], of_engine: Container[int | None] = ()
+    ) -> Iterator[None]:
+        """Turn any other error than an UnbrokenError or OSError into what `refused` makes of its one line.
+
+        An engine may be somebody else's package, and a mistake in it must not end the process without a line of
+        history.  Its traceback is in the log.  `of_engine` are the `errno` of an OSError that are its mistake too.
+        """
+        try:
+            yield
+        except UnbrokenError:
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, OSError) and error.errno not in of_engine:
+                raise
+            self.tell_traceback(error)
+            raise refused(f"{type(error).__name__}: {error}") from error
+
+    def _append(self, text: str) -> None:
         # A full disk must not hide the line that says so.
         with contextlib.suppress(OSError), self.log.open("a") as log:
-            print(text, file=log)
+            log.write(text)
 
 
-def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
-    """Runs a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1.
+def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
+    """Run a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1.
 
     Where Slurm gave the job less time than a segment, and it has used that, the exit code is 85.
     """
@@ -110,7 +119,7 @@ def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
 
 
 def _log_of_the_last_that_ran(job: Job) -> Path:
-    """The log of this attempt, if it started the program; else its lines go to the end of the last one's that did.
+    """Return the log of this attempt if it started the program; else append its lines to the last one that did.
 
     That one gets the segment's name too, which is the one that people open.
     """
@@ -144,9 +153,10 @@ def _has_started(log: Path) -> bool:
 
 
 def attempt_log(log: Path) -> Path:
-    """A second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
+    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that.
 
-    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
+    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and
+    what a crash said must still be there to be read.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()

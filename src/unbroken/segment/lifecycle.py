@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
     CancelledSegment,
-    DivergedError,
     FormatError,
     IdentityError,
-    InterruptedSegment,
     LeaseError,
-    PartialSegment,
     SegmentError,
     StalledError,
     StorageError,
@@ -30,7 +24,6 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, kept_inputs, lease
 from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.claim import Claim
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
@@ -41,54 +34,32 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
-from unbroken.segment import salvage
-from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import explained, is_finished, judge
+from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
-from unbroken.segment.engine_errors import engine_errors
-from unbroken.segment.environment import environment_for
 from unbroken.segment.final_step import end_without_results, write_results
 from unbroken.segment.job import Job
-from unbroken.segment.job_time import job_time
-from unbroken.segment.orphans import is_program_gone, name_orphans
-from unbroken.segment.publisher import Publisher
-from unbroken.segment.rejected import Rejections
+from unbroken.segment.job_time import job_time, leaves_to, patience_seconds
+from unbroken.segment.publisher import Publisher, computation_of
+from unbroken.segment.recovery import Recovery, leave_note
 from unbroken.segment.second_place import SecondPlaceCopier
+from unbroken.segment.settled import record_of, settled_kind
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
-from unbroken.segment.tidy import Tidy
-from unbroken.segment.turn import leaves_to, patience_seconds
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
-T = TypeVar("T")
-
-
-def _keep_times(work: Work) -> None:
-    """Leave what the attempt has noted in its folder, should the job be killed while its results are written."""
-    with contextlib.suppress(OSError):
-        work.task.attempt_folder.root.mkdir()
-        work.task.attempt_folder.times.write_text(json.dumps(work.moments.so_far.to_json()))
-
 
 def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
-    """Brings the run forward by one segment and writes its record; UnbrokenError says why it could not.
+    """Bring the run forward by one segment and write its record; UnbrokenError says why it could not.
 
-    If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.  `prepare` is asked,
+    If the process dies anywhere inside, the next attempt resumes from the newest good checkpoint.  `prepare` is asked,
     once the run is held, which segment it is.
     """
     if prepare is None:
-        _tell_what_was_given(job, engine)
+        _log_what_was_given(job, engine)
     with Alarm() as alarm, fs.os_errors(job.places.root):
-
-        def leave_if_told() -> None:
-            if alarm.heard:
-                raise InterruptedSegment(
-                    f"runs.{job.run.name}: stopped by a signal ({alarm.heard[-1].name}) while waiting"
-                )
-
         begun.refuse_missing(job.places)
         confirm_all_own(job.places.own)
         refuse_newer(job.places)
@@ -97,38 +68,23 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             job.segment,
             patience_seconds(job),
             job.tell,
-            leave_if_told,
+            partial(alarm.leave_if_heard, job.run.name, "waiting"),
             mem_mb=job.run.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
             if prepare is not None:
                 job = prepare(held)
-                _tell_what_was_given(job, engine)
+                _log_what_was_given(job, engine)
             with SecondPlaceCopier(job, held, alarm, engine) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
                 copier.is_last = record.kind is EndKind.FINISHED
             return record
 
 
-def _tell_what_was_given(job: Job, engine: Engine) -> None:
+def _log_what_was_given(job: Job, engine: Engine) -> None:
     is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
     length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
     job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
-
-
-def _error_of(run: str, end: SegmentEnd) -> SegmentError:
-    """Return the error by which a segment leaves that is not settled."""
-    if end.kind is not EndKind.INTERRUPTED:
-        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
-    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
-    return made(f"runs.{run}: {end.goes_on}")
-
-
-def _end_by(error: UnbrokenError) -> SegmentEnd:
-    """Return the end of an attempt whose work was ended by an error."""
-    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
-    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
-    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
 
 
 @dataclass
@@ -143,22 +99,24 @@ class _Segment:
 
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)
-        self.rejections = Rejections(self.store, self.job.tell)
+        self.recovery = Recovery(self.job, self.engine, self.held, self.store)
         self.attempts = AttemptLog(self.job, self.held)
+        self.rejections = Rejections(self.store)
         self.cause: EndCause | None = None  # of an error that is raised now
-        self.tidy = Tidy(self.job.places, self.store, self.held.claim.token, self.job.tell)
 
     def run(self) -> Record:
         self.held.confirm()
-        prepared = self._or_noted(self._prepare)
-        has_no_line = isinstance(prepared, Record)
-        record = prepared if isinstance(prepared, Record) else self._work(prepared)
-        self.held.confirm()
-        write = partial(record.write, self.job.places.record(self.job.segment))
-        self._or_noted(write) if has_no_line else write()
+        record = self._or_noted(self._prepare)
+        while isinstance(record, Work):
+            record = self._work(record)
         done = f"{amount(record.progress.done)} {record.progress.unit}"
         doubts = self._doubts(record)
         self.job.tell(f"{record.kind}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}")
+        return record
+
+    def _written(self, record: Record) -> Record:
+        self.held.confirm()
+        record.write(self.job.places.record(self.job.segment))
         return record
 
     def _doubts(self, record: Record) -> Sequence[str]:
@@ -169,8 +127,8 @@ class _Segment:
                 return self.engine.result_doubts(self.job.run, newest)
         return ()
 
-    def _or_noted(self, step: Callable[[], T]) -> T:
-        """The step's answer; an attempt that ends by it, before its work, has its line in the history too."""
+    def _or_noted(self, step: Callable[[], Work | Record]) -> Work | Record:
+        """Return the step's answer; an attempt that ends by it, before its work, has its line in the history too."""
         began = utc_now()
         try:
             with fs.os_errors(self.job.places.root):
@@ -183,53 +141,35 @@ class _Segment:
             raise
 
     def _prepare(self) -> Work | Record:
-        """All that comes before the work: the record of a segment that needs none, or its work."""
+        """Do all that comes before the work; return the work, or the written record of a segment that needs none."""
+        run, segment = self.job.run, self.job.segment
         refuse_newer(self.job.places)  # whoever held it until now may have been a newer one
         self.attempts.refuse_same_again()
-        self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
-        self.tidy.make_folders()
-        origin = self._select()
-        claims = self.held.earlier_claims()
-        name_orphans(self.job, claims)
-        origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
-        self._reclaim(claims, origin)
-        for claim, following in itertools.pairwise([*claims, self.held.claim]):
-            self.attempts.close_died(claim, self.store, following.started_utc)
-        self.held.forget_earlier()
-        self.tidy.remove_attempt_folders()
+        self.identity = identity_of(run, self.job.keys, self.job.base)
+        self.recovery.make_folders()
+        origin = self.recovery.recover(self._select())
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
-            raise IdentityError(refusal(self.job.run.name, origin, self.identity))
+            raise IdentityError(refusal(run.name, origin, self.identity))
         kept_inputs.keep(self.job.places.root, self.identity.parts, self.identity.files)
-        record = self._settled(origin)
-        if record is not None:
-            return record
-        if self.attempts.goes_back() and origin is not None:
-            return self._one_before(origin)
-        return self._new_work(origin)
+        kind = settled_kind(run, segment, origin, self.attempts.all)
+        if origin is None or kind is None:
+            return self._one_before(origin) if self.attempts.goes_back() and origin else self._new_work(origin)
+        if kind is EndKind.FINISHED:
+            self._repeat_results(origin)
+        else:
+            self.job.tell("this segment's work is already done: the record is made anew from the store")
+        return self._written(record_of(run, segment, kind, origin))
 
-    def _reclaim(self, claims: Sequence[Claim], origin: Checkpoint | None) -> None:
-        """Let the engine take out of the attempt folders before ours what outlives them, the newest first."""
-        known = {claim.token: claim for claim in claims}
-        names = sorted((path.name for path in self.job.places.work.iterdir() if path.name.isdecimal()), key=int)
-        for name in reversed(names):
-            if (token := int(name)) < self.held.claim.token:
-                folder, segment = AttemptFolder(self.job.places.work / name), self.job.segment
-                task = Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
-                with fs.storage_errors(folder.root):
-                    self.engine.reclaim(task, is_program_gone(self.job, token, known.get(token)))
-
-    def _remove_attempt_folder(self, task: Task) -> None:
-        """Remove the folder of an attempt whose program is gone, without what the engine takes out of it."""
-        try:
-            self.engine.reclaim(task, True)
-        except (OSError, UnbrokenError) as error:
-            self.job.tell(f"{task.attempt_folder.root}: stays, what is in it could not be taken out: {error}")
-            return
-        self.tidy.remove_attempt_folder(task.attempt_folder.root)
+    def _repeat_results(self, checkpoint: Checkpoint) -> None:
+        """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
+        began, self.cause = utc_now(), EndCause.NO_RESULTS
+        write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
+        self.attempts.note_results(checkpoint, began)
+        self.cause = None
 
     def _one_before(self, newest: Checkpoint) -> Work:
-        """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
+        """Resume once from the checkpoint before the newest, from which no attempt came forward.
 
         The newest stays where it is until there is a better one.
         """
@@ -242,7 +182,7 @@ class _Segment:
         return work
 
     def _is_accepted(self, identity: str) -> bool:
-        """Asked late: a file server may have answered only then."""
+        """Return True for a computation of this run; asked late, as a file server may have answered only then."""
         return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
     def _select(self, skip: str = "") -> Checkpoint | None:
@@ -268,118 +208,92 @@ class _Segment:
         return origin
 
     def _rest(self, seconds: float) -> None:
-        """Waits, and leaves if told to."""
+        """Wait, and leave if told to."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self.alarm.heard:
-                told = f"stopped by a signal ({self.alarm.heard[-1].name}) while the file server was silent"
-                raise InterruptedSegment(f"runs.{self.job.run.name}: {told}")
+            self.alarm.leave_if_heard(self.job.run.name, "the file server was silent")
             time.sleep(min(left, 0.2))
 
-    def _settled(self, origin: Checkpoint | None) -> Record | None:
-        """The record of a segment that needs no work: the run is finished, or an earlier job did this segment."""
-        if origin is None:
-            return None
-        if is_finished(origin, self.job.run):
-            self._repeat_results(origin)
-            has_worked = self.job.segment <= origin.passport.segment
-            return self._record(EndKind.FINISHED, origin, has_worked)
-        if origin.passport.segment > self.job.segment or is_already_done(self.attempts.all(), self.job.segment, origin):
-            self.job.tell("this segment's work is already done: the record is made anew from the store")
-            return self._record(EndKind.PAUSED, origin, has_worked=True)
-        return None
-
-    def _work(self, work: Work) -> Record:
+    def _work(self, work: Work) -> Work | Record:
+        """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
         job_note.tell_begun()
         begun.note(self.job.places)
         error: UnbrokenError | None = None
         is_rejected = False
         try:
-            with fs.os_errors(self.job.places.root), engine_errors(self.job, self._refused):
+            with fs.os_errors(self.job.places.root), self.job.engine_errors(self._refused):
                 work.run()
                 is_rejected = self.rejections.apply(work)
                 end = explained(judge(work), work)
         except UnbrokenError as raised:
-            error, end = raised, _end_by(raised)
+            error, end = raised, end_by(raised)
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
-            work.task.attempt_folder.close()
-            self._remove_attempt_folder(work.task)
-            return self._work(self._or_noted(lambda: self._new_work(self._select())))
+            self.recovery.close(work.task)
+            return self._or_noted(lambda: self._new_work(self._select()))
         work.publisher.prune()
-        end, error = self._close(work, end, error)
-        if error is not None:
-            raise error
-        if not end.kind.settles or work.last is None:
-            raise _error_of(self.job.run.name, end)
-        return self._record(end.kind, work.last, has_worked=True)
-
-    def _refused(self, why: str) -> SegmentError:
-        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}", log=self.job.log)
-
-    def _close(
-        self, work: Work, end: SegmentEnd, error: UnbrokenError | None
-    ) -> tuple[SegmentEnd, UnbrokenError | None]:
-        """Clears the attempt folder, which may be what fills the disk, and adds the attempt to the history.
-
-        In between, the results of a run at its goal are written; what becomes of that is how the attempt ends.
-        """
-        root = work.task.attempt_folder.root
-        work.task.attempt_folder.close()
-        is_at_goal = error is None and end.kind is EndKind.FINISHED
         try:
-            with fs.storage_errors(root):
-                self._remove_attempt_folder(work.task)
-            if is_at_goal and work.last is not None:
-                _keep_times(work)
-                end, error = self._with_results(end, work.last)
-                self.tidy.remove_attempt_folder(root)
+            with fs.storage_errors(work.task.attempt_folder.root):
+                self.recovery.close(work.task)  # which may be what fills the disk
+            if error is None and end.kind is EndKind.FINISHED and work.last is not None:
+                end, error = self._with_results(work, end, work.last)
             self.attempts.close(work, end)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
-        return end, error
+        if error is not None:
+            raise error
+        if not end.kind.settles or work.last is None:
+            raise error_of(self.job.run.name, end)
+        return self._written(record_of(self.job.run, self.job.segment, end.kind, work.last))
 
-    def _with_results(self, end: SegmentEnd, last: Checkpoint) -> tuple[SegmentEnd, UnbrokenError | None]:
-        """Write the results; returns how the attempt ends, and the error by which it does."""
+    def _refused(self, why: str) -> SegmentError:
+        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}", log=self.job.log)
+
+    def _with_results(self, work: Work, end: SegmentEnd, last: Checkpoint) -> tuple[SegmentEnd, UnbrokenError | None]:
+        """Write the results; return how the attempt ends, and the error by which it does.
+
+        What it has noted lies in its folder meanwhile, should the job be killed.
+        """
+        folder = work.task.attempt_folder
+        with suppress(OSError):
+            folder.root.mkdir()
+            folder.times.write_text(json.dumps(work.moments.so_far.to_json()))
+        error: UnbrokenError | None = None
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
         except LeaseError:
             raise
-        except UnbrokenError as error:
-            return end_without_results(error, last), error
-        return end, None
+        except UnbrokenError as raised:
+            error, end = raised, end_without_results(raised, last)
+        self.recovery.remove_attempt_folder(folder.root)
+        return end, error
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
-        environment = environment_for(self.job, origin)
-        given = job_time(self.job, self.attempts.all())
-        deadline, margin, slurm_job = given.deadline, given.margin, given.slurm_job
-        attempt_folder = AttemptFolder(self.job.places.work / f"{self.held.claim.token:06d}")
+        job, attempts = self.job, self.attempts.all()
+        made = computation_of(job, self.identity, origin)
+        attempt_folder = AttemptFolder(job.places.work / f"{self.held.claim.token:06d}")
+        limits = job_time(job, attempts, attempt_folder)
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
-            attempt_folder.write_deadline(deadline.unix(margin.publish_seconds))
-            salvage.leave_note(attempt_folder, origin, salvage.Note(self.identity, environment))
-        ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
-        run, is_stopped = self.job.run, lambda: bool(self.alarm.heard)
-        task = Task(run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, is_stopped)
-        moments = Moments(attempt_folder.times, slurm_job, self.held.clock_ahead_seconds)
-        moments.begin(own_start_unix(), next(reversed(self.attempts.all()), None))
+            ends = limits.write_deadline()
+            leave_note(attempt_folder, origin, made)
+        is_warned = partial(bool, self.alarm.heard)
+        task = Task(
+            job.run,
+            job.segment,
+            origin,
+            attempt_folder,
+            ends,
+            limits.deadline.unix(limits.margin.stop_seconds),
+            job.tell,
+            is_warned,
+        )
+        moments = Moments(attempt_folder.times, limits.slurm_job, self.held.clock_ahead_seconds)
+        moments.begin(own_start_unix(), next(reversed(attempts), None))
         publisher = Publisher(
-            self.job, self.engine, self.store, self.held, self.identity, environment, slurm_job, origin,
+            job, self.engine, self.store, self.held.claim.token, self.held.confirm, made, limits.slurm_job, origin,
             copier=self.copier, clock=moments.watch.clock,
         )  # fmt: skip
-        return Work(
-            self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments,
-            self.attempts.worked_seconds(),
-        )  # fmt: skip
-
-    def _repeat_results(self, checkpoint: Checkpoint) -> None:
-        """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
-        began, self.cause = utc_now(), EndCause.NO_RESULTS
-        write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
-        self.attempts.note_results(checkpoint, began)
-        self.cause = None
-
-    def _record(self, kind: EndKind, checkpoint: Checkpoint, has_worked: bool) -> Record:
-        run, segment = self.job.run.name, self.job.segment
-        return Record(run, segment, kind, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())
+        had_seconds = self.attempts.worked_seconds()
+        return Work(job, self.engine, task, publisher, limits, self.held, self.alarm, moments, had_seconds)

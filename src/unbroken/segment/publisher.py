@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from unbroken import __version__
 from unbroken.engines.base import Engine
-from unbroken.errors import ForeignFolderError, SegmentError, StorageError
+from unbroken.errors import ChangedEnvironmentError, ForeignFolderError, SegmentError, StorageError
 from unbroken.program.contract import HandedOver
+from unbroken.program.environment import described, unread
 from unbroken.program.unpublished import noted
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.claim import Claim
+from unbroken.runs.environment import changes, in_words, refusal
 from unbroken.runs.identity import Identity
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
@@ -26,16 +26,28 @@ from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
 
 
-class Writer(Protocol):
-    """In whose name checkpoints are published: the holder of the lease, for itself or for one that was killed."""
+@dataclass(frozen=True)
+class Computation:
+    """What an attempt computes, and what its program was started in."""
 
-    @property
-    def claim(self) -> Claim: ...
+    identity: Identity
+    environment: Mapping[str, Mapping[str, object]]
 
-    @property
-    def is_lost(self) -> bool: ...
 
-    def confirm(self) -> None: ...
+def computation_of(job: Job, identity: Identity, origin: Checkpoint | None) -> Computation:
+    """Return what an attempt computes, and log how its environment differs from the one the checkpoint was made in.
+
+    ChangedEnvironmentError in a strict run; the checkpoint is as good as before, and nothing is quarantined.
+    """
+    parts = described(job.run, job.base)
+    if parts:
+        job.tell(f"environment: {in_words(parts)}")
+    found = changes(origin.passport, parts, unread(job.run, parts)) if origin else []
+    if found and job.run.is_strict:
+        raise ChangedEnvironmentError(refusal(job.run.name, found))
+    for line in found:
+        job.tell(line)
+    return Computation(identity, parts)
 
 
 @dataclass
@@ -45,9 +57,9 @@ class Publisher:
     job: Job
     engine: Engine
     store: Store
-    writer: Writer
-    identity: Identity
-    environment: Mapping[str, Mapping[str, object]]  # what the program was started in
+    token: int  # of the attempt: the owner of the lease publishes for itself, or for one that was killed
+    confirm: Callable[[], None]  # raises if this process may not write the run any more
+    computation: Computation
     slurm_job: SlurmJob | None
     # ---
     last: Checkpoint | None  # at first the one that the attempt goes on from
@@ -66,11 +78,11 @@ class Publisher:
 
     @property
     def worked_seconds(self) -> float:
-        """So far; not those in which the job was stopped."""
+        """Return the seconds so far, without those in which the job was stopped."""
         return self.clock() - self._started
 
     def publish(self, found: HandedOver, has_ended_done: bool = False) -> None:
-        """Makes a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
+        """Make a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
 
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
         """
@@ -78,7 +90,7 @@ class Publisher:
         handover = self._judged(found, is_its_last=has_ended_done and found.draft.name == "loose")
         self._refuse_regress(handover)
         found = noted(found, handover)
-        self.last = self.store.publish(found.taken().draft, self._passport(handover), self.writer.confirm)
+        self.last = self.store.publish(found.taken().draft, self._passport(handover), self.confirm)
         found.forget()
         seconds = self.clock() - began
         self.saves += 1
@@ -86,12 +98,12 @@ class Publisher:
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         if self.copier is not None:
             self.copier.wake()
-        self.writer.confirm()
+        self.confirm()
         self._set_doubtful_aside()
         self.prune({self._origin} if self._origin else ())
 
     def _set_doubtful_aside(self) -> None:
-        """Now that there is a checkpoint after it, made from the one before."""
+        """Quarantine it now that there is a checkpoint after it, made from the one before."""
         if self.doubtful is None:
             return
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
@@ -100,40 +112,41 @@ class Publisher:
         self.doubtful = None
 
     def prune(self, spared: Collection[str] = ()) -> None:
-        """Removes old checkpoints; what cannot be removed now is told, and tried again after the next save."""
+        """Remove old checkpoints; log what cannot be removed now, and is tried again after the next save."""
         if self.copier is not None:
             spared = {*spared, self.copier.busy}
         try:
-            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared, self.writer.confirm)
+            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared, self.confirm)
         except (OSError, StorageError, ForeignFolderError) as error:
             left = [str(error)]
         for why in left:
             self.job.tell(f"an old checkpoint is not removed yet ({why}); a later save tries again")
 
     def _judged(self, found: HandedOver, is_its_last: bool) -> Handover:
-        """What the checkpoint says of itself."""
-        if found.is_judged and found.handover is not None:
-            return found.handover
-        handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
-        return replace(handover, is_finished=_is_finished(found, handover, is_its_last))
+        """Return what the checkpoint says of itself.
 
-    def _counted(self, is_its_last: bool) -> Handover:
-        """For a program that says nothing of its progress: its checkpoints are counted.
-
-        They are no measure of the goal, which is noted only when the program ends by calling it reached.
+        It is finished by its own word, its count, or exit code 0 where its count does not speak against that.  The
+        checkpoints of a program that says nothing of its progress are counted.  They are no
+        measure of the goal, which is noted only when the program ends by calling it reached.
         """
-        before = self.last.passport.progress.done if self.last else 0.0
-        return Handover(Progress(before + 1, self.job.run.goal if is_its_last else None, "checkpoints"))
+        told, run_goal = found.handover, self.job.run.goal
+        if told is None:
+            goal = run_goal if is_its_last else None
+            told = Handover(Progress(self._done_before + 1, goal, "checkpoints"))
+        elif found.is_judged:
+            return told
+        elif told.progress.goal is None:
+            told = replace(told, progress=replace(told.progress, goal=run_goal))
+        says_less = found.handover is not None and told.progress.goal is not None
+        says_so = told.is_finished or told.progress.is_finished
+        return replace(told, is_finished=says_so or (is_its_last and not says_less))
 
-    def _with_goal(self, handover: Handover) -> Handover:
-        progress = handover.progress
-        if progress.goal is not None or self.job.run.goal is None:
-            return handover
-        return replace(handover, progress=replace(progress, goal=self.job.run.goal))
+    @property
+    def _done_before(self) -> float:
+        return self.last.passport.progress.done if self.last else 0.0
 
     def _refuse_regress(self, handover: Handover) -> None:
-        done = handover.progress.done
-        before = self.last.passport.progress.done if self.last else 0.0
+        done, before = handover.progress.done, self._done_before
         if self.last and done < before:
             raise SegmentError(
                 f"the program handed over {done:.10g} after {before:.10g} {handover.progress.unit}: it did not go on "
@@ -142,14 +155,13 @@ class Publisher:
             )
 
     def _passport(self, handover: Handover) -> Passport:
-        run, parent = self.job.run, self.last
-        job = self.slurm_job
+        run, parent, job, identity = self.job.run, self.last, self.slurm_job, self.computation.identity
         return Passport(
             run=run.name,
             engine=run.engine,
             segment=self.job.segment,
             sequence=self.store.last_sequence() + 1,
-            token=self.writer.claim.token,
+            token=self.token,
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
             progress=handover.progress,
@@ -157,8 +169,8 @@ class Publisher:
             is_best=handover.is_best,
             algorithm=handover.algorithm or preferred_algorithm(),
             files=handover.digests,
-            identity=self.identity.digest,
-            identity_parts=self.identity.parts,
+            identity=identity.digest,
+            identity_parts=identity.parts,
             versions={"unbroken": __version__, **self.engine.versions(), **handover.versions},
             host=this_host().to_json(),
             slurm_job=job.to_json() if job else None,
@@ -168,13 +180,6 @@ class Publisher:
             save_seconds=handover.save_seconds,
             note=run.note,
             is_milestone=handover.is_milestone,
-            environment=self.environment,
+            environment=self.computation.environment,
             adopted=parent.passport.adopted if parent else None,
         )
-
-
-def _is_finished(found: HandedOver, handover: Handover, is_its_last: bool) -> bool:
-    """By its own word, by its count, or by exit code 0 where its count does not speak against that."""
-    says_less = found.handover is not None and handover.progress.goal is not None
-    says_so = handover.is_finished or handover.progress.is_finished
-    return says_so or (is_its_last and not says_less)

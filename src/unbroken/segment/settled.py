@@ -1,38 +1,60 @@
-"""Whether a segment still needs a job: for a driver, while jobs of its run, or other drivers, do segments of it."""
+"""Whether a segment still needs a job: its run may be finished, or an earlier job did it and its record got lost.
+
+The record is made from the store then, in milliseconds and without a job.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
-from unbroken.runs.checkpoint import age_by_name
+from unbroken.runs import results as final
+from unbroken.runs.checkpoint import Checkpoint, age_by_name
+from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.already_done import settle, settled_record
+from unbroken.runs.store import Store
+from unbroken.segment.classify import is_finished
+from unbroken.system.clock import utc_now
+
+Log = Callable[[str], None]
 
 
-def is_done(run: Run, segment: int, log: Callable[[str], None]) -> bool:
-    """Return True if the segment's work is done and its record stands, which is made now if need be.
+def is_done(run: Run, segment: int, log: Log) -> bool:
+    """Return True if the segment's work is done and its record stands, which is made now if need be.  Never wait.
 
-    LeaseError if the work is done, the record is missing and a job holds the run, such as one that is just leaving.
+    A record for which no work stands is removed: a task would take the segment for done.  Both under the lease, so that
+    no job publishes one in this moment; where the record stands, no lease is needed.  LeaseError if the work is done,
+    the record is missing and a job holds the run, such as one that is just leaving; FormatError at a file of a newer
+    unbroken.  Reads passports, not the files of checkpoints: the segment that resumes from one reads them all.
     """
     folder = RunFolder(run.name)
-    if _has_right_record(run, segment, folder) and _is_newer_than_the_one_before(segment, folder):
+    path, expected = folder.record(segment), settled_record(run, segment, folder)
+    if expected is not None and _is_right(expected, folder) and _is_newer_than_the_one_before(segment, folder):
         return True
+    if expected is None and not path.exists():
+        return False
+    read_record(path)
     try:
-        if settle(run, segment, log) is not None:
-            return True
+        with lease.take(folder.lease, segment, 0.0, log) as held:
+            record = settled_record(run, segment, folder)
+            held.confirm()
+            if record is not None:
+                record.write(path)
+            else:
+                path.unlink(missing_ok=True)
+            return record is not None
     except LeaseError:
         # A job may have gone on to a later segment long ago; it holds the run for hours.
-        if has_record(folder, segment):
-            return True
-        raise
-    _remove_stale_record(run, segment, folder, log)
-    return False
+        if expected is not None and not has_record(folder, segment):
+            raise
+        return expected is not None
 
 
 def has_record(folder: RunFolder, segment: int) -> bool:
@@ -42,29 +64,78 @@ def has_record(folder: RunFolder, segment: int) -> bool:
     that it cannot.
     """
     try:
-        record = read_record(folder.record(segment))
+        return _own_record(folder, segment) is not None
     except FormatError:
         return True
-    return record is not None and _is_of(record, folder, segment)
 
 
-def _is_of(record: Record, folder: RunFolder, segment: int) -> bool:
-    return (record.run, record.segment) == (folder.name, segment)
+def settle_rest(run: Run, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
+    """Write the records of segments that a finished run has left over, under one lease; False if it is not finished.
+
+    Never waits.  LeaseError if a job still holds the run, such as one that is just leaving.
+    """
+    folder = RunFolder(run.name, base)
+    with lease.take(folder.lease, segments[0], 0.0, log) as held:
+        first = settled_record(run, segments[0], folder)
+        if first is None or first.kind is not EndKind.FINISHED or first.has_worked:
+            return False
+        for segment in segments:
+            held.confirm()
+            replace(first, segment=segment).write(folder.record(segment))
+    return True
 
 
-def _has_right_record(run: Run, segment: int, folder: RunFolder) -> bool:
-    """Return True if the record is there and its work stands: it stays as it is, and no lease is needed.
+def settled_record(run: Run, segment: int, folder: RunFolder) -> Record | None:
+    """Return what the record of a segment says that needs no job; None if it needs one.  Read only."""
+    newest = next(reversed(Store(folder.checkpoints).readable()), None)
+    kind = settled_kind(run, segment, newest, History(folder.history).attempts)
+    # Results that are missing or of an earlier goal are made by the engine, so in a job.
+    if newest is None or kind is None or (kind is EndKind.FINISHED and not final.is_current(folder, newest)):
+        return None
+    return record_of(run, segment, kind, newest)
+
+
+def settled_kind(
+    run: Run, segment: int, newest: Checkpoint | None, attempts: Callable[[], Sequence[Attempt]]
+) -> EndKind | None:
+    """Return how a segment ended whose work is done, by the newest checkpoint and the history; None if it is not."""
+    if newest is None:
+        return None
+    if is_finished(newest, run):
+        return EndKind.FINISHED
+    is_passed = newest.passport.segment > segment
+    if is_passed or any(each.segment == segment and _stands(each, newest) for each in attempts()):
+        return EndKind.PAUSED
+    return None
+
+
+def record_of(run: Run, segment: int, kind: EndKind, left: Checkpoint) -> Record:
+    """Return the record of a segment that ended so; `left` is the checkpoint it left, or an earlier one at the goal."""
+    has_worked = kind is EndKind.PAUSED or segment <= left.passport.segment
+    return Record(run.name, segment, kind, has_worked, left.name, left.passport.progress, utc_now())
+
+
+def _stands(attempt: Attempt, newest: Checkpoint) -> bool:
+    """Return True if an attempt settled its segment and its work has not been lost to a bad checkpoint since."""
+    left = attempt.to_checkpoint or attempt.from_checkpoint
+    return attempt.kind.settles and left is not None and age_by_name(left)[0] <= newest.passport.sequence
+
+
+def _own_record(folder: RunFolder, segment: int) -> Record | None:
+    record = read_record(folder.record(segment))
+    return record if record and (record.run, record.segment) == (folder.name, segment) else None
+
+
+def _is_right(expected: Record, folder: RunFolder) -> bool:
+    """Return True if the record is there and its work stands: it stays as it is.
 
     A task that ran ahead of Snakemake has left it, and the next one may hold the run.
     """
-    if not folder.record(segment).exists():
-        return False
-    expected = settled_record(run, segment, folder)
     try:
-        found = read_record(folder.record(segment))
+        found = _own_record(folder, expected.segment)
     except FormatError:  # of a newer unbroken, which was installed meanwhile
-        return expected is not None
-    if found is None or expected is None or not _is_of(found, folder, segment):
+        return True
+    if found is None:
         return False
     if found.kind is EndKind.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
         return True  # later segments have gone on from it, perhaps to the goal
@@ -83,22 +154,3 @@ def _is_newer_than_the_one_before(segment: int, folder: RunFolder) -> bool:
     except (PermissionError, FileNotFoundError):
         return False
     return True
-
-
-def _remove_stale_record(run: Run, segment: int, folder: RunFolder, log: Callable[[str], None]) -> None:
-    """Remove a record for which no work stands: a task would take the segment for done.
-
-    Under the lease, so that no job publishes one in this moment; while a job holds the run, its record is younger than
-    what was asked.  FormatError if a newer unbroken wrote it.
-    """
-    record = folder.record(segment)
-    if not record.exists():
-        return
-    read_record(record)
-    try:
-        with lease.take(folder.lease, segment, 0.0, log) as held:
-            if settled_record(run, segment, folder) is None:
-                held.confirm()
-                record.unlink(missing_ok=True)
-    except LeaseError:
-        return

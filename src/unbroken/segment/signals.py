@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
+from unbroken.errors import InterruptedSegment
 from unbroken.program.stop_reason import StopReason
 from unbroken.slurm.signal_relay import Ear
 
@@ -19,9 +20,9 @@ INTERRUPTIONS = {
 
 
 class Alarm:
-    """Inside the `with` block these signals no longer end the process; they are counted.
+    """Count these signals inside the `with` block, where they no longer end the process.
 
-    So are those that Slurm sends to the job but that do not reach this process.
+    Those that Slurm sends to the job but that do not reach this process count too.
     """
 
     def __init__(self) -> None:
@@ -44,8 +45,13 @@ class Alarm:
 
     @property
     def interruption(self) -> StopReason | None:
-        """Why somebody wants the machine back, by the first signal that says so; None if nobody does."""
+        """Return why the machine is wanted back, by the first signal that says so; None if it is not."""
         return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
+
+    def leave_if_heard(self, run: str, meanwhile: str) -> None:
+        """InterruptedSegment if a signal has come."""
+        if self.heard:
+            raise InterruptedSegment(f"runs.{run}: stopped by a signal ({self.heard[-1].name}) while {meanwhile}")
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))

@@ -1,0 +1,277 @@
+"""Recovery: the next attempt publishes what killed ones had complete, adds their lines, and removes what they left."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.errors import (
+    CheckpointError,
+    ForeignFolderError,
+    OutageError,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
+from unbroken.program.contract import AttemptFolder, HandedOver
+from unbroken.program.guard import MARK, marked
+from unbroken.program.unpublished import noted_states
+from unbroken.runs import attempts
+from unbroken.runs import results as final
+from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.claim import Claim
+from unbroken.runs.history import History
+from unbroken.runs.holder import Life, life_of
+from unbroken.runs.identity import Identity
+from unbroken.runs.lease import Lease
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.store import Store
+from unbroken.segment.job import Job
+from unbroken.segment.publisher import Computation, Publisher
+from unbroken.slurm.job_end import ended
+from unbroken.system import fs, jsontext
+from unbroken.system.clock import age_seconds, unix_seconds
+from unbroken.system.host import boot_id
+
+# What a killed attempt left may be half made in any way; a full disk is not its fault, and it waits for the next one.
+_CANNOT_BE_SAVED = (
+    CheckpointError, SegmentError, ForeignFolderError, OutageError,
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
+)  # fmt: skip
+# How long the guards of an attempt that has just died may take.
+LEAVING_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+
+
+def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> None:
+    """Note in a new attempt folder what it computes, from which checkpoint it resumes, and its save folder."""
+    identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
+    note = {"origin": origin.name if origin else None, **identity, "environment": dict(made.environment)}
+    attempt_folder.note.write_text(json.dumps({**note, "save_inode": attempt_folder.open_save().inode}) + "\n")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What earlier attempts at a run left behind; only the owner of the lease may use it.
+
+    Removing may fail; it never ends work.
+    """
+
+    job: Job
+    engine: Engine
+    held: Lease
+    store: Store
+
+    def make_folders(self) -> None:
+        """Make the folders of the run, without what killed attempts left half done in them."""
+        places = self.job.places
+        with fs.storage_errors(places.root):
+            for folder in (places.work, places.checkpoints, places.segments):
+                folder.mkdir(parents=True, exist_ok=True)
+        confirm_all_own(places.own)
+        try:
+            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
+        except OSError as error:
+            self._tell_not_removed(places.root, str(error))
+
+    def recover(self, origin: Checkpoint | None) -> Checkpoint | None:
+        """Publish what killed attempts left, add their lines to the history and remove their folders.
+
+        Return the newest checkpoint, which is `origin` if they left nothing.
+        """
+        claims = self.held.earlier_claims()
+        for claim in claims:
+            self._name_orphans(claim)
+        for claim in claims:
+            origin = self._salvaged(claim, origin)
+        self._reclaim(claims, origin)
+        for claim, following in itertools.pairwise([*claims, self.held.claim]):
+            history = History(self.job.places.history)
+            if attempt := attempts.note_died(history, claim, self.store, following.started_utc):
+                self.job.tell(f"attempt {claim.token} (segment {claim.segment}): {attempt.message}")
+        self.held.forget_earlier()
+        self.remove_attempt_folders()
+        return origin
+
+    def remove_attempt_folders(self) -> None:
+        """Remove those of attempts before this one, once what was complete in them is saved."""
+        left = []
+        work = self.job.places.work
+        confirm_own(work)
+        try:
+            for folder in work.iterdir():
+                # Not our own, nor that of a successor, should we have slept here.
+                if folder.name < f"{self.held.claim.token:06d}" and self._is_removed(folder):
+                    left.append(f"work/{folder.name}")
+        except OSError as error:
+            self._tell_not_removed(work, str(error))
+        self._tell_removed(left)
+
+    def close(self, task: Task) -> None:
+        """Remove the folder of an attempt whose program is gone, without what the engine takes out of it."""
+        root = task.attempt_folder.root
+        task.attempt_folder.close()
+        try:
+            self.engine.reclaim(task, True)
+        except (OSError, UnbrokenError) as error:
+            self.job.tell(f"{root}: stays, what is in it could not be taken out: {error}")
+        else:
+            self.remove_attempt_folder(root)
+
+    def remove_attempt_folder(self, root: Path) -> None:
+        """Remove the one that this attempt worked in."""
+        try:
+            confirm_own(root.parent)
+        except (ForeignFolderError, OSError) as error:
+            self._tell_not_removed(root, str(error))
+            return
+        self._is_removed(root)
+
+    def _is_removed(self, folder: Path) -> bool:
+        why = fs.remove_tree(folder)
+        if why:
+            self._tell_not_removed(folder, why)
+        return not why
+
+    def _tell_removed(self, left: Sequence[str]) -> None:
+        if left:
+            self.job.tell(f"removed the unfinished files of a killed attempt: {', '.join(sorted(left))}")
+
+    def _tell_not_removed(self, folder: Path, why: str) -> None:
+        self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
+
+    # --- what is complete ---
+
+    def _salvaged(self, claim: Claim, origin: Checkpoint | None) -> Checkpoint | None:
+        """Publish what an attempt that resumed from `origin` left; return the newest checkpoint."""
+        folder = AttemptFolder(self.job.places.work / f"{claim.token:06d}")
+        if (made := self._noted(folder, claim, origin)) is None:
+            return origin
+        publisher = Publisher(
+            replace(self.job, segment=claim.segment), self.engine, self.store, claim.token, self.held.confirm, made,
+            None, origin, already_worked_seconds=_worked_seconds(claim, folder.root), started_utc=claim.started_utc,
+        )  # fmt: skip
+        try:
+            for found in self._states(self._task(claim.segment, origin, folder)):
+                publisher.publish(found)
+        except _CANNOT_BE_SAVED as error:
+            if isinstance(error, OSError) and fs.is_full(error):
+                left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
+                raise StorageError(f"{folder.root}: {error.strerror or 'no room left'}: {left}") from error
+            # It is made again.
+            said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
+            nothing = "nothing more" if publisher.saves else "nothing"
+            self.job.tell(f"{nothing} of the killed attempt {claim.token} could be saved: {said}")
+        if publisher.saves and publisher.last is not None:
+            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
+        return publisher.last
+
+    def _noted(self, attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None) -> Computation | None:
+        """Return the note of an attempt that resumed from `origin`; None of another, which has nothing to add to it."""
+        try:
+            note = jsontext.parse(attempt_folder.note.read_text())
+            made = Computation(Identity(note["identity"], note["parts"]), note.get("environment", {}))
+            attempt_folder.save_inode = int(note["save_inode"])
+        except FileNotFoundError:  # it ended before its work
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.job.tell(
+                f"nothing of the killed attempt {claim.token} could be saved: {attempt_folder.note}: {error!r}"
+            )
+            return None
+        is_its_own = origin is not None and origin.passport.token == claim.token
+        return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
+
+    def _task(self, segment: int, origin: Checkpoint | None, folder: AttemptFolder) -> Task:
+        return Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
+
+    def _states(self, task: Task) -> list[HandedOver]:
+        """Return what the engine finds, or else what was being published: never both, whose outputs may overlap."""
+        origin = task.origin.passport if task.origin else None
+        known = [(origin.progress.done, origin.is_finished)] if origin else []
+        states = [found for found in self.engine.salvage(task) if _is_further(found, known)]
+        known += [(each.handover.progress.done, each.handover.is_finished) for each in states if each.handover]
+        noted = noted_states(task.attempt_folder, self.job.tell)
+        return [found for found in noted if _is_further(found, known)] or states
+
+    # --- what outlives it ---
+
+    def _reclaim(self, claims: Sequence[Claim], origin: Checkpoint | None) -> None:
+        """Let the engine take out of the attempt folders before ours what outlives them, the newest first."""
+        known = {claim.token: claim for claim in claims}
+        names = sorted((path.name for path in self.job.places.work.iterdir() if path.name.isdecimal()), key=int)
+        for name in reversed(names):
+            if (token := int(name)) < self.held.claim.token:
+                folder = AttemptFolder(self.job.places.work / name)
+                with fs.storage_errors(folder.root):
+                    task = self._task(self.job.segment, origin, folder)
+                    self.engine.reclaim(task, self._is_program_gone(token, known.get(token)))
+
+    def _name_orphans(self, claim: Claim) -> None:
+        """Log which processes of an attempt are still there on this machine, and what to type; end none of them.
+
+        There are some only where all were killed at once that would have ended them (`guard`), outside of a job of
+        Slurm, which ends its own.
+        """
+        if claim.host == platform.node() and (pids := self._left_by(claim.token)):
+            numbers = " ".join(map(str, pids))
+            self.job.tell(
+                f"processes of {claim.describe()} are still there; if they shall not be, type kill -KILL {numbers}"
+            )
+
+    def _is_program_gone(self, token: int, claim: Claim | None) -> bool:
+        """Return True if no process of an earlier attempt can write any more, by what this machine or Slurm shows.
+
+        An attempt whose claim is forgotten has ended by itself.
+        """
+        if claim is None or claim.released_utc:
+            return not self._left_by(token)
+        if claim.host == platform.node() and claim.boot_id != boot_id():
+            return True
+        if life_of(claim) is Life.GONE:
+            return not self._left_by(token)
+        job, cluster = claim.slurm_job, claim.slurm_cluster
+        found = ended(job, unix_seconds(claim.started_utc), cluster) if job else None
+        return found is not None and found.is_certain
+
+    def _left_by(self, token: int) -> list[int]:
+        """Return the processes with its save folder in their environment, which is of one attempt alone."""
+        save = (self.job.places.work / f"{token:06d}" / "save").resolve()
+        give_up = time.monotonic() + LEAVING_SECONDS
+        while True:
+            pids = sorted(pid for pid, _ in marked(f"{MARK}={save}"))
+            if not pids or time.monotonic() > give_up:
+                return pids
+            time.sleep(LOOK_SECONDS)
+
+
+def _is_further(found: HandedOver, known: Sequence[tuple[float, bool]]) -> bool:
+    """Return True if a state is beyond those that are known, each by its progress and whether it is finished."""
+    if found.handover is None:
+        return True
+    now, is_finished = found.handover.progress.done, found.handover.is_finished
+    return all(now > done or (now == done and is_finished and not was) for done, was in known)
+
+
+def _worked_seconds(claim: Claim, attempt_folder: Path) -> float:
+    """Return how long the attempt was at work, by the last sign of life in its attempt folder."""
+    last = _last_change(attempt_folder)
+    return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
+
+
+def _last_change(folder: Path) -> float:
+    """Return the Unix time of the newest thing below; a process that still lives there may take away what is seen."""
+    last = 0.0
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with suppress(OSError):
+                last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
+    return last
