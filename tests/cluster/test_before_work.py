@@ -203,7 +203,7 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     driver = work.start(*DRIVEN, *SOON)
     until_first_job_is_done(work, cluster)
     # The driver too is done with that job: Snakemake ends with an error of its own if it cannot touch an output.
-    cluster.wait_until(lambda: cluster.jobs("pending") and not cluster.jobs("running,completing"))
+    cluster.wait_until(lambda: "Finished jobid" in driver.output.read_text() and not cluster.jobs("running,completing"))
 
     with trigger.broken(work):
         cluster.run("scontrol", "update", "PartitionName=short", "State=UP")

@@ -125,7 +125,7 @@ def test_one_that_waited_lives_ended_well_was_not_needed_or_found_its_run_stoppe
     ("start", "end", "counts"),
     [
         (START, BEGAN - 1, False),
-        (START, BEGAN, True),
+        (START, BEGAN, False),
         (START, BEGAN + 1, True),
         (START, None, True),  # Slurm does not say when
         ("", BEGAN - 1, True),  # nobody has named the start

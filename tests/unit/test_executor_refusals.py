@@ -233,7 +233,7 @@ async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[Submitte
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nothing that works ever leaves."""
-    monkeypatch.setattr(ensure, "SAVING_SECONDS", 0.0)
+    monkeypatch.setattr(cancel, "SAVING_SECONDS", 0.0)
 
 
 def test_a_ctrl_c_lets_what_works_save_and_cancels_each_whole_array_once(driver: Driver) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,7 @@ def test_it_lies_in_the_folder_of_the_chain(here: Path) -> None:
 
 UNUSABLE = {
     "missing": (None, ": missing; start snakemake again"),
+    "a folder": ("", ": Is a directory; when it can be read, start snakemake again"),
     "of a newer unbroken": ('{"version": 99}', ": found format 99, unbroken "),
     "of another version": ('{"version": 0}', ": found version 0, allowed: 1; start snakemake again"),
     "without a version": ("{}", ": corrupt (KeyError('version')); start snakemake again"),
@@ -72,13 +74,28 @@ UNUSABLE = {
 }
 
 
+def test_a_spec_that_is_written_again_just_now_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / path_of("demo")
+    words = [sys.executable, "-m", "unbroken.job", str(path_of("demo"))]
+    environment = {"PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as job:
+        time.sleep(3.0)  # it looks once a second
+        path.parent.mkdir(parents=True)
+        path.write_text('{"version": 0}')
+        said = job.communicate()[1]
+
+    assert ": found version 0, allowed: 1; start snakemake again" in said
+
+
 @pytest.mark.parametrize(("text", "said"), UNUSABLE.values(), ids=UNUSABLE)
 @pytest.mark.parametrize("module", ["unbroken.job", segment_script.__name__])
 def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, module: str, text: str | None, said: str) -> None:
     path = tmp_path / path_of("demo")
     path.parent.mkdir(parents=True)
-    if text is not None:
+    if text:
         path.write_text(text)
+    elif text is not None:
+        path.mkdir()
     with pytest.raises((ConfigError, FormatError)) as raised:
         read(path)
     assert said in str(raised.value)

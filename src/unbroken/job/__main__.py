@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from unbroken.job.left_out import has_come_back
 from unbroken.job.next_attempt import Stop, note_stop
 from unbroken.job.rule_work import RuleWork
 from unbroken.job.segment_process import ignore_signals
-from unbroken.job.spec import read
+from unbroken.job.spec import JobSpec, read
 from unbroken.job.work import Work
 from unbroken.runs import driver_start
 from unbroken.runs.job_note import exit_code_for
@@ -32,6 +33,8 @@ from unbroken.slurm.commands import has_command
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
 
+# A driver may be writing the spec again (`rm -rf .snakemake` is a habit), and a client of NFS may not see it yet.
+SPEC_SECONDS = 10.0
 # What a job needs of Slurm to look after those behind it.
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
 
@@ -44,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
     ignore_signals()
     hide_array()
     try:
-        job = ChainJob(read(given.spec), own_job_id())
+        job = ChainJob(_read_patiently(given.spec), own_job_id())
     except UnbrokenError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return exit_code_for(EndKind.REFUSED, 1)
@@ -56,6 +59,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
         job.log(str(error))
         return exit_code_for(EndKind.REFUSED, 1)
+
+
+def _read_patiently(path: Path) -> JobSpec:
+    """Return the spec, waiting for a moment if it is not there."""
+    give_up = time.monotonic() + SPEC_SECONDS
+    while not os.path.exists(path) and time.monotonic() < give_up:
+        time.sleep(1.0)
+    return read(path)
 
 
 def _do_next_segment(job: ChainJob) -> int:

@@ -116,7 +116,8 @@ def unrecorded(
     recorded = {attempt.slurm_job for attempt in known}
     began = driver_start.began_unix(spec.start)
     over = [job for job in _over(spec.key, my_jobs() or [], recorded) if _leaves_line(job)]
-    over = [job for job in over if job.end_unix is None or job.end_unix >= began]
+    # Both are whole seconds; a job that this start has submitted ends later.
+    over = [job for job in over if job.end_unix is None or job.end_unix > began]
     if last is not None and last.job_id not in recorded | {job.job_id for job in over}:
         # One that left because its run had stopped before made no attempt.
         has_tried = said_by_exit_code(last.exit_code) is not EndKind.STOPPED

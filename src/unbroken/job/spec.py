@@ -191,6 +191,8 @@ def read(path: Path) -> JobSpec:
         return _parsed(data)
     except FileNotFoundError as error:
         raise ConfigError([f"{path}: missing; start snakemake again"]) from error
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}; when it can be read, start snakemake again"]) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError([f"{path}: corrupt ({error!r}); start snakemake again"]) from error
 
