@@ -253,7 +253,8 @@ class Executor(internals.BatchStepExecutor):
         if self.is_detached:  # the user is about to log out
             found = [chain.found for chain in self._chains.values() if chain.found is not None]
             out = [done for done in found if done.answer is not Answer.FULL]
-            self.log(f"jobs of {len(out)} runs are in the queue, and you may log out; see: unbroken status")
+            what = f"jobs of {len(out)} runs are" if found else "all jobs are"
+            self.log(f"{what} in the queue, and you may log out; see: unbroken status")
 
 
 def _names(folder: str) -> frozenset[str]:

@@ -43,8 +43,15 @@ class PlainJobs(HeldExecutor):
         with self._offers:
             self._offered += jobs
             super().run_jobs(list(self._offered))
-            if self._offered:
+            if self.workflow.remote_execution_settings.immediate_submit:  # nothing looks after them later
+                self._submit_kept()
+            elif self._offered:
                 self._offer_due = min(self._offer_due, time.monotonic() + OFFER_SECONDS)
+
+    def _submit_kept(self) -> None:
+        """Submit one by one what the plugin keeps until more jobs of the same rule come."""
+        for job in list(self._offered):
+            self.submit_single(job)
 
     def run_job_pre(self, job: Any) -> None:
         """Note that the plugin takes this job: it calls this once for each job that it submits."""
@@ -71,8 +78,7 @@ class PlainJobs(HeldExecutor):
         if time.monotonic() >= self._offer_due:
             self._offer_due = math.inf
             with self._offers:
-                for job in list(self._offered):
-                    self.submit_single(job)
+                self._submit_kept()
         if time.monotonic() >= self._due:  # it begins at its first interval if none is active
             # It yields none at all where sacct fails: a job is over when it was reported.
             _ = [info async for info in self.check_active_jobs(self._active())]

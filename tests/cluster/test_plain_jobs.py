@@ -10,6 +10,8 @@ from cluster.detached import closed
 from cluster.lab import Cluster
 from support.workdir import ROOT, Done, Driver, WorkDir, until
 
+from unbroken.cli.run_command import DETACHED
+
 EXECUTOR = ROOT / "tests" / "support" / "plain_executor"
 WORDS = ("--executor", "plainjobs", "--plainjobs-init-seconds-before-status-checks", "2", "--latency-wait", "5")
 RESOURCES = ("--default-resources", "mem_mb=100", "runtime=5", "slurm_partition='short'")
@@ -203,6 +205,19 @@ def test_jobs_of_an_array_that_never_fills_are_submitted(slurm_work: WorkDir) ->
     assert done.code == 0, done.text
     assert all((slurm_work.root / f"{n}.txt").exists() for n in range(5))
     assert done.text.count("\nrule one:") == 5
+
+
+def test_without_a_driver_too_jobs_of_an_array_that_never_fills_are_submitted(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    slurm_work.profile = None
+    slurm_work.snakefile = slurm_work.write("Snakefile", MANY.format(count=5, shell="touch {output}"))
+    words = ("--executor", "unbroken", "--unbroken-array-jobs", "all", *DETACHED, "--jobs", "2")
+    files = [f"{n}.txt" for n in range(5)]
+    done = slurm_work.start(*files, *words, *RESOURCES).wait(SOON_SECONDS)
+
+    assert done.code == 0, done.text
+    cluster.wait_until(lambda: all((slurm_work.root / name).exists() for name in files))
 
 
 def test_ctrl_c_cancels_all_jobs_also_those_that_are_being_submitted(slurm_work: WorkDir, cluster: Cluster) -> None:
