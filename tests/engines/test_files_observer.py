@@ -603,8 +603,8 @@ def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
 
 def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_complete(tmp_path):
     """The script lives on, and it worked alone when its processes were last looked for."""
-    mark = f"UNBROKEN_SAVE={tmp_path}"
-    made = FileObserver(tmp_path, lambda name: name in ("state", "first"), is_alive=ProgramLife(mark).is_alive)
+    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+    made = FileObserver(tmp_path, lambda name: name in ("state", "first"), on_rest=life.look, is_alive=life.is_alive)
     made.start()
     script = subprocess.Popen(
         [sys.executable, "-c", STARTER, TORN_FIRST], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)}

@@ -39,9 +39,9 @@ class ObservedFiles:
         self.cycle = SaveCycle()
         self._journal_path = attempt_root / FILE_NAME
         self._journal = MomentJournal(self._journal_path, tell)
-        is_alive = ProgramLife(mark).is_alive
+        self._life = ProgramLife(mark)
         self.observer = FileObserver(
-            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, is_alive
+            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, self._life.is_alive
         )
         self.known: dict[str, tuple[Moment, bool]] = {}  # of an attempt that was killed
         self._was_observed = False  # that attempt
@@ -80,6 +80,7 @@ class ObservedFiles:
 
     def _on_rest(self) -> None:
         """Write what is due, and the last moments again when a state file was found to be appended to."""
+        self._life.look()
         if len(self.observer.appended) != self._appended_noted:
             self._appended_noted = len(self.observer.appended)
             for moment in list(self.observer.moments.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from unbroken.program.guard import marked
 
 # A process that was there so long is no helper that was started for a moment.
 LONG_SECONDS = 1.0
-# Its end says for so long that the program may be dying; new processes are looked for as often.
+# Its end says for so long that the program may be dying.
 DYING_SECONDS = 2.0
-# A look at all processes of a machine takes milliseconds: where there may be new ones, it is at most so often.
-SCAN_SECONDS = 0.5
+# A look at all processes of a machine takes milliseconds.  It is taken so often, and more often while none is known:
+# processes that lost their parent, and those that other threads than the first one started, are found by it alone.
+SCAN_SECONDS, FIRST_SCAN_SECONDS = 2.0, 0.5
 _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
 
 
@@ -30,49 +31,58 @@ class ProgramLife:
         self._dying_until = 0.0
         self._was_seen = False
 
+    def look(self) -> None:
+        """Take note of what its processes have started: the writer of a file must be known before its end closes it."""
+        fresh = {child for pid in self._begun for child in _children(pid)} - self._begun.keys()
+        self._know(pid for pid in fresh if _is_marked(pid, self._mark))
+
+    def _know(self, pids: Iterable[int]) -> None:
+        found = ((pid, _working_since(pid)) for pid in pids if not _is_guard(pid))
+        self._begun |= {pid: began for pid, began in found if began is not None}
+        self._was_seen |= bool(self._begun)
+
     def is_alive(self) -> bool:
         """Return False if none of its processes is left, or one that worked for long has just ended.
 
         True where none was ever seen: it may have cleared its environment.
         """
         now, since_boot = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        dead = [pid for pid in self._begun if not _is_working(pid)]
+        dead = [pid for pid, began in self._begun.items() if _working_since(pid) != began]
         if any(since_boot - self._begun.pop(pid) >= LONG_SECONDS for pid in dead):
             self._dying_until = now + DYING_SECONDS
-        may_have_more = not self._begun or _has_new_child(self._begun)
-        if now - self._scanned >= (SCAN_SECONDS if may_have_more else DYING_SECONDS):
+        self.look()
+        if now - self._scanned >= (SCAN_SECONDS if self._begun else FIRST_SCAN_SECONDS):
             self._scanned = now
-            found = [pid for pid, _ in marked(self._mark) if _is_working(pid) and not _is_guard(pid)]
-            self._begun = {pid: began for pid in found if (began := _began(pid)) is not None}
-            self._was_seen |= bool(self._begun)
+            self._know(pid for pid, _ in marked(self._mark))
         return not self._was_seen or (bool(self._begun) and now >= self._dying_until)
 
 
-def _is_working(pid: int) -> bool:
-    """Return False for a process that is gone, or ends just now."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in ("Z", "X") and not int(fields[6]) & _EXITING
+def _working_since(pid: int) -> float | None:
+    """Return when a process began, in seconds since the boot; None for one that is gone, or ends just now.
 
-
-def _began(pid: int) -> float | None:
-    """Return when a process began, in seconds since the boot [proc(5), /proc/pid/stat, starttime]."""
+    By `state`, `flags` and `starttime` [proc(5), /proc/pid/stat].
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    is_ending = fields[0] in ("Z", "X") or int(fields[6]) & _EXITING
+    return None if is_ending else int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _has_new_child(known: Collection[int]) -> bool:
-    """Return True if a process has started one that is not known [proc(5), /proc/pid/task/tid/children]."""
-    for pid in known:
-        with suppress(OSError):  # gone, or a kernel without the file
-            if any(int(child) not in known for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-                return True
-    return False
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started [proc(5), /proc/pid/task/tid/children]."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # gone, or a kernel without the file
+        return []
+
+
+def _is_marked(pid: int, mark: str) -> bool:
+    try:
+        return os.fsencode(mark) in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _is_guard(pid: int) -> bool:
