@@ -35,7 +35,7 @@ MOST_INPUTS = 20
 WARN_SECONDS = 90
 EARLY_SECONDS = 60
 # What our rules have, and what the job's script is given.
-_INPUTS, _PARAMS, _OUTPUTS = {"previous", "content"}, {"assignment"}, {"record"}
+_INPUTS, _PARAMS, _OUTPUTS = {"previous", "content", "prepared"}, {"assignment"}, {"record"}
 _gives_all_time = cache(time_min.gives_all_time)
 
 

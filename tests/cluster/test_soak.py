@@ -13,7 +13,7 @@ import pytest
 from cluster.accidents import Accidents
 from cluster.detached import detached
 from cluster.lab import Cluster
-from engines.conformance import Case, Chain
+from engines.conformance import Case, Chain, compared
 from support.workdir import ROOT, Driver, WorkDir, overlaps
 
 ASKED = os.environ.get("UNBROKEN_SOAK_ENGINE", "toy")
@@ -95,10 +95,7 @@ class Round:
 
     def wrong(self, whole: dict[str, bytes]) -> list[str]:
         """Runs whose results are not those of an uninterrupted one."""
-        return [run for run in self.runs if self._final(run) != whole]
-
-    def _final(self, run: str) -> dict[str, bytes]:
-        return {name: (self.work.places(run).final / name).read_bytes() for name in self.case.final_files}
+        return [run for run in self.runs if compared(self.work.places(run).final, self.case) != whole]
 
     def lost(self) -> list[str]:
         """Attempts that did not go on from the newest checkpoint, or beside another one."""

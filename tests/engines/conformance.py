@@ -58,6 +58,15 @@ class Case:
     own_save: str = ""  # where the program works: what it saves into, of an engine that publishes at the end alone
 
 
+def compared(final: Path, case: Case) -> dict[str, bytes]:
+    """Return the results in a folder by name, all but those that tell how the run was cut."""
+    names = {path.relative_to(final).as_posix() for path in final.rglob("*") if path.is_file()}
+    assert names >= set(case.final_files)
+    excepted = ("summary.json", *case.per_piece)
+    names = {name for name in names if not any(PurePath(name).match(glob) for glob in excepted)}
+    return {name: (final / name).read_bytes() for name in names}
+
+
 class Chain:
     """A working directory with one run in it."""
 
@@ -152,12 +161,7 @@ class Chain:
 
     def final(self) -> dict[str, bytes]:
         """Return the results by name, all but those that tell how the run was cut."""
-        final = self.results / "final"
-        names = {path.relative_to(final).as_posix() for path in final.rglob("*") if path.is_file()}
-        assert names >= set(self.case.final_files)
-        excepted = ("summary.json", *self.case.per_piece)
-        compared = {name for name in names if not any(PurePath(name).match(glob) for glob in excepted)}
-        return {name: (final / name).read_bytes() for name in compared}
+        return compared(self.results / "final", self.case)
 
     def claim(self) -> Mapping[str, Any] | None:
         """The lease of the run, if somebody holds it now."""

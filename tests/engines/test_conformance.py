@@ -1,9 +1,12 @@
 """The promises that every engine keeps, over every engine that has a rule file; an engine brings its `CASE`."""
 
 import importlib
+import shutil
 
 import pytest
 from engines.conformance import Chain, engines
+from support.slurm_at_hand import SlurmAtHand, single_jobs
+from support.workdir import ROOT, WorkDir
 
 from unbroken.engines.found import known_schemas
 
@@ -73,6 +76,22 @@ def begun(tmp_path_factory, engine, case):
     chain.restore()
     chain.configure(keep=3)
     return chain
+
+
+@of_each()
+def test_on_slurm_its_run_is_one_array(tmp_path, engine, case):
+    work = WorkDir(tmp_path / "work")
+    work.root.mkdir()
+    for name in case.example_files:
+        shutil.copyfile(ROOT / "examples" / engine / name, work.root / name)
+    slurm = SlurmAtHand(work, tmp_path / "slurm")
+    slurm.refuses()
+    slurm.configure({"a": {"engine": engine, "segments": 3, "segment_minutes": 1, "settings": dict(case.settings)}})
+
+    done = work.snakemake()
+
+    assert single_jobs(done) == {}
+    assert slurm.arrays == {"a": "1-5%1"}, done.text
 
 
 @of_each(slow=SLOWEST)
