@@ -221,6 +221,18 @@ class Executor(internals.BatchStepExecutor):
 
     # --- the end ---
 
+    def _log_not_submitted(self) -> None:
+        """Name the chains that Snakemake has not handed over: it skips local rules, and what needs their files."""
+        for job in internals.planned_jobs(self.workflow):
+            segment = work_of(job)
+            if segment is None or segment.key in self._chains:
+                continue
+            if rules := sorted(
+                {other.rule.name for other in internals.jobs_before(self.workflow, job) if other.is_local}
+            ):
+                what = f"{segment.chain_name}: not submitted: it needs files of rule {', '.join(rules)}, a local rule"
+                self.log(f"{what}, which Snakemake skips without a driver; type: snakemake --until {' '.join(rules)}")
+
     def _leave(self, infos: Sequence[SubmittedJobInfo]) -> None:
         """Leave all jobs of chains in the queue, where the next start finds them: they need no driver."""
         if not self._has_told_end:
@@ -251,6 +263,7 @@ class Executor(internals.BatchStepExecutor):
             self._plain.shutdown()  # its last submissions, old logs, its report; no thread of it sleeps
         self._queue.end()
         if self.is_detached:  # the user is about to log out
+            self._log_not_submitted()
             found = [chain.found for chain in self._chains.values() if chain.found is not None]
             out = [done for done in found if done.answer is not Answer.FULL]
             what = f"jobs of {len(out)} runs are" if found else "all jobs are"

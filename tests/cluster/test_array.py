@@ -17,6 +17,7 @@ from cluster.both_ways import arrays as arrays_of
 from cluster.detached import detached, slurm_logs, submit, wait_for_jobs
 from cluster.lab import Cluster, LabError
 from cluster.lab_limits import configured, controller_killed, count_jobs_from
+from support import gmx_systems
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments
 
@@ -61,6 +62,25 @@ def test_detached_a_run_is_one_array_whose_tasks_hand_over(slurm_work: WorkDir, 
     print(said, slurm_logs(slurm_work), gaps(history))
     assert [record.kind for record in slurm_work.records("a")] == [EndKind.PAUSED] * 4 + [EndKind.FINISHED]
     assert len(arrays(history)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.needs("gromacs")
+@BOTH_WAYS
+def test_a_run_that_grompp_prepares_first_is_one_array(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    system = gmx_systems.dipeptide() / "system"
+    settings = {"mdp": str(gmx_systems.dipeptide_mdp(400)), "fixed_rlist_nm": 1.0, "exact": True}
+    settings |= {"structure": str(system / "conf.gro"), "topology": str(system / "topol.top")}
+    slurm_work.configure({"a": {"engine": "gromacs", "segments": 2, "segment_minutes": 4, "settings": settings}})
+
+    said = submit(slurm_work if is_attached else detached(slurm_work))
+    wait_for_jobs(cluster)
+
+    assert "unbroken: a: submitted array of 4 tasks" in said
+    assert [record.kind for record in slurm_work.records("a")][:1] == [EndKind.FINISHED], slurm_logs(slurm_work)
+    assert (slurm_work.places("a").final / "md.xtc").stat().st_size > 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from support.slurm_at_hand import SlurmAtHand, single_jobs
 from support.workdir import ROOT, WorkDir
 
+from unbroken.cli.run_command import DETACHED
 from unbroken.job.spec import path_of, read
 
 RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "settings": {"goal": 3}}
@@ -130,6 +131,34 @@ def test_a_script_that_asks_snakemake_for_more_is_run_by_it(work: WorkDir, slurm
         "print(snakemake.rule)": other,
         "import snakemake": other,
     }
+
+
+BEHIND_A_LOCAL_RULE = """
+rule count:
+    input: "data.txt"
+    output: "result.txt"
+    resources: runtime=5, segments=3
+    shell: "exit 1"
+rule fetch:
+    output: "data.txt"
+    localrule: True
+    shell: "touch {output}"
+"""
+
+
+def test_without_a_driver_a_line_names_the_local_rule_for_which_a_chain_is_not_submitted(
+    work: WorkDir, slurm: SlurmAtHand
+) -> None:
+    work.snakefile = work.write("Snakefile", BEHIND_A_LOCAL_RULE)
+
+    done = work.snakemake(*DETACHED)
+    fetched = work.snakemake("--until", "fetch")
+    work.snakemake(*DETACHED)
+
+    (line,) = done.lines("unbroken: count: not submitted: it needs files of rule fetch, a local rule")
+    assert line.endswith("; type: snakemake --until fetch")
+    assert fetched.code == 0, fetched.text
+    assert list(slurm.arrays.values()) == ["1-5%1"]
 
 
 def test_a_target_in_mid_chain_submits_as_many_tasks_as_it_needs(work: WorkDir, slurm: SlurmAtHand) -> None:

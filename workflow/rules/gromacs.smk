@@ -32,7 +32,7 @@ rule gromacs_prepare:
 rule gromacs_segment:
     input:
         **segment_input,
-        prepared=ancient(preparation(plan.run)),
+        prepared=ancient(preparation(plan.run, workflow)),
     output:
         record=segment_record,
     log:

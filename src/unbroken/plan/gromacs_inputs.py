@@ -22,11 +22,17 @@ def sources(inputs: Callable[[str, str], list[str]]) -> InputFunction:
     return of
 
 
-def preparation(run_of: Callable[[str], Run]) -> InputFunction:
-    """The record of the preparation, for the first segment of a run that names no tpr."""
+def preparation(run_of: Callable[[str], Run], workflow: Any) -> InputFunction:
+    """Return an input function: the record of the preparation, for the first segment of a run that names no tpr.
+
+    Nothing where Snakemake only submits: it skips local rules then, and the first segment prepares the run itself.
+    """
 
     @asked_often
     def of(wildcards: Any) -> list[str]:
+        settings = workflow.remote_execution_settings  # not there yet while the rules are read
+        if settings is not None and settings.immediate_submit:
+            return []
         return prepared_record(run_of(wildcards.run), int(wildcards.segment))
 
     return of

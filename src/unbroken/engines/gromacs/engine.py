@@ -137,6 +137,10 @@ class GromacsEngine(Engine):
 
     def command(self, task: Task) -> list[str]:
         """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
+        if (
+            task.origin is None
+        ):  # without a driver nobody has; once there are checkpoints, another tpr would not be theirs
+            self.prepare(task.run)
         reads = fill(task, self.simulations(task), self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
         left -= lead_seconds(left, bool(task.run.settings["launcher"]))
