@@ -147,8 +147,9 @@ def test_the_array_size_of_a_site_holds_for_a_while(cluster: Cluster) -> None:
 def test_the_site_has_room_for_as_many_jobs_as_is_set(cluster: Cluster) -> None:
     with room_for_jobs(cluster, 5):
         cluster.array("true", 3, "--hold")
-        with refused(*SITE_IS_FULL):
-            cluster.array("true", 3, "--hold", "--test-only")  # else sbatch tries for two minutes
+        if cluster.run("sinfo", "--version").split()[1] < "26":  # later, --test-only does not look at it
+            with refused(*SITE_IS_FULL):
+                cluster.array("true", 3, "--hold", "--test-only")  # else sbatch tries for two minutes
         cluster.array("true", 2, "--hold")
     cluster.array("true", 6, "--hold")
 
