@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
@@ -28,6 +27,7 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs import begun
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.submissions import Submission
 from unbroken.slurm.ended_job import EndedJob
 from unbroken.slurm.job_end import EndState
 from unbroken.slurm.queue import MyJob
@@ -134,8 +134,13 @@ class Chain:
 
     def _ensure(self, segment: Segment) -> float:
         is_start, spec = self.found is None, self._spec_for(segment)
-        ask = partial(self._queue.jobs, is_fresh=not self._is_first)
-        self._is_first = False
+        is_first, self._is_first = self._is_first, False
+
+        def ask(newest: Submission | None) -> list[MyJob] | None:
+            # Without the note on its array (`rm -rf .snakemake`) an answer may be older than that.
+            is_lost = newest is None and self.found is not None
+            return self._queue.jobs(newest, is_fresh=is_lost or not is_first)
+
         done = ensure(spec, segment.number, ask, self._others.find, is_start=is_start)
         if done.answer is Answer.HELD and self._host.is_detached:  # nobody waits here: its tasks find out
             done = array.submit(spec)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def test_several_segments_of_a_run_that_are_asked_for_are_one_submission_and_one
     assert driver.submitted == jobs
     assert len(driver.slurm.told) == 1
     assert (SPEC.stat().st_ino, SPEC.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
+    assert driver.lines() == ["demo: submitted array of 7 tasks 101"]
+
+
+def test_an_array_whose_note_was_removed_is_found_by_what_squeue_says_now(driver: Driver) -> None:
+    """`rm -rf .snakemake` is a habit."""
+    jobs = driver.plan(*segments(5))
+
+    driver.executor.run_job(jobs[0])
+    shows(driver.slurm, "101_1 RUNNING", "101_[2-7%1] PENDING")
+    shutil.rmtree(".snakemake")
+    driver.executor.run_job(jobs[1])
+
+    assert len(driver.slurm.told) == 1
     assert driver.lines() == ["demo: submitted array of 7 tasks 101"]
 
 
