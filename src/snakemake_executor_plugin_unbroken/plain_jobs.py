@@ -34,6 +34,9 @@ class PlainJobs(HeldExecutor):
         self._offered, self._offers = list[Any](), threading.Lock()
         self._overlooked: dict[str, float] = {}  # since when Slurm knows them as over, by time.monotonic()
         self._due = self._offer_due = math.inf
+        if workflow.remote_execution_settings.immediate_submit:
+            # With old logs the plugin removes empty folders, which jobs that wait in the queue need to start.
+            workflow.executor_settings.delete_logfiles_older_than = 0
         super().__init__(workflow, logger)
 
     # --- in Snakemake's main thread, and in the plugin's own threads ---

@@ -214,7 +214,8 @@ def test_without_a_driver_too_jobs_of_an_array_that_never_fills_are_submitted(
     slurm_work.snakefile = slurm_work.write("Snakefile", MANY.format(count=5, shell="touch {output}"))
     words = ("--executor", "unbroken", "--unbroken-array-jobs", "all", *DETACHED, "--jobs", "2")
     files = [f"{n}.txt" for n in range(5)]
-    done = slurm_work.start(*files, *words, *RESOURCES).wait(SOON_SECONDS)
+    with closed(cluster):  # jobs that start after the driver's end find the folder of their logs
+        done = slurm_work.start(*files, *words, *RESOURCES).wait(SOON_SECONDS)
 
     assert done.code == 0, done.text
     cluster.wait_until(lambda: all((slurm_work.root / name).exists() for name in files))
