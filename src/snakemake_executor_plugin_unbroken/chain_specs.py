@@ -34,7 +34,7 @@ MOST_INPUTS = 20
 # The second alarm, as in a profile's site.yaml; not in the first half of a job, whose work would end by it.
 WARN_SECONDS = 90
 EARLY_SECONDS = 60
-# What our rules have, and what the job's script is given.
+# What our rules have, and what the job's script is given; `prepared` is in that of GROMACS alone.
 _INPUTS, _PARAMS, _OUTPUTS = {"previous", "content", "prepared"}, {"assignment"}, {"record"}
 _gives_all_time = cache(time_min.gives_all_time)
 

@@ -223,15 +223,15 @@ class Executor(internals.BatchStepExecutor):
 
     def _log_not_submitted(self) -> None:
         """Name the chains that Snakemake has not handed over: it skips local rules, and what needs their files."""
-        for job in internals.planned_jobs(self.workflow):
-            segment = work_of(job)
-            if segment is None or segment.key in self._chains:
+        planned = internals.planned_jobs(self.workflow)
+        skipped = {job for job in planned if job.is_local}
+        for job in planned:
+            if (segment := work_of(job)) is None or segment.key in self._chains:
                 continue
-            if rules := sorted(
-                {other.rule.name for other in internals.jobs_before(self.workflow, job) if other.is_local}
-            ):
-                what = f"{segment.chain_name}: not submitted: it needs files of rule {', '.join(rules)}, a local rule"
-                self.log(f"{what}, which Snakemake skips without a driver; type: snakemake --until {' '.join(rules)}")
+            before = skipped.intersection(internals.jobs_before(self.workflow, job))
+            if rules := " ".join(sorted({other.rule.name for other in before})):
+                what = f"{segment.chain_name}: not submitted: it needs files of rule {rules}, a local rule"
+                self.log(f"{what}, which Snakemake skips without a driver; type: snakemake --until {rules}")
 
     def _leave(self, infos: Sequence[SubmittedJobInfo]) -> None:
         """Leave all jobs of chains in the queue, where the next start finds them: they need no driver."""
@@ -266,8 +266,9 @@ class Executor(internals.BatchStepExecutor):
             self._log_not_submitted()
             found = [chain.found for chain in self._chains.values() if chain.found is not None]
             out = [done for done in found if done.answer is not Answer.FULL]
-            what = f"jobs of {len(out)} runs are" if found else "all jobs are"
-            self.log(f"{what} in the queue, and you may log out; see: unbroken status")
+            if found or self._plain is not None:
+                what = f"jobs of {len(out)} runs are" if found else "all jobs are"
+                self.log(f"{what} in the queue, and you may log out; see: unbroken status")
 
 
 def _names(folder: str) -> frozenset[str]:
@@ -283,9 +284,9 @@ def _names(folder: str) -> frozenset[str]:
 
 
 def leave_own_job() -> None:
-    """Forget the Slurm job around the driver, whose variables sbatch would take for options, as the plugin does."""
+    """Forget the Slurm job around the driver, whose variables sbatch would take for options."""
     if "SLURM_JOB_ID" in os.environ:
-        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        for name in [name for name in os.environ if name.startswith("SLURM_") and name != "SLURM_CONF"]:
             del os.environ[name]
 
 

@@ -622,6 +622,22 @@ def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_
     assert set(made.moments) == {"first"}
 
 
+def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_there(tmp_path):
+    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+    script = subprocess.Popen(["sh", "-c", "while :; do sleep 0.02; done"], env={"UNBROKEN_SAVE": str(tmp_path)})
+    try:
+        until(life.is_alive)
+        for _ in range(60):
+            life.look()
+            time.sleep(0.02)
+        known = len(life._begun)
+    finally:
+        script.kill()
+        script.wait()
+
+    assert 1 <= known <= 3
+
+
 def test_a_program_that_leaves_one_of_its_old_processes_behind_is_not_trusted_for_a_while(tmp_path):
     """A rank that died has closed its part of a state; the others find out later."""
     ranks = [

@@ -138,6 +138,14 @@ def test_a_gmxrc_is_sourced_and_the_command_stays_its_arguments(base):
     assert command[:6] == ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", rc, "gmx"]
 
 
+def test_a_program_and_a_launcher_by_their_paths_are_found_from_mdruns_own_folder(base):
+    run = gmx_run(base, tpr="topol.tpr", gmx="bin/gmx_mpi", launcher=["./start", "bin/word"])
+
+    command = mdrun_command(run, base / "topol.tpr", None, 60, base)
+
+    assert command[:3] == [str(base / "start"), "bin/word", str(base / "bin/gmx_mpi")]
+
+
 @pytest.mark.parametrize("seconds", [0, -1, -1e9, 1e-9])
 def test_the_limit_of_hours_is_never_zero(seconds):
     assert float(f"{maxh(seconds):.9f}") > 0

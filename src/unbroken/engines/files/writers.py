@@ -32,7 +32,14 @@ class ProgramLife:
         self._was_seen = False
 
     def look(self) -> None:
-        """Take note of what its processes have started: the writer of a file must be known before its end closes it."""
+        """Take note of what its processes have started, and which have ended.
+
+        The writer of a file must be known before its end closes it.
+        """
+        now, since_boot = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        dead = [pid for pid, began in self._begun.items() if _working_since(pid) != began]
+        if min((self._begun.pop(pid) for pid in dead), default=since_boot) <= since_boot - LONG_SECONDS:
+            self._dying_until = now + DYING_SECONDS
         fresh = {child for pid in self._begun for child in _children(pid)} - self._begun.keys()
         self._know(pid for pid in fresh if _is_marked(pid, self._mark))
 
@@ -46,11 +53,8 @@ class ProgramLife:
 
         True where none was ever seen: it may have cleared its environment.
         """
-        now, since_boot = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        dead = [pid for pid, began in self._begun.items() if _working_since(pid) != began]
-        if any(since_boot - self._begun.pop(pid) >= LONG_SECONDS for pid in dead):
-            self._dying_until = now + DYING_SECONDS
         self.look()
+        now = time.monotonic()
         if now - self._scanned >= (SCAN_SECONDS if self._begun else FIRST_SCAN_SECONDS):
             self._scanned = now
             self._know(pid for pid, _ in marked(self._mark))

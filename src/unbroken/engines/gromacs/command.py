@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.outputs import STEM, names_apart, without_names
 from unbroken.engines.gromacs.settings import has_replicas, replica_names, words_of
-from unbroken.engines.gromacs.tool import with_gmxrc
+from unbroken.engines.gromacs.tool import program_of, whole_path, with_gmxrc
 from unbroken.runs.run import Run
 
 CPT = f"{STEM}.cpt"
@@ -27,8 +27,8 @@ def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: P
 
     Of replicas these are the names that each of them finds in its own folder.
     """
-    launcher = _launcher(run)
-    words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun"]
+    launcher = [*(whole_path(word, base) for word in _launcher(run)[:1]), *_launcher(run)[1:]]
+    words = [*launcher, program_of(run, "gmx", base), "-quiet", "mdrun"]
     words += ["-multidir", *replica_names(run)] if has_replicas(run) else []
     read = [("-s", tpr), *([("-cpi", cpt)] if cpt is not None else [])]
     for option, path in read:

@@ -29,6 +29,16 @@ def with_gmxrc(run: Run, command: list[str], base: Path = Path()) -> list[str]:
     return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", str(folder_of(gmxrc, base)), *command]
 
 
+def program_of(run: Run, setting: str, base: Path = Path()) -> str:
+    """Return the program that a setting names."""
+    return whole_path(str(run.settings[setting]), base)
+
+
+def whole_path(word: str, base: Path) -> str:
+    """Return a word, or the whole path if it is one: it was written for `base`, and programs start in other folders."""
+    return str(folder_of(word, base)) if "/" in word else word
+
+
 def gmx(
     run: Run,
     *words: str,
@@ -41,7 +51,7 @@ def gmx(
 
     `base` is the folder in which snakemake is started, where that is not this process's.
     """
-    program = str(run.settings["tools"] or run.settings["gmx"])
+    program = program_of(run, "tools" if run.settings["tools"] else "gmx", base)
     command = with_gmxrc(run, [program, "-nobackup", "-quiet", *words], base)
     return child.ask(entered(command, run, base), folder, told, is_enough=is_enough)
 
