@@ -121,6 +121,7 @@ class Driver:
         is_rule = segment.is_rule
         values: dict[str, object] = {
             "is_group": lambda: False,
+            "is_local": False,
             "name": segment.rule,
             "rule": self._rule(segment.rule, "" if is_rule else "toy_segment.py"),
             "params": Params({} if is_rule else {"assignment": Assignment(segment.run, KEYS)}),
