@@ -71,6 +71,10 @@ class PlainJobs(HeldExecutor):
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """Report that a job is out; it is asked for after the plugin's first interval."""
         super().report_job_submission(job_info, register_job)
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        """Let the next question come after the plugin's first interval, at the latest."""
         first = float(self.workflow.executor_settings.init_seconds_before_status_checks)
         self._due = min(self._due, time.monotonic() + first)
 
@@ -120,9 +124,11 @@ class PlainJobs(HeldExecutor):
         ended, now, seen = _ended(list(infos)), time.monotonic(), self._overlooked
         self._overlooked = {number: seen.get(number, now) for number in ended}
         for number, state in ended.items():
-            if number not in seen or (state == UNKNOWN and now - seen[number] <= UNKNOWN_SECONDS):
+            if state == UNKNOWN and now - seen.get(number, now) <= UNKNOWN_SECONDS:
                 continue
-            if state == "COMPLETED":
+            if number not in seen:
+                self._ask_soon()
+            elif state == "COMPLETED":
                 self.report_job_success(infos[number])
             else:
                 logs = [str(log) for log in (infos[number].aux or {}).values()]  # of Slurm

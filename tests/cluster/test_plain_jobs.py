@@ -17,10 +17,6 @@ WORDS = ("--executor", "plainjobs", "--plainjobs-init-seconds-before-status-chec
 RESOURCES = ("--default-resources", "mem_mb=100", "runtime=5", "slurm_partition='short'")
 # The plugin alone ends after 25 to 180 s; on a busy machine a second of ours may be some.
 SHUTDOWN_SECONDS = 15.0
-# Several questions at the shortest interval of the plugin.
-SOON_SECONDS = 120.0
-# What the laboratory's partition gives a preempted job.
-GRACE_SECONDS = 30.0
 
 
 def start(work: WorkDir, snakefile: str, *words: str, jobs: int = 20) -> Driver:
@@ -102,7 +98,7 @@ def test_a_plain_job_that_is_cancelled_fails_in_the_driver(slurm_work: WorkDir, 
     until((slurm_work.root / "begun").exists)
     cluster.run("scancel", *cluster.jobs())
 
-    done = ended(driver, SOON_SECONDS)
+    done = ended(driver)
     assert done.code == 1
     assert "CANCELLED" in done.text
 
@@ -118,7 +114,7 @@ def test_a_plain_job_that_is_preempted_and_not_requeued_fails_in_the_driver(
     until((slurm_work.root / "begun").exists)
     cluster.sbatch("sleep 5", "--partition=urgent", "--exclusive", "--time=1")
 
-    done = ended(driver, SOON_SECONDS + GRACE_SECONDS)
+    done = ended(driver)
     assert done.code == 1
     assert "PREEMPTED" in done.text
 
@@ -126,7 +122,7 @@ def test_a_plain_job_that_is_preempted_and_not_requeued_fails_in_the_driver(
 def test_without_accounting_a_plain_job_ends_by_what_the_controller_says(silent_work: WorkDir) -> None:
     """By sacct, its default, the plugin alone waits for ever where accounting is off."""
     words = ("--plainjobs-status-command", "sacct", "--keep-going")
-    done = ended(start(silent_work, rules(good="touch {output}", bad="exit 3"), *words), SOON_SECONDS)
+    done = ended(start(silent_work, rules(good="touch {output}", bad="exit 3"), *words))
 
     assert done.code == 1, done.text
     assert (silent_work.root / "good").exists()
@@ -160,7 +156,7 @@ def test_a_group_is_one_job(slurm_work: WorkDir) -> None:
 
 def test_a_group_that_cannot_be_submitted_fails_in_the_driver(slurm_work: WorkDir) -> None:
     """The plugin alone never reports it: its handler asks the group for its rule, and the driver waits for ever."""
-    done = ended(start(slurm_work, GROUP.replace("{more}", ", slurm_extra='--job-name=mine'")), SOON_SECONDS)
+    done = ended(start(slurm_work, GROUP.replace("{more}", ", slurm_extra='--job-name=mine'")))
 
     assert done.code == 1
     assert "job-name" in done.text
@@ -199,7 +195,7 @@ def test_jobs_of_an_array_that_never_fills_are_submitted(slurm_work: WorkDir) ->
     """With fewer `--jobs` than are ready the plugin alone waits for more, which Snakemake does not hand over."""
     done = ended(
         start(slurm_work, MANY.format(count=5, shell="touch {output}"), "--plainjobs-array-jobs", "all", jobs=2),
-        3 * SOON_SECONDS,
+        300.0,
     )
 
     assert done.code == 0, done.text
@@ -215,7 +211,7 @@ def test_without_a_driver_too_jobs_of_an_array_that_never_fills_are_submitted(
     words = ("--executor", "unbroken", "--unbroken-array-jobs", "all", *DETACHED, "--jobs", "2")
     files = [f"{n}.txt" for n in range(5)]
     with closed(cluster):  # jobs that start after the driver's end find the folder of their logs
-        done = slurm_work.start(*files, *words, *RESOURCES).wait(SOON_SECONDS)
+        done = slurm_work.start(*files, *words, *RESOURCES).wait(300.0)
 
     assert done.code == 0, done.text
     cluster.wait_until(lambda: all((slurm_work.root / name).exists() for name in files))
