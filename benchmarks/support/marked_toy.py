@@ -1,8 +1,9 @@
 """The toy program, with the moments of its segment noted.  `enter` puts it before the toy's own command line."""
 
+import os
 import sys
 
-from marks import Marks
+from marks import Marks, phase_seconds
 
 from unbroken.engines.toy import program as toy
 
@@ -20,7 +21,8 @@ if __name__ == "__main__":
         marks.now("save_start")
         save(*arguments)
 
-    toy._next, toy._save = counted, saved
+    deadline, early_seconds = toy._deadline, phase_seconds(int(os.environ["UNBROKEN_SEGMENT"]))
+    toy._next, toy._save, toy._deadline = counted, saved, lambda: deadline() - early_seconds
     sys.argv = [toy.__file__, *sys.argv[sys.argv.index("unbroken.engines.toy.program") + 1 :]]
     try:
         code = toy.main()

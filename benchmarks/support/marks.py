@@ -8,6 +8,14 @@ from pathlib import Path
 FILE = Path("marks.jsonl")
 
 
+def phase_seconds(segment: int) -> float:
+    """Return by how much a segment is to end early, from 0 to 1 s: slurmctld looks for what may start once a second.
+
+    Segments of equal length would all end at the same moment of that second, and one chain would be one sample.
+    """
+    return segment * 0.618 % 1.0
+
+
 class Marks:
     """Moments by name, in Unix seconds; the starts of this process and of those above it are asked from the kernel."""
 

@@ -66,7 +66,7 @@ class Lab:
         for name in COMMANDS:
             real = shutil.which(name, path=behind) or name
             wrapper = bin_folder / name
-            wrapper.write_text(_WRAPPER.format(python=sys.executable, log=self._log, real=real))
+            wrapper.write_text(_WRAPPER.format(log=self._log, real=real))
             wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
         foreign = ("SLURM_", "SNAKEMAKE_", "UNBROKEN_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
@@ -99,23 +99,17 @@ class Lab:
         self.cluster.wait_until(lambda: not self.cluster.jobs(), PATIENCE_SECONDS)
 
 
+# In a shell, which starts in a millisecond: a job asks squeue before its work begins.
 _WRAPPER = """\
-#!{python} -IS
-import json, subprocess, sys, time
-when = time.time()
-name = sys.argv[0].rpartition("/")[2]
-if name == "srun":
-    import os
-    with open({log!r}, "a") as log:
-        print(json.dumps(dict(when=when, name=name, said="")), file=log)
-    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
-done = subprocess.run([{real!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
-sys.stdout.buffer.write(done.stdout)
-said = done.stdout.decode(errors="replace").strip() if name == "sbatch" else ""
-with open({log!r}, "a") as log:
-    print(json.dumps(dict(when=when, name=name, said=said)), file=log)
-sys.exit(done.returncode)
-""".replace("{log!r}", "'{log}'").replace("{real!r}", "'{real}'")
+#!/bin/sh
+when=$(date +%s.%N)
+name=${{0##*/}}
+if [ "$name" = sbatch ]; then said=$({real} "$@"); code=$?; else said= code=; fi
+printf '{{"when": %s, "name": "%s", "said": "%s"}}\\n' "$when" "$name" "$said" >>{log}
+[ -n "$code" ] || exec {real} "$@"
+[ -z "$said" ] || printf '%s\\n' "$said"
+exit "$code"
+"""
 
 
 @contextmanager
