@@ -8,6 +8,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from unbroken.job import after_work, chain_job
 from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
+from unbroken.job.work import Work
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
@@ -126,6 +127,18 @@ def test_the_next_task_waits_until_the_one_before_has_left(
     wait_until_left(job)
 
     assert (slurm.folder / "looks").read_text().count("x") == 4
+
+
+def test_a_task_asks_slurm_once_at_its_start_and_once_at_its_end(slurm: Slurm, job: ChainJob) -> None:
+    """Each question is a part of every hand-off."""
+    slurm.shows(17, "RUNNING")
+    slurm.shows("18_[2-3%1]", "PENDING")
+    slurm.answer("squeue", f"echo x >> {slurm.folder}/looks; cat {slurm.folder}/queue")
+
+    assert Work(job, wait_until_left(job)).next_attempt(1) == 1
+    after_work.look_after_the_rest(job, has_no_room=False)
+
+    assert (slurm.folder / "looks").read_text() == "x\nx\n"
 
 
 def test_a_task_waits_for_no_other_run_and_not_for_itself(slurm: Slurm, job: ChainJob) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,7 +122,7 @@ def number_of(root: Path) -> str:
 
 def new_number() -> str:
     """One that no other run has."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def write_number(root: Path, number: str) -> None:

@@ -30,7 +30,7 @@ from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.commands import has_command
-from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
 
 # A driver may be writing the spec again (`rm -rf .snakemake` is a habit), and a client of NFS may not see it yet.
@@ -53,9 +53,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return exit_code_for(EndKind.REFUSED, 1)
     try:
         refuse_newer(job.spec.folder)
-        wait_until_left(job)
+        jobs = wait_until_left(job)
         # The user may have started snakemake while it waited.
-        return _do_next_segment(ChainJob(job.now(), job.job_id))
+        return _do_next_segment(ChainJob(job.now(), job.job_id), jobs)
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
         job.log(str(error))
         return exit_code_for(EndKind.REFUSED, 1)
@@ -69,11 +69,11 @@ def _read_patiently(path: Path) -> JobSpec:
     return read(path)
 
 
-def _do_next_segment(job: ChainJob) -> int:
+def _do_next_segment(job: ChainJob, jobs: Sequence[MyJob] | None) -> int:
     os.environ[driver_start.START] = job.spec.start
     has_come_back(job.job_id)
     _log_missing_commands(job)
-    work = RuleWork(job) if job.spec.is_rule else Work(job)
+    work = RuleWork(job, jobs) if job.spec.is_rule else Work(job, jobs)
     try:
         code, end = work.do()
         if end is not None and end.kind is EndKind.HELD:

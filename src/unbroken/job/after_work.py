@@ -173,9 +173,12 @@ def _come_back(job: ChainJob) -> None:
 
 def _jobs_if_slurm_answers() -> list[MyJob] | None:
     """Return all jobs; a controller that does not answer has some minutes, then None."""
+    if (jobs := my_jobs()) is not None:
+        return jobs
     give_up = give_up_at() if has_command("squeue") else time.monotonic() + ENDING_SECONDS
-    while (jobs := my_jobs()) is None and time.monotonic() < give_up:
+    while jobs is None and time.monotonic() < give_up:
         time.sleep(rest_seconds())
+        jobs = my_jobs()
     return jobs
 
 

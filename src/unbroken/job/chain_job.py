@@ -13,7 +13,7 @@ from unbroken.job.array import alive_of
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.runs.layout import RunFolder
-from unbroken.slurm.queue import LEAVING_SECONDS, my_jobs
+from unbroken.slurm.queue import LEAVING_SECONDS, MyJob, my_jobs
 from unbroken.system.clock import utc_now
 
 # How often the queue is asked.
@@ -65,15 +65,18 @@ class ChainJob:
         print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
-def wait_until_left(job: ChainJob) -> None:
+def wait_until_left(job: ChainJob) -> list[MyJob] | None:
     """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
 
     Until then nobody can say how it ended.  One that hangs in its end is not waited for: the lease says whether it
-    still works.
+    still works.  Return this user's jobs as squeue showed them last; None if it does not answer.
     """
+    jobs = None
     give_up = time.monotonic() + LEAVING_SECONDS
     while time.monotonic() < give_up and not is_being_ended():
-        leaving = [other for other in my_jobs() or [] if other.is_leaving and other.job_id != job.job_id]
+        jobs = my_jobs()
+        leaving = [other for other in jobs or [] if other.is_leaving and other.job_id != job.job_id]
         if not alive_of(leaving, job.key):
-            return
+            break
         time.sleep(LOOK_SECONDS)
+    return jobs

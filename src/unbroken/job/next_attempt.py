@@ -52,14 +52,15 @@ def stop_of(key: str, start: str) -> str:
     return ""
 
 
-def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> int:
+def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs: Sequence[MyJob] | None = None) -> int:
     """Count the attempts at a segment from 1; Stop if no further one is to be made.
 
-    `lost` are attempts for whose line the disk had no room.
+    `lost` are attempts for whose line the disk had no room; `jobs` are this user's, if squeue was asked just now.
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)
-    attempts, action = _by_policy(job.spec, segment, [*unrecorded(job.spec, job.log), *lost], own_spare_nodes)
+    found = unrecorded(job.spec, job.log, jobs=jobs)
+    attempts, action = _by_policy(job.spec, segment, [*found, *lost], own_spare_nodes)
     if action.stops:
         raise Stop(action.why)
     return 1 + policy.failures_in_a_row(attempts, segment)
@@ -105,7 +106,11 @@ def _by_policy(
 
 
 def unrecorded(
-    spec: JobSpec, log: Callable[[str], None], segment: int = 0, last: EndedJob | None = None
+    spec: JobSpec,
+    log: Callable[[str], None],
+    segment: int = 0,
+    last: EndedJob | None = None,
+    jobs: Sequence[MyJob] | None = None,
 ) -> list[Attempt]:
     """Return the lines that cannot be written into the history now either; the others are in it afterwards.
 
@@ -115,7 +120,8 @@ def unrecorded(
     known = endings.all_attempts(spec.folder)
     recorded = {attempt.slurm_job for attempt in known}
     began = driver_start.began_unix(spec.start)
-    over = [job for job in _over(spec.key, my_jobs() or [], recorded) if _leaves_line(job)]
+    shown = my_jobs() if jobs is None else jobs
+    over = [job for job in _over(spec.key, shown or [], recorded) if _leaves_line(job)]
     # Both are whole seconds; a job that this start has submitted ends later.
     over = [job for job in over if job.end_unix is None or job.end_unix > began]
     if last is not None and last.job_id not in recorded | {job.job_id for job in over}:

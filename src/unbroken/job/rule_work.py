@@ -65,7 +65,7 @@ class RuleWork(Work):
         state = rule_state.read_state(job.key).of_start(job.spec.start)
         if state.note is None:
             return state
-        next_attempt(job, state.segment)
+        self.next_attempt(state.segment)
         known = policy.of_start(attempts.all_attempts(job.folder), job.spec.start)
         killed = [line.slurm_job for line in attempts.with_causes(known) if line.ran_out_of_memory]
         state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))

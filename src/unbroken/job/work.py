@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.job import array
@@ -14,7 +15,7 @@ from unbroken.runs.record import read_record
 from unbroken.runs.report_page import PageProcess
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import has_command
-from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.queue import MyJob, my_jobs
 
 # Without a driver, one job of the folder keeps `results/report.html` fresh.
 PAGE_SECONDS = 600.0
@@ -23,10 +24,10 @@ PAGE_WRITER = "A job of a run, while one is at work,"
 
 
 class Work:
-    """The segment that this job does."""
+    """The segment that this job does; `jobs` are this user's, if squeue was asked just now."""
 
-    def __init__(self, job: ChainJob) -> None:
-        self._job = job
+    def __init__(self, job: ChainJob, jobs: Sequence[MyJob] | None = None) -> None:
+        self._job, self._jobs = job, jobs
         self._page = PageProcess(Path(), PAGE_WRITER)
         self._has_looked = False
         self.has_tried = False  # an attempt was to be made
@@ -64,11 +65,16 @@ class Work:
 
     def _do(self, segment: int) -> tuple[int, SegmentEnd | None]:
         job = self._job
-        attempt = next_attempt(job, segment)
+        attempt = self.next_attempt(segment)
         self.has_tried = True
         job.log(f"segment {segment} of {job.now().last_segment}")
         words = job.command_for(segment, attempt)
         return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self.look_ahead)
+
+    def next_attempt(self, segment: int) -> int:
+        """Count the attempts at a segment from 1; Stop if no further one is to be made."""
+        jobs, self._jobs = self._jobs, None  # after the first attempt they are old
+        return next_attempt(self._job, segment, jobs=jobs)
 
     def _submit_ahead(self) -> None:
         """Submit the next array if no task waits and more than one segment is left."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import uuid
 from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ START = "UNBROKEN_START"
 
 def begin(environment: MutableMapping[str, str] = os.environ) -> str:
     """Names this start, for the driver and all jobs that it starts."""
-    start = f"{folder_stamp(utc_now())}-{uuid.uuid4().hex[:8]}"
+    start = f"{folder_stamp(utc_now())}-{os.urandom(4).hex()}"
     environment[START] = start
     return start
 

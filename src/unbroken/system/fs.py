@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +40,7 @@ _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 def unique_name(kind: str) -> str:
     """A hidden name that nobody else will choose."""
-    return f".{kind}-{uuid.uuid4().hex}"
+    return f".{kind}-{os.urandom(16).hex()}"
 
 
 def is_unique_name(name: str) -> bool:
