@@ -27,7 +27,7 @@ from cluster.lab import Cluster
 from cluster.lab_limits import default_scheduling
 
 HERE = Path(__file__).parent
-COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr", "srun")
+COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr", "sdiag", "srun")
 # What asks the controller or the accounting; srun comes from inside the jobs and is the same in all variants.
 ASKING = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
 PATIENCE_SECONDS = 3600.0
