@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 
 import pytest
@@ -172,9 +172,16 @@ def test_a_qos_limits_its_own_jobs(cluster: Cluster) -> None:
 
 
 def test_an_array_outlives_a_killed_controller(cluster: Cluster, array: str) -> None:
-    cluster.run("scontrol", "ping")
-    # The controller saves its jobs within five seconds; what it has not saved, a kill costs.
-    time.sleep(6)
+    # The controller saves its jobs some seconds after a change; what it has not saved, a kill costs.
+    saved, before = cluster.folder / "state" / "job_state", time.time()
+
+    def is_saved() -> bool:
+        with suppress(FileNotFoundError):  # for a moment, while it is replaced
+            return bool(saved.stat().st_mtime > before)
+        return False
+
+    cluster.run("scontrol", "update", f"jobid={array}_2", "comment=changed")
+    cluster.wait_until(is_saved)
     with controller_killed(cluster), pytest.raises(LabError):
         cluster.run("squeue", "--me")
 
