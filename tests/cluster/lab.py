@@ -270,6 +270,10 @@ class Cluster:
         process.kill()
         process.wait()
 
+    def signal_slurmctld(self, number: signal.Signals) -> None:
+        """Send a signal to the controller: STOP, and it takes what it is asked and does not answer."""
+        self._daemons["slurmctld"].send_signal(number)
+
     def stop_slurmctld(self) -> None:
         """TERM, as systemd does it: the controller saves its state.
 

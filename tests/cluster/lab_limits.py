@@ -6,6 +6,7 @@ Enter one in an empty queue: a controller that starts with other limits counts t
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,16 @@ def controller_killed(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         cluster.start_slurmctld()
+
+
+@contextmanager
+def controller_frozen(cluster: Cluster) -> Iterator[None]:
+    """Let the controller answer nothing, although it is there; at the end of the block it goes on."""
+    cluster.signal_slurmctld(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.signal_slurmctld(signal.SIGCONT)
 
 
 def count_jobs_from(cluster: Cluster, number: int) -> None:

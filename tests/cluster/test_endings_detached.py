@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from cluster.endings import (
     wait_until_it_hears,
 )
 from cluster.lab import Cluster, LabError
+from cluster.lab_limits import controller_frozen
 from support.workdir import (
     WorkDir,
     in_no_time,
@@ -30,6 +32,7 @@ from support.workdir import (
 )
 
 from unbroken.runs.segment_end import EndKind
+from unbroken.slurm.commands import PATIENCE_SECONDS as ASK_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -244,6 +247,27 @@ def test_a_controller_that_is_restarted_in_mid_run_costs_nothing(
 
     history = assert_is_whole(work, tmp_path, 1500)
     assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
+
+
+def test_a_controller_that_does_not_answer_when_a_segment_ends_costs_only_its_time(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    """Commands wait for it until their patience ends; a dead one refuses them at once."""
+    work = detached(slurm_work)
+    settings = {"goal": 60, "step_seconds": 0.5, "save_steps": 4}
+    work.configure({"a": {"engine": "toy", "segments": 9, "segment_minutes": 0.3, "settings": settings}})
+    submit(work)
+    until(lambda: work.saved("a") >= 4, PATIENCE_SECONDS)
+
+    with controller_frozen(cluster):
+        until(work.places("a").record(1).exists, PATIENCE_SECONDS)
+        time.sleep(1.2 * ASK_SECONDS)
+        assert not work.places("a").record(2).exists()
+    wait_for_jobs(cluster)
+
+    kinds = [attempt.kind for attempt in work.history("a")]
+    assert kinds == [EndKind.PAUSED] * (len(kinds) - 1) + [EndKind.FINISHED], slurm_logs(work)
+    assert [attempt.segment for attempt in work.history("a")] == list(range(1, len(kinds) + 1))
 
 
 def wait_as_told(work: WorkDir, cluster: Cluster, is_so: Callable[[], object]) -> None:

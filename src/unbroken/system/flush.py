@@ -8,16 +8,16 @@ server; so of many files
   SYNC_FILE_RANGE_WAIT_BEFORE) answers what fsync would, and writes nothing [Linux: fs/sync.c; since 4.14];
 - anywhere else each file is flushed by itself, several at a time: what syncfs means on a file server is the server's
   secret, and FUSE does not pass it on.
-
-What many files need is imported for them: each job of a chain imports this before its work begins.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import stat
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # So many are worth waiting for what other programs have on its way to the same disk.
@@ -93,8 +93,6 @@ def _named(flush: Callable[[int], None], descriptor: int, path: str) -> None:
 
 def _in_threads(flush: Callable[[str], None], paths: list[str]) -> None:
     """Files and folders in any order: the one on top, which is flushed last, is what somebody will look for."""
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         for _ in pool.map(flush, paths):
             pass
@@ -112,8 +110,6 @@ def _flush_file_system(folder: Path, device: int) -> bool:
 
 
 def _wait_for_data(descriptor: int) -> None:
-    import ctypes
-
     if _calls()["sync_file_range"](descriptor, 0, 0, _WAIT_BEFORE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -122,8 +118,6 @@ def _wait_for_data(descriptor: int) -> None:
 @functools.cache
 def _calls() -> dict[str, Callable[..., int]]:
     """Two calls that Python does not have, by name; empty where one is missing, or the kernel older than the answer."""
-    import ctypes
-
     library = ctypes.CDLL(None, use_errno=True)
     if not (hasattr(library, "syncfs") and hasattr(library, "sync_file_range")) or _kernel() < (4, 14):
         return {}
