@@ -15,7 +15,7 @@ from support.toyrun import checkpoints, flip_byte, history, run_program, start_s
 from unbroken.cli import main as cli
 from unbroken.cli import restart_command
 from unbroken.copies import replica
-from unbroken.copies.replica import number_of
+from unbroken.copies.replica import read_note
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
@@ -196,13 +196,13 @@ def test_copies_that_cannot_be_written_can_be_restored(base: Path, tmp_path: Pat
     mount_small(folder, "size=4m")
     try:
         worked(base, folder)
-        number = number_of(job(base).places.root)
+        note = read_note(job(base).places.root)
         assert as_root("mount", "-o", "remount,ro", str(folder)).returncode == 0
         told = restored(base, folder)
     finally:
         unmount(folder)
 
-    assert number_of(job(base).places.root) == number
+    assert read_note(job(base).places.root) == note
     assert "Read-only file system" in told[0] and "should the lost run come back" in told[0]
     assert checkpoints(job(base))[-1].passport.progress.done == 3
 

@@ -1,7 +1,6 @@
-"""The replica of a run, `<folder of copies>/<run>`: laid out as `results/<run>`, with a note of whose copies it holds.
+"""The replica of a run, `<folder of copies>/<run>`: laid out as `results/<run>`, with the same `copies.json` in both.
 
-A run has a random number of its own, in `results/<run>/number.json`.  The note has the same one; a folder with another
-number is never written, and nothing in it is removed.
+The file holds a random number of the run.  A folder with another number is never written, and nothing in it is removed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import stat
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,7 +24,6 @@ from unbroken.runs.store import Store
 from unbroken.system import fs, jsontext
 
 NOTE = "copies.json"
-_NUMBER = "number.json"
 # A file server that takes longer does not keep a campaign from starting.
 ANSWER_SECONDS = 20.0
 
@@ -36,7 +34,23 @@ class Note:
 
     run: str
     number: str
-    root: str
+    root: str = ""
+
+
+def read_note(root: Path) -> Note | None:
+    """Return the note in a folder, None if there is none; ConfigError if it is not readable, OSError as it comes."""
+    path = root / NOTE
+    try:
+        return Note(**jsontext.parse(path.read_text()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError) as error:
+        raise ConfigError([f"{path}: not a note of unbroken ({error}); nothing there was touched"]) from error
+
+
+def write_note(root: Path, note: Note) -> None:
+    """Replace the note in a folder in one step."""
+    fs.write_atomic(root / NOTE, json.dumps(vars(note), indent=2) + "\n")
 
 
 class Replica:
@@ -47,22 +61,8 @@ class Replica:
         self.folder = RunFolder(root.name, store=root)
         self.store = Store(self.folder.checkpoints)
 
-    def note(self) -> Note | None:
-        """Return the note, None if there is none; ConfigError if unbroken has not written it, OSError as it comes."""
-        path = self.root / NOTE
-        try:
-            return Note(**jsontext.parse(path.read_text()))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, TypeError) as error:
-            raise ConfigError([f"{path}: not a note of unbroken ({error}); nothing there was touched"]) from error
-
-    def write_note(self, note: Note) -> None:
-        """Replace the note in one step."""
-        fs.write_atomic(self.root / NOTE, json.dumps(vars(note), indent=2) + "\n")
-
     def take_up(self, run: RunFolder) -> None:
-        """Make the folder unless it is there, and give the run a number if it has none.  For the owner of the lease.
+        """Make the folder unless it is there, and number the run unless it has a number.  For the owner of the lease.
 
         ConfigError if the folder is not this run's, FormatError if a newer unbroken has copied there, OSError or
         StorageError if it is out of reach.
@@ -70,21 +70,23 @@ class Replica:
         if line := self.refusal(run):
             raise ConfigError([line])
         refuse_newer(self.folder)
-        if not number_of(run.root):
-            write_number(run.root, uuid4().hex)
-        wanted = Note(run.name, number_of(run.root), str(run.root.resolve()))
-        if self.note() != wanted:  # there is none, or the working directory was moved
-            self.root.mkdir(exist_ok=True)
-            self.write_note(wanted)
-            fs.flush_folder(self.root.parent)
+        note = read_note(run.root) or Note(run.name, uuid4().hex)
+        note = replace(note, root=str(run.root.resolve()))  # the working directory may have been moved
+        for root in (run.root, self.root):
+            if read_note(root) != note:
+                root.mkdir(exist_ok=True)
+                write_note(root, note)
+                fs.flush_folder(root.parent)
 
-    def confirm(self, number: str) -> None:
+    def confirm(self, run: RunFolder) -> None:
         """Raise ConfigError if the folder is another run's by now, or this one's restored elsewhere.
 
-        ForeignFolderError if it, or a folder in it, is a link or a mounted file system.
+        StorageError if it is gone, ForeignFolderError if it, or a folder in it, is a link or a mounted file system.
         """
-        found = self.note()
-        if found is None or found.number != number:
+        note = read_note(self.root)
+        if note is None:
+            raise StorageError(f"{self.root}: gone")
+        if note != read_note(run.root):
             raise ConfigError([f"{self.root}: not this run's any more"])
         self._confirm_own()
 
@@ -97,19 +99,19 @@ class Replica:
 
         OSError or StorageError if the location is out of reach, which says nothing.
         """
-        own, where = number_of(run.root), f"runs.{run.name}.copies.folder"
-        if line := self._wrong_location(run, is_known=bool(own)):
-            return f"{where}: {line}"
-        elsewhere = f"mv {self.root} {self.root}.old, or name another folder"
+        where, elsewhere = f"runs.{run.name}.copies.folder", f"mv {self.root} {self.root}.old, or name another folder"
         try:
-            note, is_there = self.note(), os.path.lexists(self.root)
+            own = read_note(run.root)
+            if line := self._wrong_location(run, is_known=own is not None):
+                return f"{where}: {line}"
+            note, is_there = read_note(self.root), os.path.lexists(self.root)
             if is_there:
                 self._confirm_own()
         except (ConfigError, ForeignFolderError) as error:
             return f"{where}: {error}; type: {elsewhere}"
         if note is None and is_there and not all(map(fs.is_unique_name, os.listdir(self.root))):
             return f"{where}: {self.root}: no folder of copies (no {NOTE} in it); type: {elsewhere}"
-        if note is None or note.number == own:
+        if note is None or (own is not None and note.number == own.number):
             return ""
         if os.path.lexists(run.root):
             found = f"holds the copies of another run of this name, {note.root}"
@@ -129,21 +131,6 @@ class Replica:
         if self.root.resolve().is_relative_to(run.root.resolve()):
             return f"{location}: leads into {run.root}, allowed: a folder on another disk or file server"
         return ""
-
-
-def number_of(root: Path) -> str:
-    """Return the number of the run whose folder this is; empty if it has none yet."""
-    try:
-        return str(jsontext.parse((root / _NUMBER).read_text())["number"])
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except (ValueError, TypeError, KeyError):
-        return "not readable"
-
-
-def write_number(root: Path, number: str) -> None:
-    """Give the run whose folder this is a number.  For the owner of the lease."""
-    fs.write_atomic(root / _NUMBER, json.dumps({"number": number}) + "\n")
 
 
 def mistakes(runs: Iterable[Run], base: Path) -> list[str]:
@@ -166,7 +153,7 @@ def mistakes(runs: Iterable[Run], base: Path) -> list[str]:
     thread.join(ANSWER_SECONDS)
     found = []
     for run, (problem, line) in answers.items():
-        if problem and not number_of(run.root):
+        if problem and read_note(run.root) is None:
             line = f"runs.{run.name}.copies.folder: {problem}; start again when that answers: there may be copies of it"
         found += [line] if line else []
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from unbroken.copies.outputs import shortened
-from unbroken.copies.replica import NOTE, Note, Replica, write_number
+from unbroken.copies.replica import NOTE, Note, Replica, read_note, write_note
 from unbroken.copies.transfer import is_draft
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
 from unbroken.runs import lease
@@ -48,7 +48,7 @@ def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsO
     the run is absent, and the next call begins again.
     """
     folder, draft = RunFolder(run, base), RunFolder(f".restoring-{run}", base)
-    replica, note = _found(run, source)
+    replica = _found(run, source)
     _refuse_existing(folder, replica)
     refuse_newer(replica.folder, is_thorough=True)
     with fs.storage_errors(draft.root, fs.tree_bytes(replica.root)):
@@ -59,7 +59,6 @@ def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsO
             newest = _keep_good(run, replica, draft, lambda line: tell(f"{run}: {line}"), outputs_of)
             _keep_history(replica, draft, newest)
             flush_tree(draft.root)
-            write_number(draft.root, note.number)
             _take_over(replica, folder, draft, tell)
             _refuse_existing(folder, replica)
             held.forget_earlier()
@@ -71,7 +70,7 @@ def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsO
 
 
 def _copy_all(replica: Replica, draft: RunFolder) -> None:
-    """Copy all files of a replica but its note and unfinished copies; what an earlier call left is removed."""
+    """Copy all files of a replica but unfinished copies; what an earlier call left is removed."""
     for path in draft.root.iterdir():
         if path.is_dir() and path.name != "lease":
             fs.remove_tree(path)
@@ -82,7 +81,7 @@ def _copy_all(replica: Replica, draft: RunFolder) -> None:
         target = draft.root / Path(base).relative_to(replica.root)
         target.mkdir(exist_ok=True)
         for name in names:
-            if name != NOTE and not fs.is_unique_name(name):
+            if not fs.is_unique_name(name):
                 fs.copy_file(Path(base, name), target / name)
 
 
@@ -127,13 +126,12 @@ def _keep_history(replica: Replica, draft: RunFolder, newest: Checkpoint) -> Non
             path.unlink()
 
 
-def _found(run: str, source: Path) -> tuple[Replica, Note]:
+def _found(run: str, source: Path) -> Replica:
     for root in (source, source / run):
-        replica = Replica(root)
-        if (note := replica.note()) is not None:
+        if (note := read_note(root)) is not None:
             if note.run != run:
                 raise ConfigError([f"--from: {root} holds copies of the run {note.run!r}, not of {run!r}"])
-            return replica, note
+            return Replica(root)
     allowed = f"the folder of `copies:`, with {run}/{NOTE} in it"
     raise ConfigError([f"--from: found {source}, which holds no copies of {run}; allowed: {allowed}"])
 
@@ -163,13 +161,13 @@ def _seeded(draft: RunFolder, replica: Replica) -> Path:
 
 def _take_over(replica: Replica, folder: RunFolder, draft: RunFolder, tell: Tell) -> None:
     """Give the run and its replica a new number: the lost run, should it come back, copies nothing there any more."""
-    number = uuid4().hex
+    note = Note(folder.name, uuid4().hex, str(folder.root.parent.resolve() / folder.name))
     try:
-        replica.write_note(Note(folder.name, number, str(folder.root.parent.resolve() / folder.name)))
+        write_note(replica.root, note)
     except StorageError as error:
         tell(f"{folder.name}: {error}; should the lost run come back, it copies there too")
     else:
-        write_number(draft.root, number)
+        write_note(draft.root, note)
 
 
 def _as_it_counts_now(attempt: Attempt, newest: Checkpoint) -> Attempt:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -78,8 +78,7 @@ class Transfer:
         for base, names, _ in os.walk(checkpoint.folder):
             for name in names:
                 make_folder(draft / Path(base, name).relative_to(checkpoint.folder))
-        for strange in {str(name) for name in fs.tree_files(draft)} - set(checkpoint.passport.files):
-            (draft / strange).unlink()
+        (draft / FILE_NAME).unlink(missing_ok=True)
         for name, entry in checkpoint.passport.files.items():
             self._copy_file(checkpoint.folder / name, draft / name, entry, checkpoint.passport.algorithm)
         fs.write_new(draft / FILE_NAME, manifest)
@@ -101,15 +100,12 @@ def make_folder(path: Path) -> None:
     confirm_own(path)
 
 
-@contextlib.contextmanager
-def open_plain(path: Path) -> Iterator[BinaryIO]:
+def open_plain(path: Path) -> BinaryIO:
     """Open a file to be read; CheckpointError if it is gone, a link, or no plain file."""
     with reading(path):
-        file = open(path, "rb", buffering=0, opener=_open_no_link)  # noqa: SIM115
-    with file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if not stat.S_ISREG(path.lstat().st_mode):
             raise CheckpointError(f"{path}: not a plain file any more")
-        yield file
+        return path.open("rb", buffering=0)
 
 
 def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callable[[], None]) -> None:
@@ -118,7 +114,7 @@ def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callabl
     CheckpointError if the source is shorter; OSError names the target, whose first `begin` bytes are as before.
     """
     found, at, unflushed = os.fstat(source.fileno()), begin, 0
-    new = _open_no_link(target, os.O_RDWR | os.O_CREAT)
+    new = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         if min(size - begin, found.st_blocks * 512) > fs.free_bytes(target.parent):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -139,7 +135,3 @@ def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callabl
         raise OSError(error.errno, error.strerror, str(target)) from None
     finally:
         os.close(new)
-
-
-def _open_no_link(path: Path | str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

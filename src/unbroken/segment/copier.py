@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from unbroken.copies.outputs import OutputTransfer, shortened
-from unbroken.copies.replica import Replica, number_of, said
+from unbroken.copies.replica import Replica, said
 from unbroken.copies.transfer import Transfer
 from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, FencedError, UnbrokenError
@@ -146,7 +146,7 @@ class Copier:
 
     def _confirm(self) -> None:
         self._check()
-        self._replica.confirm(number_of(self._job.places.root))
+        self._replica.confirm(self._job.places)
 
     def _mirror(self) -> None:
         """Copy history, records and what was accepted, unless the copy has the size and, in whole seconds, the time."""
