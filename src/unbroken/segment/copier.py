@@ -64,13 +64,14 @@ class Copier:
         self._outputs = OutputTransfer(OutputPlace(job.places.root, self._working), self._replica.root, self._check)
         self.busy = ""  # the checkpoint that is being copied: not to be pruned
         self.is_last = False  # the run is finished: no later job continues the copy
-        self._rounds, self._cut = queue.SimpleQueue[bool](), threading.Event()  # another one, or the end
+        self._rounds, self._cut = queue.SimpleQueue[bool](), threading.Event()  # another round, or the end
         self._bad, self._has_failed = set[str](), False
         self._thread = threading.Thread(target=self._live, name="copies", daemon=True)
 
     def wake(self) -> None:
         """Copy a new checkpoint."""
-        self._rounds.put(True)
+        if self._rounds.empty():  # else one that begins later copies it
+            self._rounds.put(True)
 
     def __enter__(self) -> Copier:
         self._thread.start()
