@@ -64,19 +64,21 @@ class Replica:
     def take_up(self, run: RunFolder) -> None:
         """Make the folder unless it is there, and number the run unless it has a number.  For the owner of the lease.
 
-        ConfigError if the folder is not this run's, FormatError if a newer unbroken has copied there, OSError or
-        StorageError if it is out of reach.
+        ConfigError if the folder is not this run's, FormatError if a newer unbroken wrote the run or has copied there,
+        OSError or StorageError if it is out of reach.
         """
         if line := self.refusal(run):
             raise ConfigError([line])
+        refuse_newer(run)
         refuse_newer(self.folder)
         note = read_note(run.root) or Note(run.name, uuid4().hex)
         note = replace(note, root=str(run.root.resolve()))  # the working directory may have been moved
-        for root in (run.root, self.root):
-            if read_note(root) != note:
-                root.mkdir(exist_ok=True)
-                write_note(root, note)
-                fs.flush_folder(root.parent)
+        if read_note(run.root) != note:
+            write_note(run.root, note)
+        if read_note(self.root) != note:
+            self.root.mkdir(exist_ok=True)
+            write_note(self.root, note)
+            fs.flush_folder(self.root.parent)
 
     def confirm(self, run: RunFolder) -> None:
         """Raise ConfigError if the folder is another run's by now, or this one's restored elsewhere.

@@ -126,6 +126,7 @@ class Copier:
         return True
 
     def _update(self) -> None:
+        self._check()
         self._replica.take_up(self._job.places)
         try:
             self._mirror()
