@@ -18,7 +18,7 @@ from unbroken.system.flush import flush_tree
 
 # Two files with the same begin, and the same end up to some length, are the same up to there.
 EDGE_BYTES = 64 * 1024
-# The number of what had to make room: above that of any checkpoint.
+# The number of a piece that was moved away: above that of any checkpoint.
 _MOVED_AWAY = 900_000
 
 
@@ -36,7 +36,7 @@ class OutputTransfer:
     _flushed_bytes: dict[str, set[int]] = field(default_factory=dict)  # of what is shown, by its name
 
     def copy(self, outputs: Sequence[RunOutput], shown: Collection[RunOutput] = ()) -> list[str]:
-        """Copy what the target lacks; return the names of outputs that neither location has as they are listed.
+        """Copy what the target lacks; return the names of outputs that are nowhere as they are listed.
 
         `shown` belong to checkpoints that the target shows: they stay complete.  OSError or StorageError as it comes.
         If the process dies inside, the next call continues.
@@ -53,7 +53,7 @@ class OutputTransfer:
                 flush_tree(folder)
         fs.flush_folder(self.target)
         self._copied |= set(outputs) - set(left)
-        return OutputPlace(self.target).lacking(left)
+        return [output.name for output in left]
 
     def drop_unneeded(self, needed: Collection[RunOutput], confirm: Callable[[], None] = lambda: None) -> None:
         """Remove all bytes at the target that belong to none of these.

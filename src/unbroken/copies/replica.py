@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
@@ -123,12 +121,12 @@ class Replica:
         return f"{where}: {self.root} {found}; nothing there was touched; type: {elsewhere}"
 
     def _wrong_location(self, run: RunFolder, *, is_known: bool) -> str:
-        location, is_folder = self.root.parent, False
-        with suppress(FileNotFoundError, NotADirectoryError):
-            is_folder = stat.S_ISDIR(os.stat(location).st_mode)
-        if not is_folder and is_known:
-            raise StorageError(f"{location}: gone")
-        if not is_folder:
+        location = self.root.parent
+        try:
+            os.stat(f"{location}/.")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if is_known:
+                raise StorageError(f"{location}: gone") from error
             return f"{location}: no such folder; type: mkdir -p {location}"
         if self.root.resolve().is_relative_to(run.root.resolve()):
             return f"{location}: leads into {run.root}, allowed: a folder on another disk or file server"

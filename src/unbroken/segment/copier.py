@@ -88,7 +88,7 @@ class Copier:
             self._tell(f"the copy of {self.busy or 'the last checkpoint'} was cut off; {rest}")
 
     def _wait(self) -> None:
-        """Wait for a copy under way as long as Slurm, or whoever interrupts the job, leaves time for it."""
+        """Wait for a copy under way as long as Slurm leaves time for it, and nothing interrupts the job."""
         self._thread.join(min(1.0, ENDING_SECONDS))
         job = job_around_us() if self._thread.is_alive() else None
         forced = deadline_for(0.0, job.asked()).forced if job else math.inf
