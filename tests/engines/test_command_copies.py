@@ -1,4 +1,4 @@
-"""What a program writes beside its state is in the second place too, and comes back from there."""
+"""What a program writes besides its state is copied too, and comes back from there."""
 
 import os
 import re
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.command_jobs import command_segment, start_command_segment
-from support.disks import as_root, mount_small, unmount
+from support.disks import mount_small, unmount
 from support.toyrun import until
 
-from unbroken.copies import outputs
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.runs.record import Record
@@ -22,7 +21,6 @@ from unbroken.runs.run_output import OutputPlace
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import fs
-from unbroken.system.copying import append_part
 
 GOAL = 30
 # Saves at every fifth step, by a rename.  Keeps a table and a trajectory open, begins `segment.log` again in each call,
@@ -165,7 +163,7 @@ def test_outputs_are_copied_once_and_come_back_to_the_result_of_an_uninterrupted
         segment(base, number, backup)
         assert lacking(backup) and not any(lacking(backup).values())
         assert (copied / "output/sparse.bin").stat().st_blocks * 512 < 1_000_000
-        assert restored(base, backup)[-1].startswith("demo: rebuilt in ")
+        assert restored(base, backup)[-1].startswith("demo: restored in ")
     # The number is that of the checkpoint from which the second segment resumed.
     output, piece = sorted(path.relative_to(copied).as_posix() for path in copied.rglob("*.log"))
     assert output == "output/segment.log" and re.fullmatch(r"pieces/00000[12]/segment\.log", piece)
@@ -178,27 +176,6 @@ def test_outputs_are_copied_once_and_come_back_to_the_result_of_an_uninterrupted
     assert final(base) == whole
     assert (base / "results/demo/final/sparse.bin").stat().st_blocks * 512 < 1_000_000
     assert len(list(copied.rglob("table.csv"))) == 1
-
-
-def test_of_a_file_that_grows_only_what_was_added_is_copied(
-    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied: list[tuple[str, int]] = []
-
-    def recorded(path: Path, old: int, new: int, at: int, end: int) -> int:
-        done = append_part(path, old, new, at, end)
-        copied.append((path.name, done))
-        return done
-
-    monkeypatch.setattr(outputs, "append_part", recorded)
-    segment(base, 1, backup)
-    first = {name: sum(done for each, done in copied if each == name) for name in ("traj.bin", "snap_005.txt")}
-    copied.clear()
-    segment(base, 2, backup)
-
-    second = {name: sum(done for each, done in copied if each == name) for name in ("traj.bin", "snap_005.txt")}
-    assert first == {"traj.bin": 640_000, "snap_005.txt": 1100}
-    assert second == {"traj.bin": 640_000, "snap_005.txt": 0}
 
 
 def test_a_run_that_is_killed_and_lost_while_it_works_resumes_from_its_copies(
@@ -220,24 +197,6 @@ def test_a_run_that_is_killed_and_lost_while_it_works_resumes_from_its_copies(
     restored(base, backup)
     to_the_end(base, 1, backup, more=100)
 
-    assert final(base) == whole
-
-
-def test_an_append_that_a_crash_tore_is_repaired_by_the_next_copy(
-    base: Path, backup: Path, whole: dict[str, object]
-) -> None:
-    segment(base, 1, backup)
-    segment(base, 2)
-    torn = backup / "demo/output/traj.bin"
-    with torn.open("ab") as file:  # what a power loss leaves of an append
-        file.write(bytes(700_000))
-
-    assert not any(lacking(backup).values())
-    segment(base, 3, backup)
-
-    assert torn.read_bytes() == whole["traj.bin"]
-    restored(base, backup)
-    to_the_end(base, 4, backup)
     assert final(base) == whole
 
 
@@ -273,15 +232,6 @@ def test_where_no_copy_has_all_of_its_outputs_the_newest_is_restored_and_the_res
     assert "20 of 30 steps" in told[-1]
 
 
-def test_outputs_that_an_earlier_version_did_not_copy_are_copied_by_the_next_segment(base: Path, backup: Path) -> None:
-    segment(base, 1, backup)
-    shutil.rmtree(backup / "demo/output")
-
-    segment(base, 2, backup)
-
-    assert not any(lacking(backup).values())
-
-
 @pytest.fixture
 def small_backup(backup: Path) -> Iterator[Path]:
     mount_small(backup, "size=1m")
@@ -289,38 +239,19 @@ def small_backup(backup: Path) -> Iterator[Path]:
     unmount(backup)
 
 
-@pytest.mark.parametrize("is_told_before", [True, False])
-def test_outputs_that_do_not_fit_cost_one_line_and_the_place_is_not_filled_up(
-    base: Path, small_backup: Path, whole: dict[str, object], monkeypatch: pytest.MonkeyPatch, is_told_before: bool
+def test_outputs_that_do_not_fit_cost_one_line_and_the_location_is_not_filled_up(
+    base: Path, small_backup: Path, whole: dict[str, object]
 ) -> None:
     segment(base, 1, small_backup)
     copied = Store(small_backup / "demo/checkpoints").names()
-    with monkeypatch.context() as patched:
-        if not is_told_before:  # somebody else was quicker
-            patched.setattr(fs, "free_bytes", lambda path: 10**12)
-        segment(base, 2, small_backup)
+    segment(base, 2, small_backup)
 
-    words = "no room for a copy" if is_told_before else ": No space left on device; the run goes on"
     (line,) = [line for line in log(base, 2) if not re.search(r" copied to \S+ in ", line)]
-    assert words in line and str(small_backup / "demo") in line
+    assert ": No space left on device; the run continues" in line and str(small_backup / "demo") in line
     if len(log(base, 2)) == 1:  # on a busy machine a state between the two may have fitted
         assert fs.free_bytes(small_backup) > 200_000
         assert Store(small_backup / "demo/checkpoints").names() == copied
     assert not list(small_backup.rglob("snap_020.txt"))
     assert not any(lacking(small_backup).values())
     to_the_end(base, 3, small_backup)
-    assert final(base) == whole
-
-
-def test_a_place_that_is_read_only_costs_one_line(base: Path, backup: Path, whole: dict[str, object]) -> None:
-    mount_small(backup, "size=9m")
-    try:
-        segment(base, 1, backup)
-        assert as_root("mount", "-o", "remount,ro", str(backup)).returncode == 0
-        segment(base, 2, backup)
-    finally:
-        unmount(backup)
-
-    assert len(log(base, 2)) == 1 and "Read-only file system" in log(base, 2)[0]
-    to_the_end(base, 3)
     assert final(base) == whole

@@ -1,4 +1,4 @@
-"""The promise: a copy, or a rebuilding, that is killed at any step is no harm: nothing half is taken for whole."""
+"""The promise: a copy, or a restore, that is killed at any step is no harm: nothing half is taken for complete."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from protocol.kill_harness import Steps, forked
 from support.command_jobs import command_job, command_segment
-from support.copying import STEP, copies, copy_now, job, result, step, whole_result
+from support.copying import STEP, copies, copy_now, copy_of, job, result, step, whole_result
 from support.toyrun import ProgramEngine, history, toy_job
 
 from unbroken.copies import outputs, transfer
 from unbroken.copies.restore import restore
-from unbroken.copies.transfer import drafts
+from unbroken.copies.transfer import Transfer
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import outputs_of
 from unbroken.runs import lease
@@ -27,8 +27,6 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
-from unbroken.segment.second_place import SecondPlaceCopier
-from unbroken.segment.signals import Alarm
 from unbroken.system import host
 
 Work = Callable[[Path], object]
@@ -77,6 +75,10 @@ def everything_visible_is_whole(store: Store) -> None:
         verify(store.root / name, "demo")
 
 
+def brought_back(base: Path) -> None:
+    restore("demo", base / "backup", base, lambda line: None, outputs_of)
+
+
 # Appends to a table, begins its log again in each call, writes a snapshot, and saves by a rename.
 WRITER = """
 import os, sys
@@ -117,11 +119,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill is no power loss
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 1000.0)
-    monkeypatch.setattr(transfer, "_CHUNK_BYTES", 60)
     monkeypatch.delattr(os, "copy_file_range", raising=False)  # so that what is copied is written, by steps
-    monkeypatch.setattr(outputs, "_STEP_BYTES", 40)
-    monkeypatch.setattr(outputs, "_EDGE_BYTES", 20)
-    monkeypatch.setattr(outputs, "FLUSH_BYTES", 80)
+    monkeypatch.setattr(outputs, "EDGE_BYTES", 20)
+    for module in (outputs, transfer):
+        monkeypatch.setattr(module, "STEP_BYTES", 40)
+        monkeypatch.setattr(module, "FLUSH_BYTES", 80)
     host.this_host()
 
 
@@ -154,30 +156,10 @@ def test_a_copy_that_is_killed_at_any_step_shows_nothing_half_and_is_completed_b
 
         assert store.names()[-1] == Store(job(base).places.checkpoints).names()[-1], where
         everything_visible_is_whole(store)
-        assert not drafts(store.root) and not drafts(store.archive), where
+        assert not Transfer(store.root).unfinished() and not Transfer(store.archive).unfinished(), where
         shutil.rmtree(base / "results")
-        restore("demo", base / "backup", base, lambda line: None, outputs_of)
+        brought_back(base)
         assert result(base) == whole_result(4), where
-
-
-@in_parts
-def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
-    tmp_path: Path, template: Path, part: int
-) -> None:
-    copy_now(template, template / "backup")
-    shutil.rmtree(template / "results")
-
-    def rebuild(base: Path) -> None:
-        restore("demo", base / "backup", base, lambda line: None, outputs_of)
-
-    for where, base in killed_everywhere(tmp_path, template, "results", rebuild, part):
-        places = job(base).places
-        if not places.root.exists():
-            rebuild(base)
-        everything_visible_is_whole(Store(places.checkpoints))
-        assert result(base) == whole_result(4), where
-        assert len([one for one in history(job(base)) if one.kind is EndKind.PAUSED]) == 4, where
-        assert not list((base / "results").glob(".*")), where
 
 
 @pytest.fixture
@@ -193,11 +175,7 @@ def written_template(tmp_path: Path) -> Path:
 
 def copy_written(base: Path) -> None:
     there = command_job(base, WRITER_SETTINGS | {"start": ["true"]}, 1, copies={"folder": str(base / "backup")})
-    with (
-        lease.take(there.places.lease, 1, 60.0, there.tell) as held,
-        SecondPlaceCopier(there, held, Alarm(), CommandEngine(base)),
-    ):
-        pass
+    copy_of(there, CommandEngine(base))
 
 
 @in_parts
@@ -222,22 +200,22 @@ def test_a_copy_of_outputs_that_is_killed_at_any_step_keeps_those_that_are_there
             "pieces/000002/log",
         ], where
         shutil.rmtree(base / "results")
-        restore("demo", base / "backup", base, lambda line: None, outputs_of)
+        brought_back(base)
         assert outputs_now(base) == expected, where
 
 
 @in_parts
-def test_a_rebuilding_of_outputs_that_is_killed_at_any_step_is_completed_by_the_next(
-    tmp_path: Path, written_template: Path, part: int
+def test_a_restore_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
+    tmp_path: Path, template: Path, part: int
 ) -> None:
-    expected = outputs_now(written_template)
-    copy_written(written_template)
-    shutil.rmtree(written_template / "results")
+    copy_now(template, template / "backup")
+    shutil.rmtree(template / "results")
 
-    def rebuild(base: Path) -> None:
-        restore("demo", base / "backup", base, lambda line: None, outputs_of)
-
-    for where, base in killed_everywhere(tmp_path, written_template, "results", rebuild, part):
-        if not (base / "results/demo").exists():
-            rebuild(base)
-        assert outputs_now(base) == expected, where
+    for where, base in killed_everywhere(tmp_path, template, "results", brought_back, part):
+        places = job(base).places
+        if not places.root.exists():
+            brought_back(base)
+        everything_visible_is_whole(Store(places.checkpoints))
+        assert result(base) == whole_result(4), where
+        assert len([one for one in history(job(base)) if one.kind is EndKind.PAUSED]) == 4, where
+        assert not list((base / "results").glob(".*")), where

@@ -1,4 +1,4 @@
-"""Runs with a second place: each segment makes one step and one piece of the result, in a few milliseconds."""
+"""Runs with copies: each segment makes one step and one piece of the result, in a few milliseconds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 from support.toyrun import ProgramEngine, run_program, toy_job, toy_run
 
-from unbroken.copies.place import SecondPlace
+from unbroken.copies.replica import Replica
+from unbroken.engines.base import Engine
 from unbroken.runs import lease
 from unbroken.runs.lineage import ancestors, verified_parts
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
+from unbroken.segment.copier import Copier
 from unbroken.segment.job import Job
-from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.segment.signals import Alarm
 
 GOAL = 6
@@ -76,15 +77,20 @@ def whole_result(steps: int = GOAL) -> list[str]:
 
 
 def copy_now(base: Path, folder: Path, **copies: object) -> None:
-    """Copies what is there, without a segment's work, and waits for the end of it."""
-    there = toy_job(base, 1, goal=GOAL, copies={"folder": str(folder), **copies})
+    """Copy what is there, without a segment's work, and wait for the end of it."""
+    copy_of(toy_job(base, 1, goal=GOAL, copies={"folder": str(folder), **copies}), ProgramEngine(STEP))
+
+
+def copy_of(there: Job, engine: Engine) -> None:
+    """Do the same for a job of any engine."""
+    assert there.run.copies is not None
     with (
         lease.take(there.places.lease, 1, 60.0, there.tell) as held,
-        SecondPlaceCopier(there, held, Alarm(), ProgramEngine(STEP)),
+        Copier(there, there.run.copies, held, Alarm(), engine),
     ):
         pass
 
 
-def copies(folder: Path) -> SecondPlace:
-    """The second place of the run."""
-    return SecondPlace(folder / "demo")
+def copies(folder: Path) -> Replica:
+    """The replica of the run."""
+    return Replica(folder / "demo")

@@ -1,12 +1,12 @@
-"""The way back from the copies: by a command, or where a run's folder is gone and the disk that it stood on answers."""
+"""A run that is lost is restored from its copies by a command, and by nothing else."""
 
-import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.copying import GOAL, STEP, big_step, copied_run, copies, copy_now, job, result, step, whole_result
+from support.copying import GOAL, STEP, big_step, copied_run, copies, copy_now, job, log, result, step, whole_result
 from support.disks import as_root, mount_small, unmount
 from support.making import publish
 from support.snapshots import snapshot
@@ -14,8 +14,8 @@ from support.toyrun import checkpoints, flip_byte, history, run_program, start_s
 
 from unbroken.cli import main as cli
 from unbroken.cli import restart_command
-from unbroken.copies import start
-from unbroken.copies.place import number_of
+from unbroken.copies import replica
+from unbroken.copies.replica import read_note
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
@@ -54,26 +54,21 @@ def quiet(line: object) -> None:
     pass
 
 
-def rebuilt(base: Path, backup: Path) -> list[str]:
-    """What a driver says that starts now."""
+def restored(base: Path, backup: Path) -> list[str]:
+    """What the command says after the first location was lost."""
     told: list[str] = []
-    if refused := start.mistakes([copied_run(backup)], base, told.extend):
-        raise ConfigError(refused)
-    start.rebuild_lost([copied_run(backup)], base, told.extend, outputs_of)
+    shutil.rmtree(base / "results")
+    restore("demo", backup, base, told.append, outputs_of)
     return told
 
 
-# --- by the command --------------------------------------------------------------------------------------------------
-
-
-def test_a_restored_run_goes_on_to_the_result_of_an_uninterrupted_one(base: Path, backup: Path) -> None:
+def test_a_restored_run_comes_to_the_result_of_an_uninterrupted_one(base: Path, backup: Path) -> None:
     worked(base, backup)
     places = job(base).places
     before = {path.name: path.read_bytes() for path in places.segments.iterdir()}
     attempts = history(job(base))
-    shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet, outputs_of)
+    restored(base, backup)
 
     newest = checkpoints(job(base))[-1]
     assert verify(newest.folder, "demo").passport.progress.done == 3
@@ -89,11 +84,9 @@ def test_a_restored_run_goes_on_to_the_result_of_an_uninterrupted_one(base: Path
 def test_a_restored_run_can_be_lost_again(base: Path, backup: Path) -> None:
     worked(base, backup)
     for segment in (4, 5):
-        shutil.rmtree(base / "results")
-        restore("demo", backup / "demo", base, quiet, outputs_of)
+        restored(base, backup / "demo")
         step(base, backup, segment)
-    shutil.rmtree(base / "results")
-    restore("demo", backup, base, quiet, outputs_of)
+    restored(base, backup)
 
     to_the_end(base, backup, 6)
     assert result(base) == whole_result()
@@ -103,9 +96,8 @@ def test_what_was_not_copied_is_done_again(base: Path, backup: Path) -> None:
     """History and records are copied more often than checkpoints: they speak of segment 2, whose work is lost."""
     step(base, backup, 1, every_minutes=60)
     step(base, backup, 2, every_minutes=60)
-    shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet, outputs_of)
+    restored(base, backup)
 
     places = job(base).places
     lost = history(job(base))[1]
@@ -121,13 +113,12 @@ def test_a_bad_copy_is_left_out_and_the_one_before_taken(base: Path, backup: Pat
     worked(base, backup)
     newest = copies(backup).store.readable()[-1]
     flip_byte(newest.folder / "big")
-    shutil.rmtree(base / "results")
-    told: list[str] = []
 
-    restore("demo", backup, base, told.append, outputs_of)
+    told = restored(base, backup)
 
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job(base))] == [2]
-    assert told[0].startswith(f"demo: a copy is bad and left out: {newest.folder}/big: the content changed")
+    assert told[0].startswith("demo: a copy is bad and left out: ")
+    assert f"{newest.name}/big: the content changed" in told[0]
     assert newest.folder.is_dir()
     to_the_end(base, backup, 3)
     assert result(base) == whole_result()
@@ -136,15 +127,14 @@ def test_a_bad_copy_is_left_out_and_the_one_before_taken(base: Path, backup: Pat
 def test_without_a_good_copy_nothing_is_restored(base: Path, backup: Path) -> None:
     step(base, backup, 1)
     flip_byte(copies(backup).store.readable()[-1].folder / "big")
-    shutil.rmtree(base / "results")
 
-    with pytest.raises(NoCheckpointError, match="demo: no good copy of a checkpoint; demo was not rebuilt"):
-        restore("demo", backup, base, quiet, outputs_of)
+    with pytest.raises(NoCheckpointError, match="demo: no good copy of a checkpoint; demo was not restored"):
+        restored(base, backup)
 
     assert not (base / "results" / "demo").exists()
 
 
-def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
+def test_the_command_restores_no_run_that_exists_and_says_what_to_type(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worked(base, backup)
@@ -152,35 +142,23 @@ def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
     monkeypatch.setattr("sys.argv", ["unbroken", "restore", "demo", "--from", str(backup), "--directory", str(base)])
     capsys.readouterr()
 
+    with pytest.raises(SystemExit) as refused:
+        cli.main()
+    error, after = capsys.readouterr().err, snapshot(base / "results")
+    shutil.rmtree(base / "results")
     with pytest.raises(SystemExit) as left:
         cli.main()
 
-    assert left.value.code == 1
-    assert capsys.readouterr().err == (
+    assert (refused.value.code, after, left.value.code) == (1, before, 0)
+    assert error == (
         f"unbroken: {base}/results/demo: the run is there, nothing was restored; type: unbroken run -d "
-        f"{base} (it goes on), or: unbroken restart -d {base} demo (sets it aside), then: unbroken restore -d "
+        f"{base} (it continues), or: unbroken restart -d {base} demo (a backup is kept), then: unbroken restore -d "
         f"{base} demo --from {backup}/demo\n"
     )
-    assert snapshot(base / "results") == before
-
-
-def test_the_command_restores_and_says_how_far_the_run_is(
-    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    worked(base, backup)
-    shutil.rmtree(base / "results")
-    monkeypatch.setattr("sys.argv", ["unbroken", "restore", "demo", "--from", str(backup), "--directory", str(base)])
-    capsys.readouterr()
-
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-
     first, second = capsys.readouterr().out.splitlines()
-    assert left.value.code == 0
-    assert first.startswith(
-        f"demo: rebuilt in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps, checkpoint 000003"
-    )
-    assert second == f"demo: it goes on with: unbroken run -d {base}"
+    restored = f"demo: restored in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps, checkpoint 000003"
+    assert first.startswith(restored)
+    assert second == f"demo: it continues with: unbroken run -d {base}"
 
 
 def test_where_there_are_no_copies_of_the_run_the_line_says_so(base: Path, backup: Path) -> None:
@@ -203,9 +181,10 @@ def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
     restore("demo", backup, other, quiet, outputs_of)
     before = snapshot(backup)
 
-    with pytest.raises(ConfigError, match=rf"holds the copies of another run of this name, {other}/results/demo"):
-        step(base, backup, 4)
+    step(base, backup, 4)
 
+    (line,) = log(base, 4)
+    assert f"holds the copies of another run of this name, {other}/results/demo" in line
     assert snapshot(backup) == before
     to_the_end(other, backup, 4)
     assert result(other) == whole_result()
@@ -217,20 +196,18 @@ def test_copies_that_cannot_be_written_can_be_restored(base: Path, tmp_path: Pat
     mount_small(folder, "size=4m")
     try:
         worked(base, folder)
-        number = number_of(job(base).places.root)
-        shutil.rmtree(base / "results")
+        note = read_note(job(base).places.root)
         assert as_root("mount", "-o", "remount,ro", str(folder)).returncode == 0
-        told: list[str] = []
-        restore("demo", folder, base, told.append, outputs_of)
+        told = restored(base, folder)
     finally:
         unmount(folder)
 
-    assert number_of(job(base).places.root) == number
+    assert read_note(job(base).places.root) == note
     assert "Read-only file system" in told[0] and "should the lost run come back" in told[0]
     assert checkpoints(job(base))[-1].passport.progress.done == 3
 
 
-def test_a_disk_without_room_for_the_run_is_told_and_a_second_try_goes_on(base: Path, backup: Path) -> None:
+def test_a_disk_without_space_for_the_run_is_told_and_a_second_try_succeeds(base: Path, backup: Path) -> None:
     step(base, backup, 1, big_step(2_000_000))
     shutil.rmtree(base / "results")
     (base / "results").mkdir()
@@ -261,74 +238,47 @@ def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(ba
     worked(base, backup)
     there = job(base, 4)
     with lease.take(there.places.lease, 4, 0.0, there.tell) as held:
-        shutil.rmtree(base / "results")
-        restore("demo", backup, base, quiet, outputs_of)
+        restored(base, backup)
 
         with pytest.raises(LeaseError, match="was taken for dead and the run was taken over"):
             held.confirm()
     assert held.is_lost
 
 
-# --- by a driver -----------------------------------------------------------------------------------------------------
+# --- by nothing else -------------------------------------------------------------------------------------------------
 
 
-def test_a_driver_rebuilds_a_run_whose_folder_is_gone(base: Path, backup: Path) -> None:
-    worked(base, backup)
-    shutil.rmtree(base / "results")
-
-    told = rebuilt(base, backup)
-
-    assert told[0] == f"demo: {base}/results/demo is gone; rebuilding it from {backup}/demo"
-    assert told[-1].startswith(f"demo: rebuilt in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps")
-    assert rebuilt(base, backup) == []
-    to_the_end(base, backup, 4)
-    assert result(base) == whole_result()
+def begun(base: Path, backup: Path) -> list[str]:
+    """What a driver that starts now says of the copies: why it starts nothing, or nothing."""
+    before = snapshot(base)
+    refused = replica.mistakes([copied_run(backup)], base)
+    assert snapshot(base) == before
+    return refused
 
 
-def test_a_run_that_was_restarted_is_not_brought_back(base: Path, backup: Path) -> None:
-    worked(base, backup)
+def removed(base: Path) -> None:
+    shutil.rmtree(base / "results" / "demo")
+
+
+def restarted(base: Path) -> None:
     restart_command.restart("demo", base)
 
-    with pytest.raises(
-        ConfigError, match=r"holds the copies of another run of this name.*; type: unbroken restore demo"
-    ):
-        rebuilt(base, backup)
 
-    assert not (base / "results" / "demo").exists()
-
-
-def test_a_run_with_all_its_checkpoints_gone_or_bad_is_not_taken_from_the_copies(base: Path, backup: Path) -> None:
-    worked(base, backup)
-    for checkpoint in checkpoints(job(base)):
-        flip_byte(checkpoint.folder / "big")
-
-    assert rebuilt(base, backup) == []
-    with pytest.raises(NoCheckpointError, match="no good checkpoint is left"):
-        step(base, backup, 4)
-    assert checkpoints(job(base)) == []
-
-
-def test_a_first_place_that_does_not_answer_brings_nothing_back(
-    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lose", [removed, restarted])
+def test_a_run_that_is_not_there_but_for_its_copies_does_not_begin_again(
+    base: Path, backup: Path, lose: Callable[[Path], None]
 ) -> None:
     worked(base, backup)
-    note = copies(backup).note()
-    assert note is not None
-    really = os.stat
+    lose(base)
 
-    def silent(path: object, *args: object, **more: object) -> os.stat_result:
-        if str(path).startswith(str(base / "results")):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-        return really(path, *args, **more)  # type: ignore[arg-type]
+    (line,) = begun(base, backup)
 
-    monkeypatch.setattr(os, "stat", silent)
-
-    with pytest.raises(OSError, match="Stale file handle"):
-        start.is_lost(note, copied_run(backup), base)
+    assert f"{base}/results/demo is not there (is its disk mounted?); nothing there was touched; type: " in line
+    assert f"type: unbroken restore demo --from {backup}, or mv {backup}/demo {backup}/demo.old" in line
 
 
-def test_a_disk_that_is_not_mounted_brings_nothing_back(base: Path, backup: Path) -> None:
-    """What is seen then is the empty folder below, on a disk that answers; the run may be at work all the time."""
+def test_a_run_whose_disk_is_not_mounted_does_not_begin_again(base: Path, backup: Path) -> None:
+    """What is seen then is the empty folder below; the run may be at work all the time."""
     (base / "results").mkdir()
     mount_small(base / "results", "size=4m")
     try:
@@ -336,12 +286,20 @@ def test_a_disk_that_is_not_mounted_brings_nothing_back(base: Path, backup: Path
     finally:
         unmount(base / "results")
 
-    with pytest.raises(
-        ConfigError, match=r"holds the copies of another run of this name.*; type: unbroken restore demo"
-    ):
-        rebuilt(base, backup)
+    (line,) = begun(base, backup)
 
-    assert list((base / "results").iterdir()) == []
+    assert "is not there (is its disk mounted?)" in line
+
+
+def test_a_run_with_all_its_checkpoints_gone_or_bad_is_not_taken_from_the_copies(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    for checkpoint in checkpoints(job(base)):
+        flip_byte(checkpoint.folder / "big")
+
+    assert begun(base, backup) == []
+    with pytest.raises(NoCheckpointError, match="no good checkpoint is left"):
+        step(base, backup, 4)
+    assert checkpoints(job(base)) == []
 
 
 def test_an_outage_in_the_middle_of_a_run_starts_nothing_from_its_copies(base: Path, backup: Path) -> None:
@@ -355,27 +313,30 @@ def test_an_outage_in_the_middle_of_a_run_starts_nothing_from_its_copies(base: P
     until(lambda: len(copies(backup).store.names()) and copies(backup).store.names()[-1].startswith("000004"))
     disk.rename(disk.with_name("away"))
 
-    with pytest.raises(ConfigError, match="nothing there was touched"):
-        rebuilt(base, backup)
+    (line,) = begun(base, backup)
     process.kill()
     process.end()
-    nothing = not disk.exists() and sorted(base.iterdir()) == sorted([base / "logs", base / "results"])
     disk.with_name("away").rename(disk)
 
-    assert nothing
-    assert rebuilt(base, backup) == []
+    assert "nothing there was touched" in line
+    assert begun(base, backup) == []
     to_the_end(base, backup, 4)
     assert result(base) == whole_result()
     assert [attempt.kind for attempt in history(job(base))].count(EndKind.DIED) == 1
 
 
-def test_a_run_without_its_folder_and_copies_out_of_reach_does_not_begin_anew(base: Path, backup: Path) -> None:
-    worked(base, backup)
-    shutil.rmtree(base / "results")
-    backup.rename(backup.with_name("away"))
+def test_a_killed_segments_run_is_restored_from_its_copies_to_the_same_result(base: Path, backup: Path) -> None:
+    step(base, backup, 1)
+    script = ["sh", "-c", STEP[2].replace("[ $n -lt", "sleep 1000; [ $n -lt")]
+    process = start_segment(base, 2, command=script, goal=GOAL, copies={"folder": str(backup)})
+    until(lambda: len(copies(backup).store.names()) == 2)
+    process.kill()
+    process.end()
 
-    with pytest.raises(ConfigError, match=r"copies\.folder: found .*, but there is no such folder"):
-        rebuilt(base, backup)
+    restored(base, backup)
+
+    to_the_end(base, backup, 2)
+    assert result(base) == whole_result()
 
 
 def test_the_best_checkpoint_comes_back_too(base: Path, backup: Path) -> None:
@@ -383,9 +344,8 @@ def test_the_best_checkpoint_comes_back_too(base: Path, backup: Path) -> None:
     for sequence in (1, 2, 3):
         publish(store, sequence, is_best=sequence == 1)
         copy_now(base, backup, keep=1)
-    shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet, outputs_of)
+    restored(base, backup)
 
     assert [checkpoint.passport.sequence for checkpoint in store.readable()] == [1, 3]
     assert [os.readlink(store.root / link) for link in ("best", "latest")] == store.names()

@@ -1,4 +1,4 @@
-"""Copies through real snakemake processes: a run that is lost goes on from them, by a driver or by the command."""
+"""Copies through real snakemake processes: a run that is lost is restored from them by the command."""
 
 import shutil
 import sys
@@ -19,23 +19,32 @@ def worked(work: WorkDir) -> None:
     assert work.saved("demo") == 3
 
 
-def test_the_next_driver_rebuilds_a_run_whose_folder_is_gone_and_a_dry_run_does_not(work: WorkDir, whole) -> None:
+def test_a_run_that_is_lost_begins_again_only_without_its_copies_and_is_restored_by_the_command(
+    work: WorkDir, whole
+) -> None:
     worked(work)
+    exists = work.unbroken("restore", "demo", "--from", "backup", columns=400)
     shutil.rmtree(work.root / "results")
 
-    work.plan("-c1")
-    assert not (work.root / "results").exists()
+    refused = work.snakemake("-c1")
+    restored = work.unbroken("restore", "demo", "--from", "backup", columns=400)
     done = work.snakemake("-c1")
 
+    assert (exists.code, refused.code) == (1, 1)
+    assert "unbroken restart demo (a backup is kept), then: unbroken restore demo --from backup/demo" in exists.text
+    assert "and results/demo is not there (is its disk mounted?); nothing there was touched; type: " in refused.text
+    assert "type: unbroken restore demo --from backup, or mv backup/demo backup/demo.old" in refused.text
+    assert restored.code == 0, restored.text
+    first, second = restored.text.splitlines()[-2:]
+    assert first.startswith("demo: restored in results/demo from backup/demo: 3 of 5 steps, checkpoint 000003")
+    assert second == "demo: it continues with: unbroken run"
     assert done.code == 0, done.text
-    assert "unbroken: demo: results/demo is gone; rebuilding it from backup/demo" in done.text
-    assert "unbroken: demo: rebuilt in results/demo from backup/demo: 3 of 5 steps, checkpoint 000003" in done.text
     assert work.final("demo") == whole(5)
     assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
     assert Store(work.root / "backup" / "demo" / "checkpoints").readable()[-1].passport.is_finished
 
 
-def test_restart_begins_anew_though_there_are_copies(work: WorkDir, whole) -> None:
+def test_a_run_that_was_restarted_begins_again_where_its_copies_were_moved_away(work: WorkDir, whole) -> None:
     worked(work)
     assert work.unbroken("restart", "demo").code == 0
 
@@ -44,28 +53,8 @@ def test_restart_begins_anew_though_there_are_copies(work: WorkDir, whole) -> No
     done = work.snakemake("-c1")
 
     assert refused.code == 1
-    assert "unbroken: runs.demo.copies.folder: backup/demo holds the copies of another run of this name" in refused.text
-    assert (
-        "type: unbroken restore demo --from backup (it goes on here), or mv backup/demo backup/demo.old" in refused.text
-    )
     assert done.code == 0, done.text
     assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
-    assert work.final("demo") == whole(5)
-
-
-def test_a_run_that_was_restarted_can_be_restored_by_the_command(work: WorkDir, whole) -> None:
-    worked(work)
-    exists = work.unbroken("restore", "demo", "--from", "backup", columns=400)
-    assert work.unbroken("restart", "demo").code == 0
-
-    restored = work.unbroken("restore", "demo", "--from", "backup", columns=400)
-    done = work.snakemake("-c1")
-
-    assert exists.code == 1
-    assert "unbroken restart demo (sets it aside), then: unbroken restore demo --from backup/demo" in exists.text
-    assert restored.code == 0, restored.text
-    assert restored.text.splitlines()[-1] == "demo: it goes on with: unbroken run"
-    assert done.code == 0, done.text
     assert work.final("demo") == whole(5)
 
 
@@ -91,17 +80,20 @@ def test_a_lost_run_of_a_program_with_outputs_has_the_result_of_an_uninterrupted
     (work.root / "backup").mkdir()
     work.configure({"demo": {**run, "copies": {"folder": "backup"}}, "whole": run})
     begun = work.snakemake("-c1", "results/demo/segments/002.json")
-    shutil.rmtree(work.root / "results")
 
+    resumed, again = (restored_and_ended(work) for _ in range(2))
+
+    assert begun.code == 0, begun.text
+    assert resumed == again == results(work, "whole")
+
+
+def restored_and_ended(work: WorkDir) -> dict[str, bytes]:
+    """The results after the run was lost, restored and computed to its end."""
+    shutil.rmtree(work.root / "results" / "demo")
+    restored = work.unbroken("restore", "demo", "--from", "backup", columns=400)
     done = work.snakemake("-c1")
-    resumed = results(work, "demo")
-    shutil.rmtree(work.root / "results/demo")
-    again = work.snakemake("-c1")
-
-    assert (begun.code, done.code, again.code) == (0, 0, 0), done.text + again.text
-    assert "unbroken: demo: rebuilt in results/demo from backup/demo: 20 of 30 steps" in done.text
-    assert resumed == results(work, "whole")
-    assert results(work, "demo") == results(work, "whole")
+    assert (restored.code, done.code) == (0, 0), restored.text + done.text
+    return results(work, "demo")
 
 
 def results(work: WorkDir, run: str) -> dict[str, bytes]:

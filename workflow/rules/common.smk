@@ -2,8 +2,6 @@
 
 import math
 
-from unbroken.copies.start import rebuild_lost
-from unbroken.engines.found import outputs_of
 from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.page_writer import PageWriter
@@ -89,8 +87,8 @@ def tell_line(line):
 
 def check_start():
     """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew, notes
-    when those of jobs without a driver were made, rebuilds what is lost but for its copies, and names runs that were not
-    rehearsed and jobs that are still out.  From then on, a run that reaches its goal leaves the plan, Ctrl-C lets the segments here save, and
+    when those of jobs without a driver were made, and names runs that were not rehearsed and jobs that are still out.
+    From then on, a run that reaches its goal leaves the plan, Ctrl-C lets the segments here save, and
     results/report.html is kept fresh."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
@@ -98,7 +96,6 @@ def check_start():
     tell_full_disk_at_exit(plan.base, lambda: bool(ended))
     plan.remove_outdated()
     give_true_times(plan.runs, plan.base)
-    rebuild_lost(plan.runs, plan.base, tell, outputs_of)
     tell(unrehearsed(plan.runs, plan.base))
     tell(jobs_of_earlier_starts(executor))
     tell(unused_least_minutes(plan.runs, executor))

@@ -218,9 +218,9 @@ def restore_run(
     source: Annotated[Path, typer.Option("--from", help="The folder of `copies:`, or the run's folder in there.")],
     directory: Directory = HERE,
 ) -> None:
-    """Rebuilds a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
+    """Restore a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
     restore(run, source, directory, say, outputs_of)
-    say(f"{run}: it goes on with: snakemake")
+    say(f"{run}: it continues with: snakemake")
 
 
 @app.command()

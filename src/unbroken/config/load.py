@@ -75,7 +75,7 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
 
 
 def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
-    """What the run says of its second place, the rest as the schema has it."""
+    """Return the `copies` of a run, with the defaults of the schema."""
     if written is None:
         return None
     parts = {name: SettingKey(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}

@@ -15,7 +15,7 @@ from typing import Any
 from unbroken.config.found import unknown_run
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_outside_slurm
-from unbroken.copies import start
+from unbroken.copies import replica
 from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
 from unbroken.plan.outdated import Outdated, has_finished
@@ -135,7 +135,7 @@ class Plan:
         mistakes = [line for assignment in self._assignments.values() for line in future_files(assignment, self.base)]
         mistakes += [line for assignment in self._assignments.values() for line in not_its_own(assignment, self.base)]
         unfinished = (run for run in self.runs if not has_finished(RunFolder(run.name, self.base), run))
-        mistakes += start.mistakes(unfinished, self.base, tell)
+        mistakes += replica.mistakes(unfinished, self.base)
         if self.slurm and not self.has_nothing_to_do():
             mistakes += self.slurm.mistakes(files)
         elif self.slurm is None and current_job() is None:

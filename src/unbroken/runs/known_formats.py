@@ -1,9 +1,8 @@
-"""Whether this unbroken knows the formats of all that a run has left: asked before anything of the run is touched."""
+"""Refuse a run of which a newer unbroken wrote a file, before anything of the run is touched."""
 
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 
 from unbroken.runs import lease, passport
 from unbroken.runs.history import History
@@ -20,19 +19,15 @@ def refuse_newer(places: RunFolder, is_thorough: bool = False) -> None:
     Of the records and of the passports of pruned checkpoints, which may be thousands, the newest speak for the others,
     unless all of them are about to be touched (`is_thorough`).
     """
-    refuse_newer_files(Store(places.checkpoints), places.segments, places.history, is_thorough)
-    lease.refuse_newer(places.lease)
-
-
-def refuse_newer_files(store: Store, segments: Path, history: Path, is_thorough: bool = False) -> None:
-    """The same for what a copy of a run has too."""
+    store = Store(places.checkpoints)
     store.refuse_newer()
     for name in store.names():
         passport.refuse_newer(store.root / name)
     for name in islice(reversed(store.archived()), None if is_thorough else 1):
         passport.refuse_newer(store.archive / name)
-    found = segments.glob("*.json") if segments.is_dir() else []
+    found = places.segments.glob("*.json") if places.segments.is_dir() else []
     records = sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem), reverse=True)
     for path in islice(records, None if is_thorough else 1):
         read_record(path)
-    History(history).refuse_newer()
+    History(places.history).refuse_newer()
+    lease.refuse_newer(places.lease)

@@ -13,7 +13,7 @@ METRIC_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class CopySettings:
-    """The second place of a run's checkpoints, how many stay there, and how far apart in time they are at least."""
+    """Where copies of a run's checkpoints go, how many stay there, and how far apart in time they are at least."""
 
     folder: str
     keep: int

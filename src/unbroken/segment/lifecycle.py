@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,13 +36,13 @@ from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
+from unbroken.segment.copier import Copier
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.final_step import end_without_results, write_results
 from unbroken.segment.job import Job
 from unbroken.segment.job_time import job_time, leaves_to, patience_seconds
 from unbroken.segment.publisher import Publisher, computation_of
 from unbroken.segment.recovery import Recovery, leave_note
-from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.segment.settled import record_of, settled_kind
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
@@ -75,9 +75,11 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             if prepare is not None:
                 job = prepare(held)
                 _log_what_was_given(job, engine)
-            with SecondPlaceCopier(job, held, alarm, engine) as copier:
+            copier = Copier(job, job.run.copies, held, alarm, engine) if job.run.copies else None
+            with copier or nullcontext():
                 record = _Segment(job, engine, held, alarm, copier).run()
-                copier.is_last = record.kind is EndKind.FINISHED
+                if copier is not None:
+                    copier.is_last = record.kind is EndKind.FINISHED
             return record
 
 
@@ -95,7 +97,7 @@ class _Segment:
     engine: Engine
     held: Lease
     alarm: Alarm
-    copier: SecondPlaceCopier
+    copier: Copier | None
 
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)

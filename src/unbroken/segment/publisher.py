@@ -18,8 +18,8 @@ from unbroken.runs.identity import Identity
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.store import Store
+from unbroken.segment.copier import Copier
 from unbroken.segment.job import Job
-from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
@@ -68,7 +68,7 @@ class Publisher:
     already_worked_seconds: float = 0.0
     started_utc: str = field(default_factory=utc_now)
     doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
-    copier: SecondPlaceCopier | None = None  # who copies them to a second place, and must not lose one meanwhile
+    copier: Copier | None = None  # copies them to the replica; what it is copying must not be pruned
     clock: Callable[[], float] = time.monotonic  # without the time in which the job was stopped
 
     def __post_init__(self) -> None:
