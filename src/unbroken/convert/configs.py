@@ -1,0 +1,168 @@
+"""Write the config of a script of which every line is understood, for the engine that its program has."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unbroken.config.tasks import is_launcher
+from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, options_of, tpr_of
+from unbroken.convert.reading import Reading
+from unbroken.convert.resources import Line
+from unbroken.engines.starter import as_yaml, files_named, seen_in_own_folder
+
+Setting = tuple[str, object, str]
+
+_COUNTS = ("-n", "-np", "-c", "-N", "--ntasks", "--cpus-per-task", "--ntasks-per-node", "--nodes")
+_TRAINING = re.compile(r"^\s*(?:from|import)\s+unbroken\.training\.(\w+)", re.MULTILINE)
+_GOAL = re.compile(r"--?(?:max[-_]|num[-_])?(epochs|steps)[= ](\d+)\b")
+_MDRUN_SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
+_MDRUN_READ = {"-deffnm", "-s", "-nsteps", "-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt", "-v", "-npme"}
+_GROMPP = {"-f": "mdp", "-c": "structure", "-p": "topology", "-n": "index", "-r": "reference"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The lines of a run, and of its settings."""
+
+    run: str
+    engine: str
+    lines: tuple[Line, ...]
+    settings: tuple[Line, ...]
+
+    def text(self, script: str) -> list[str]:
+        """Return it as lines of YAML, each with where it comes from."""
+        found = [(f"  {as_yaml(self.run)}:", script)]
+        found += [(f"    {line.key}: {line.value}", line.comment) for line in self.lines]
+        found += [("    settings:", ""), *((f"      {line.key}: {line.value}", line.comment) for line in self.settings)]
+        return [f"{text:<40}  # {comment}" if comment else text for text, comment in found]
+
+
+def config_of(reading: Reading, run: str, segments: tuple[int, str], *, is_numbered: bool) -> Config | None:
+    """Return the run of a script; None if a line is not understood, or the program has no engine.
+
+    A command with the number of the array's task is a run in any case: `unbroken exec` takes no second one.
+    """
+    launch = reading.launches[0] if reading.launches else None
+    words = reading.names.words(" ".join(launch.words)) if launch else None
+    launcher = reading.names.words(" ".join(launch.launcher)) if launch else None
+    if launch is None or words is None or launcher is None or "time" not in reading.resources.last:
+        return None
+    for at in reversed(range(len(launcher))):
+        if launcher[at].partition("=")[0] in _COUNTS:
+            del launcher[at : at + (1 if "=" in launcher[at] else 2)]
+    is_read = len(reading.launches) == 1 and not reading.unread
+    training = _TRAINING.search(reading.text_of(words))
+    if is_numbered:
+        engine, settings = "command", _command(reading, words)
+    elif is_read and launch.engine == "gromacs" and words[1] == "mdrun":
+        engine, settings = "gromacs", _gromacs(reading, words, launcher)
+    elif is_read and launch.engine == "dmtcp":
+        engine, settings = "dmtcp", _dmtcp(reading, words)
+    elif is_read and training:
+        engine = "tensorflow" if training[1] == "tensorflow" else "torch"
+        settings = _training(reading, words)
+    else:
+        return None
+    line = f"line {launch.command.line}"
+    lines = [Line("engine", engine, f"{line}: {launch.program}"), Line("segments", str(segments[0]), segments[1])]
+    lines += [*reading.resources.lines, *_environment(reading, launch, engine, launcher)]
+    shown = [Line(key, as_yaml(value), comment or line) for key, value, comment in settings]
+    of_run = [each for each in shown if each.key == "save_minutes"]
+    own = tuple(each for each in shown if each not in of_run)
+    return Config(run, engine, (*lines, *of_run), own) if settings else None
+
+
+def _environment(reading: Reading, launch: Launch, engine: str, launcher: list[str]) -> list[Line]:
+    """Return the lines that say in which environment the program starts, and what starts its tasks."""
+    lines, steps, resources = list[Line](), list(reading.steps), reading.resources
+    if reading.threads and "cpus-per-task" not in resources.last:
+        lines.append(Line("threads", reading.threads[0] or "1", f"line {reading.threads[1]}: OMP_NUM_THREADS"))
+    elif reading.threads and reading.threads[0] != str(resources.threads):
+        steps.append((f"export OMP_NUM_THREADS={reading.threads[0]}", reading.threads[1]))
+    loads = [(f"module load {name}", line) for name, line in reading.modules]
+    if any(text.startswith(("module ", "ml ")) for text, _ in steps):
+        steps = sorted([*steps, *loads], key=lambda each: each[1])
+    elif loads:
+        lines.append(Line("modules", as_yaml([name for name, _ in reading.modules]), _lines(loads)))
+    lines += [Line(key, as_yaml(value), f"line {at}") for key, (value, at) in reading.keys.items() if key != "gmxrc"]
+    enter = ["bash", "-lc", "; ".join([*(text for text, _ in steps), 'exec "$@"']), "bash"] if steps else []
+    if resources.tasks > 1 and engine != "gromacs":
+        count = ["-n", str(resources.tasks)] if launcher and not launcher[0].endswith("srun") else []
+        enter += [*launcher[:1], *count, *launcher[1:]]
+    if enter or (resources.tasks > 1 and (engine == "gromacs" or not launcher)):
+        lines.append(Line("enter", as_yaml(enter), _lines([*steps, ("", launch.command.line)])))
+    return lines
+
+
+def _lines(found: Sequence[tuple[str, int]]) -> str:
+    return f"line {', '.join(str(number) for number in dict.fromkeys(line for _, line in found))}"
+
+
+def _command(reading: Reading, words: list[str]) -> list[Setting]:
+    """Return the settings of a program that runs in a folder of its own, with links to its inputs."""
+    folder = reading.script.folder
+    start = [word.replace("{", "{{").replace("}", "}}") for word in seen_in_own_folder(folder, words)]
+    files = files_named(folder, words)
+    return [("start", start, ""), *([("inputs", files, "files of this folder")] if files else [])]
+
+
+def _dmtcp(reading: Reading, words: list[str]) -> list[Setting]:
+    """Return the settings of what `dmtcp_launch` starts; coordinator and folder of images are the engine's own."""
+    (options, program), folder = dmtcp_options(words), reading.script.folder
+    found: list[Setting] = [("command", seen_in_own_folder(folder, program), "")]
+    found += [("inputs", files, "files of this folder") for files in [files_named(folder, program)] if files]
+    seconds = next((int(value) for name, value in options if name in ("-i", "--interval") and value.isdecimal()), 0)
+    found += [("save_minutes", round(seconds / 60, 3), f"-i {seconds}")] if seconds else []
+    rest = [name for name, value in options if not value and not name.endswith("-coordinator")]
+    return [*found, *([("options", rest, "")] if rest else [])]
+
+
+def _training(reading: Reading, words: list[str]) -> list[Setting]:
+    """Return the settings of a script that imports `unbroken.training`; none if its line does not say the goal."""
+    at = next(at for at, word in enumerate(words) if word.endswith(".py"))
+    goal, torchrun = _GOAL.search(shlex.join(words[at + 1 :])), re.search(r"--nproc[-_]per[-_]node", " ".join(words))
+    if not goal or torchrun or "gmxrc" in reading.keys:
+        return []
+    found: list[Setting] = [("script", words[at], ""), ("goal", int(goal[2]), goal[0]), ("goal_unit", goal[1], "")]
+    found += [("python", words[0], "")] if "/" in words[0] else []
+    return [*found, ("args", words[at + 1 :], "")]
+
+
+def _gromacs(reading: Reading, words: list[str], launcher: list[str]) -> list[Setting]:
+    """Return the settings of `gmx mdrun`; none if grompp takes the velocities of another simulation (-t)."""
+    options = dict(options_of(words[2:]))
+    ranks = int(options.get("-ntmpi") or 0) or (reading.resources.tasks if launcher else 1)
+    tpr = tpr_of(options)
+    made = _grompp(reading) if reading.grompp and not reading.script.is_file(tpr) else [("tpr", tpr, "")]
+    if not made:
+        return []
+    found = [*made]
+    found += [("save_minutes", float(options["-cpt"]), "-cpt")] if options.get("-cpt") else []
+    found += [("goal", int(options["-nsteps"]), "-nsteps")] if options.get("-nsteps", "").isdecimal() else []
+    found += [("gmx", words[0], "")] if words[0] != "gmx" else []
+    found += [("gmxrc", path, f"line {line}") for path, line in [reading.keys.get("gmxrc", ("", 0))] if path]
+    found += [("ranks", ranks, "")] if ranks > 1 else []
+    found += (
+        [("launcher", [*launcher, "-n", "{ranks}"], "")] if ranks > 1 and is_launcher(" ".join(launcher[:1])) else []
+    )
+    found += [(key, options[option], option) for option, key in _MDRUN_SETTINGS.items() if option in options]
+    found += [("pme_ranks", int(options["-npme"]), "-npme")] if options.get("-npme", "").isdecimal() else []
+    found += [("exact", True, "-reprod")] if "-reprod" in options else []
+    known = {*MDRUN_OURS, *_MDRUN_READ, *_MDRUN_SETTINGS, "-reprod"}
+    rest = [word for option, value in options.items() if option not in known for word in (option, value) if word]
+    return [*found, *([("options", rest, "")] if rest else [])]
+
+
+def _grompp(reading: Reading) -> list[Setting]:
+    """Return the settings of which the engine makes the tpr."""
+    words = reading.names.words(" ".join(reading.grompp or [])) or ["", "", "-t", ""]
+    options = dict(options_of(words[2:]))
+    values = {"mdp": "grompp.mdp", "structure": "conf.gro", "topology": "topol.top"}
+    values |= {key: options[option] for option, key in _GROMPP.items() if option in options}
+    known = {*_GROMPP, "-o", "-po", "-pp"}
+    rest = [word for option, value in options.items() if option not in known for word in (option, value) if word]
+    found: list[Setting] = [(key, value, "grompp") for key, value in values.items()]
+    return [] if "-t" in options else [*found, *([("grompp_options", rest, "grompp")] if rest else [])]

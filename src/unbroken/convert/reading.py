@@ -1,0 +1,204 @@
+"""Read a script as its first job does, which finds no restart file; list each line that is not understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from unbroken.convert.launch import QUIET, Launch, is_resubmission, launch_of
+from unbroken.convert.names import TASK_ID, Names, assigned, names_in
+from unbroken.convert.resources import Resources, resources_of
+from unbroken.convert.script import Command, Script, Statement
+
+_FILE_TEST = re.compile(r"(?P<no>(?:! ?)?)(?:\[+ |test )(?P<inner>(?:! ?)?)-[edfrs] \S+(?: \]+)?|(?P<ls>! )?ls .*")
+_SUBMIT_DIR = re.compile(r"\"?\$\{?(SLURM_SUBMIT_DIR|PWD)\}?/?\"?|\.")
+
+
+@dataclass
+class Reading:
+    """What the first job of a script does: `launches` are its long commands."""
+
+    script: Script
+    resources: Resources
+    statements: list[Statement]
+    names: Names
+    modules: list[tuple[str, int]] = field(default_factory=list)
+    steps: list[tuple[str, int]] = field(default_factory=list)
+    keys: dict[str, tuple[str, int]] = field(default_factory=dict)
+    threads: tuple[str, int] | None = None
+    grompp: list[str] | None = None
+    launches: list[Launch] = field(default_factory=list)
+    unread: list[tuple[int, str]] = field(default_factory=list)
+    leaves_folder: bool = False
+
+    def text_of(self, words: Sequence[str]) -> str:
+        """Return the text of the Python scripts that a command line names."""
+        names = [word for word in words if word.endswith(".py") and self.script.is_file(word)]
+        return "\n".join((self.script.folder / name).read_text(errors="replace") for name in names)
+
+
+def read(script: Script, statements: list[Statement], arguments: Sequence[str], task: int | None = None) -> Reading:
+    """Return what a script does, as the given task of its array if it has one."""
+    resources = resources_of(script)
+    known = {
+        **{"SLURM_NTASKS": str(resources.tasks), "SLURM_NPROCS": str(resources.tasks)},
+        **{"SLURM_NNODES": str(resources.nodes), "SLURM_CPUS_PER_TASK": str(resources.threads)},
+        "SLURM_SUBMIT_DIR": ".",
+        "SLURM_JOB_NAME": resources.value("job-name") or script.name,
+        **({} if task is None else {TASK_ID: str(task)}),
+        **{str(number): word for number, word in enumerate(arguments, 1)},
+    }
+    assignments = [each for statement in statements for each in assigned(statement.commands)]
+    own = {name for _, name, word in assignments if name not in names_in(word.text)}
+    reader = _Reader(Reading(script, resources, statements, Names(script, {**dict.fromkeys(own, ""), **known})))
+    reader.found.unread = [(each.line, each.written) for each in resources.no_key]
+    for statement in statements:
+        if not reader.read(statement):
+            reader.forget(statement)
+            text = script.text[statement.start : statement.end]
+            reader.found.unread.append((statement.line, text.splitlines()[0] + (" ..." if "\n" in text else "")))
+    return reader.found
+
+
+class _Reader:
+    """Reads one statement after the other; what returns False is not understood."""
+
+    def __init__(self, found: Reading) -> None:
+        self.found = found
+        self.quiet_functions: set[str] = set()
+
+    def read(self, statement: Statement) -> bool:
+        """Read a command, some that are joined, or a block."""
+        commands, kind = statement.commands, statement.kind
+        if kind == "function":
+            if all(map(self._is_quiet, commands[1:])):
+                self.quiet_functions.add(commands[0].name)
+            return commands[0].name in self.quiet_functions
+        if len(commands) > 1 and all(map(self._is_quiet, commands)):
+            self.forget(statement)
+            return True
+        if kind:
+            return kind == "if" and self._if(commands)
+        if len(commands) == 2 and (truth := self._truth(commands[:1])) is not None:
+            return truth is not (commands[1].before == "&&") or self._command(commands[1])
+        is_program = launch_of(commands[0]) is not None
+        if all(each.before == "&&" or (is_program and self._is_quiet(each)) for each in commands[1:]):
+            return all(self._command(each) for each in commands)
+        return False
+
+    def _if(self, commands: list[Command]) -> bool:
+        """Read the branch that the first job takes; the other one may start programs, and print."""
+        at = next((at for at, each in enumerate(commands) if "else" in each.lead), len(commands))
+        truth = self._truth(commands[:1])
+        is_plain = all(each.depth < 2 and each.before != "||" and "elif" not in each.lead for each in commands)
+        if truth is None or not is_plain or "then" not in commands[1].lead:
+            return False
+        taken, other = (commands[1:at], commands[at:]) if truth else (commands[at:], commands[1:at])
+        is_known = all(
+            each.assignments or self._is_quiet(each) or launch_of(each) or "dmtcp_restart" in each.written
+            for each in other
+        )
+        return is_known and all(self._command(each) for each in taken)
+
+    def forget(self, statement: Statement) -> None:
+        """Take the variables that a statement may set for unknown."""
+        for _, name, _ in assigned(statement.commands):
+            self.found.names.values[name] = None
+
+    def _truth(self, condition: list[Command]) -> bool | None:
+        """Return whether a condition holds for the first job; None if that is not known."""
+        found = _FILE_TEST.fullmatch(condition[0].written) if len(condition) == 1 else None
+        return None if not found else bool(found["no"] or found["ls"]) is not bool(found["inner"])
+
+    def _is_quiet(self, command: Command) -> bool:
+        """Return True for what prints, waits or ends the script, and writes no file."""
+        name = command.name
+        is_known = name in {"", *QUIET, *self.quiet_functions} or name.startswith(("[[", "(("))
+        writes = any(op[-1] == ">" and target.text != "/dev/null" for op, target in command.redirects)
+        is_test = name == "!" or (not name and not command.assignments)
+        return is_test or (is_known and not writes) or is_resubmission(self.found.script, command)
+
+    # --- commands ---
+
+    def _command(self, command: Command) -> bool:
+        readers: dict[str, Callable[[list[str], Command], bool]] = {
+            "": self._assign,
+            "export": self._export,
+            **dict.fromkeys(("module", "ml"), self._module),
+            **dict.fromkeys(("source", "."), self._source),
+            "conda": self._conda,
+            "cd": self._cd,
+            **dict.fromkeys(("mkdir", "spack"), self._step),
+        }
+        if command.name in readers:
+            is_read = readers[command.name]([word.text for word in command.words[1:]], command)
+            return is_read and not (self.found.launches and command.name)
+        if command.name in self.quiet_functions:
+            return True
+        if (launch := launch_of(command)) is not None:
+            self.found.launches.append(launch)
+            return len(self.found.launches) == 1
+        if [word.text for word in command.words[1:2]] == ["grompp"]:
+            self.found.grompp = [word.text for word in command.words]
+            return not self.found.launches
+        return self._is_quiet(command)
+
+    def _assign(self, _words: list[str], command: Command) -> bool:
+        for word in command.assignments:
+            self.found.names.assign(word.text)
+        return True
+
+    def _export(self, words: list[str], command: Command) -> bool:
+        for word in words:
+            name = word.partition("=")[0]
+            self.found.names.assign(word)
+            text = self.found.names.values.get(name)
+            if name == "OMP_NUM_THREADS":
+                self.found.threads = text or "", command.line
+            elif text is None or "=" not in word:
+                return False
+            else:
+                self.found.steps.append((f"export {name}={shlex.quote(text)}", command.line))
+        return True
+
+    def _module(self, words: list[str], command: Command) -> bool:
+        words = [word for word in words if word not in ("--quiet", "-q", "-s")]
+        names = words[1:] if words[:1] in (["load"], ["add"]) else words if command.name == "ml" else []
+        if not names or names[0] in ("purge", "use", "restore", "unload", "reset"):
+            return self._step(words, command)
+        texts = [self.found.names.text(name) for name in names]
+        self.found.modules += [(text, command.line) for text in texts if text]
+        return None not in texts
+
+    def _source(self, words: list[str], command: Command) -> bool:
+        path = (self.found.names.text(words[0]) if words else None) or ""
+        if path == "activate":
+            return self._conda(["activate", *words[1:]], command)
+        if path.endswith("/bin/activate"):
+            self.found.keys["venv"] = path.removesuffix("/bin/activate"), command.line
+        elif "GMXRC" in path:
+            self.found.keys["gmxrc"] = str(self.found.script.folder.resolve() / path), command.line
+        elif not path.startswith(("/", "~")):
+            return False
+        else:
+            return self._step(words, command)
+        return True
+
+    def _conda(self, words: list[str], command: Command) -> bool:
+        name = self.found.names.text(words[1]) if words[:1] == ["activate"] and len(words) == 2 else None
+        if name:
+            self.found.keys["conda"] = name, command.line
+        return bool(name)
+
+    def _cd(self, words: list[str], _command: Command) -> bool:
+        is_here = bool(words) and bool(_SUBMIT_DIR.fullmatch(words[0]))
+        self.found.leaves_folder = self.found.leaves_folder or not (is_here or self.found.launches)
+        return is_here
+
+    def _step(self, words: list[str], command: Command) -> bool:
+        """Take a line over as it is: a shell in the job does it before the program."""
+        words = [self.found.names.text(word) or "" for word in words]
+        self.found.steps.append((shlex.join([command.name, *words]), command.line))
+        return all(words) and not command.redirects

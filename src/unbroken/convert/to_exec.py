@@ -1,0 +1,199 @@
+"""Put `unbroken exec` before the long command of a script, which otherwise stays as its user wrote it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, is_resubmission, launch_of, options_of, tpr_of
+from unbroken.convert.names import assigned, names_in, varies, varying
+from unbroken.convert.reading import Reading
+from unbroken.convert.script import Command, Script, Statement, parse
+
+# Where a script looks for what an earlier job has saved: `ls -t restart.*`, `[ -f state.chk ]`, `--resume state.pt`.
+_FILE = r"[\w.*{}$-][\w./*{}$-]*"
+_LISTED = re.compile(r"\bls (?:-\w+ )*([\w./-]*\*[\w./*-]*)")
+_TESTED = re.compile(rf"-[efrs] \"?({_FILE})\"?(?= \]|\s*;|$)", re.MULTILINE)
+_RESUMED = re.compile(rf"--?(?:resume|restart|ckpt|checkpoint|load|restore)[\w-]*[= ]\"?({_FILE}\.[A-Za-z]\w*)\b")
+_KILLED = re.compile(r"\bkill -(?:s )?(?:SIG)?(USR1|USR2|INT|HUP)\b")
+_SIGNAL_OPTION = re.compile(r"^#SBATCH(.*?)\s+--signal[= ]\S+(.*)$", re.MULTILINE)
+# From where to where the text of the script changes, and into what.
+Edit = tuple[int, int, str]
+
+
+def exec_script(
+    reading: Reading, launches: list[tuple[int, Launch]], run: str, *, is_chain: bool
+) -> tuple[str, list[str], list[tuple[int, str]]]:
+    """Return the script, the files that are kept, and the lines that were not looked into.
+
+    `is_chain` if its jobs follow each other without its doing.
+    """
+    writer = _Writer(reading, run, is_chain=is_chain)
+    edits, kept, before = list[Edit](), list[str](), -1
+    for at in dict.fromkeys(at for at, _ in launches):
+        is_engine = any(launch.engine for place, launch in launches if place == at)
+        keep = [] if is_engine else writer.state(reading.statements[before + 1 : at + 1])
+        name = f"{run}_{at}" if before >= 0 else run
+        edits += writer.placed(at, [launch for place, launch in launches if place == at], name, keep)
+        kept, before = kept + keep, at
+    text, changed = reading.script.text, [(start, end) for start, end, _ in edits if end > start]
+    edits += [edit for edit in writer.chain() if not any(start <= edit[0] < end for start, end in changed)]
+    lines = {line for start, end in changed for line in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
+    return _edited(text, 0, edits), kept, [each for each in reading.unread if each[0] - 1 not in lines]
+
+
+class _Writer:
+    """Finds the places of the script that change."""
+
+    def __init__(self, reading: Reading, run: str, *, is_chain: bool) -> None:
+        self.reading, self.text, self.statements = reading, reading.script.text, reading.statements
+        self.run, self.is_chain = run, is_chain
+        self.varying = varying(self.statements)
+        self.traps = list(_trap_commands(reading.script, self.statements))
+        self.copies = [each for each in self.traps if each.name == "cp" and len(_plain(each)) == 2]
+
+    def chain(self) -> Iterator[Edit]:
+        """Yield what leaves the next job, and the early signal, to `unbroken exec`."""
+        for at, statement in enumerate(self.statements):
+            for command in statement.commands if not self._asks_exit_code(at) else ():
+                if is_resubmission(self.reading.script, command):
+                    yield command.words[0].start, command.words[0].start, ": "
+        for found in _SIGNAL_OPTION.finditer(self.text):
+            rest = found[1] + found[2]
+            yield found.start(), found.end(), f"#SBATCH{rest}" if rest.strip() else f"# not needed: {found[0]}"
+        if not self.is_chain:
+            first = self.text.find("\n") + 1 if self.text.startswith("#!") else 0
+            yield first, first, "#SBATCH --requeue --open-mode=append\n"
+
+    def placed(self, at: int, launches: list[Launch], name: str, keep: list[str]) -> Iterator[Edit]:
+        """Yield what puts `unbroken exec` before the launches of a statement."""
+        statement, launch = self.statements[at], launches[0]
+        is_block = statement.kind not in ("", "function")
+        call = f"unbroken exec {' '.join(self._options(launches, name, keep))}"
+        words = [word.text for each in launches for word in each.command.words]
+        engine = next((each for each in launches if each.engine), None)
+        if engine:
+            command = statement.commands[-1] if is_block else engine.command
+            yield statement.start if is_block else command.start, command.end, f"{call} {self._engine_words(engine)}"
+            yield from self._end(at, command)
+        elif statement.kind == "function" or not (
+            is_block or len(launches) > 1 or self.copies or any(varies(word, self.varying) for word in words)
+        ):
+            outputs = [target for operator, target in launch.command.redirects if operator == ">"]
+            if len(outputs) == 1 and not names_in(outputs[0].text):
+                call += f" --stdout {outputs[0].text}"
+                yield len(self.text[: outputs[0].start].rstrip(" >")), outputs[0].end, ""
+            yield from self._before(launch, f"{call} -- ")
+            yield from self._end(at, launch.command)
+        else:
+            yield from self._wrapped(at, launches, call)
+
+    def _options(self, launches: list[Launch], name: str, keep: list[str]) -> list[str]:
+        if self.reading.resources.array and not self.reading.resources.is_chain:
+            name += "_$SLURM_ARRAY_TASK_ID"
+        found = ["--name", name, *([] if self.is_chain else ["--requeue"])]
+        if self.reading.leaves_folder:
+            found += ["--store", f'"$SLURM_SUBMIT_DIR/.unbroken/{name}"']
+        if any(each.engine for each in launches):
+            return found
+        killed = (each for command in self.traps if (each := _KILLED.search(command.written)))
+        signal = self.reading.resources.signal or next((each[1] for each in killed), "")
+        found += ["--stop-signal", signal] if signal else []
+        return [*found, *(["--keep", *(each if each.isalnum() else f"'{each}'" for each in keep)] if keep else [])]
+
+    def _before(self, launch: Launch, text: str) -> Iterator[Edit]:
+        start = launch.command.words[launch.first].start
+        yield start if launch.timeout is None else launch.timeout, start, text
+
+    def _end(self, at: int, command: Command) -> Iterator[Edit]:
+        """Yield what lets nothing run after a pause: neither in the background, nor the lines that follow."""
+        is_last = at + 1 == len(self.statements) or self._asks_exit_code(at + 1)
+        is_guarded = not is_last and command.after in (";", "\n", "&") and command.before not in ("|", "||")
+        end = self.text.index("&", command.end) + 1 if command.after == "&" else command.end
+        yield command.end, end, " || exit" if is_guarded else ""
+
+    def _asks_exit_code(self, at: int) -> bool:
+        """Return True if a statement decides by the exit code of the program before it."""
+        return any("$?" in each.written for each in self.statements[at].commands)
+
+    def _wrapped(self, at: int, launches: list[Launch], call: str) -> Iterator[Edit]:
+        """Yield a call of a shell with the lines that choose the command: their text is the same in each job."""
+        statement, first = self.statements[at], at
+        last = statement.commands[-1] if statement.kind else launches[-1].command
+        needed = names_in(self.text[statement.start : last.end]) & self.varying
+        for before in range(at - 1, -1, -1):
+            earlier = self.statements[before]
+            if needed & {name for _, name, _ in assigned(earlier.commands)}:
+                first, needed = before, needed | names_in(self.text[earlier.start : earlier.end]) & self.varying
+        start, before = self.statements[first].start, self.statements[:first]
+        if "<<" in self.text[start : last.end]:
+            raise self.reading.script.refused(statement.line, "a here-document in the lines that choose the command")
+        inner = [edit for launch in launches for edit in self._inside(launch, statement)]
+        region = _edited(self.text[start : last.end], start, inner)
+        copies = "".join(f"if [ -f {_plain(each)[0]} ]; then {each.written}; fi\n" for each in self.copies)
+        flags = [word.text for each in before if each.commands[0].name == "set" for word in each.commands[0].words[1:]]
+        quoted = shlex.quote(f"\n{copies}{region}\n") if "'" in copies + region else f"'\n{copies}{region}\n'"
+        shell = " ".join(["bash", *flags, "-c", quoted])
+        yield start, last.end, f"{_exports(before, region)}{call} -- {shell}"
+        yield from self._end(at, last)
+
+    def _inside(self, launch: Launch, statement: Statement) -> Iterator[Edit]:
+        """Yield what makes the program, not the shell around it, the process that is told to stop."""
+        command = launch.command
+        is_alone = command.before not in ("|", "||", "&&") and command.after in ("\n", ";", "&", "||")
+        yield from self._before(launch, "exec " if is_alone and statement.kind not in ("for", "while", "until") else "")
+        if command.after == "&" and statement.kind:
+            yield command.end, self.text.index("&", command.end) + 1, ""
+
+    def _engine_words(self, launch: Launch) -> str:
+        """Return `--engine` and the command line as it wants it."""
+        if launch.engine == "dmtcp":
+            words = [*launch.launcher, *dmtcp_options(launch.words)[1]]
+            inputs = [word for word in words if self.reading.script.is_file(word)]
+            return " ".join(["--engine dmtcp", *(["--inputs", *inputs] if inputs else []), "--", *words])
+        at = launch.mdrun or 0
+        options = options_of(launch.words[at:])
+        rest = [word for option in options if option[0] not in MDRUN_OURS for word in option if word]
+        tpr = [] if "-s" in dict(options) else ["-s", tpr_of(dict(options))]
+        return " ".join(["--engine gromacs --", *launch.launcher, *launch.words[:at], *tpr, *rest])
+
+    def state(self, statements: list[Statement]) -> list[str]:
+        """Return the files that statements look for to choose the command, else those that they name."""
+        found = [each for each in statements if any(one.assignments or launch_of(one) for one in each.commands)]
+        text = "\n".join(self.text[each.start : each.end] for each in found)
+        listed = [name.replace("*", "{progress}") if name.count("*") == 1 else name for name in _LISTED.findall(text)]
+        copied = [_plain(each)[0] for each in self.copies]
+        for names in (listed, copied, _TESTED.findall(text), _RESUMED.findall(text)):
+            known = [(self.reading.names.text(name) or "").removeprefix("./") for name in names]
+            if kept := [name for name in known if name and name[0] not in "/-~" and ".." not in name]:
+                return list(dict.fromkeys(kept))
+        return []
+
+
+def _plain(command: Command) -> list[str]:
+    return [word.text for word in command.words[1:] if not word.text.startswith("-")]
+
+
+def _exports(before: list[Statement], region: str) -> str:
+    """Return lines by which a shell within the script sees its variables and functions."""
+    used = {name for each in before for _, name, _ in assigned(each.commands) if name in names_in(region)}
+    functions = [each.commands[0].name for each in before if each.kind == "function"]
+    called = [name for name in functions if re.search(rf"\b{re.escape(name)}\b", region)]
+    lines = [f"export {' '.join(sorted(used))}\n"] if used else []
+    return "".join([*lines, *([f"export -f {' '.join(called)}\n"] if called else [])])
+
+
+def _trap_commands(script: Script, statements: list[Statement]) -> Iterator[Command]:
+    """Yield what the script does when it is told to stop."""
+    functions = {each.commands[0].name: each for each in statements if each.kind == "function"}
+    for command in (each for statement in statements for each in statement.commands if each.name == "trap"):
+        body = command.words[1].text.strip("'\"") if len(command.words) > 1 else ""
+        inner = parse(Script(script.name, body, script.folder)) if body not in functions else [functions[body]]
+        yield from (each for found in inner for each in found.commands)
+
+
+def _edited(text: str, offset: int, edits: list[Edit]) -> str:
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2], reverse=True):
+        text = text[: start - offset] + new + text[end - offset :]
+    return text
