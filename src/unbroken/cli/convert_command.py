@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from unbroken.cli.init_command import begin, partitions_here
 from unbroken.cli.say import HERE, directory_option
 from unbroken.config.found import absent
 from unbroken.convert.conversion import Conversion, convert
 from unbroken.convert.script import Script
+from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 
 ScriptFile = Annotated[Path, typer.Argument(metavar="SCRIPT", help="What you give to sbatch, or what submits it.")]
@@ -42,30 +43,33 @@ def convert_script(
     if is_printed:
         print(found.config_text() if found.configs else found.exec_text, end="")
         return
-    for line in _written(found, directory, is_on_slurm=slurm) if found.configs else _exec_written(found, directory):
-        print(line)
-
-
-def _written(found: Conversion, directory: Path, *, is_on_slurm: bool) -> Iterator[str]:
-    """Write the config and yield what was done and what to type."""
     partitions = partitions_here()
-    is_on_slurm = is_on_slurm or bool(partitions)
-    yield from begin(found.configs[0].run, found.config_text, directory, is_on_slurm, partitions)
-    yield from found.notes()
-    at = [] if directory == HERE else ["-d", str(directory)]
-    if not found.lacks_state:
-        yield f"type: {shlex.join(['unbroken', 'run', *at, *(['--slurm'] if is_on_slurm else [])])}"
+    is_on_slurm = slurm or bool(partitions)
+    if found.configs:
+        written = begin(found.configs[0].run, found.config_text, directory, is_on_slurm, partitions)
+        at = [] if directory == HERE else ["-d", str(directory)]
+        line = shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
+    else:
+        written, line = _exec_written(found, directory), found.submit_line
+    mistakes = _mistakes(found, directory)
+    for text in [*written, *found.notes(), *mistakes, *([] if mistakes or found.lacks_state else [f"type: {line}"])]:
+        print(text)
 
 
-def _exec_written(found: Conversion, directory: Path) -> Iterator[str]:
-    """Write the script with `unbroken exec` and yield what was done and what to type."""
+def _mistakes(found: Conversion, directory: Path) -> list[str]:
+    """Return what has to be done before the first start, such as a file that must be there."""
+    try:
+        if found.configs:
+            read_checked_runs(yaml.safe_load(found.config_text()), directory)
+    except ConfigError as error:
+        return ["before the first start:", *(f"    {line}" for line in error.mistakes)]
+    return []
+
+
+def _exec_written(found: Conversion, directory: Path) -> list[str]:
+    """Write the script with `unbroken exec`; return what was done."""
     path = directory / found.exec_name
     if path.exists() and path.read_text(errors="replace") != found.exec_text:
-        yield f"{path}: yours, left as it is; the script would be:"
-        yield found.exec_text
-        return
+        return [f"{path}: yours, left as it is; the script would be:", found.exec_text]
     path.write_text(found.exec_text)
-    yield f"{path}: written"
-    yield from found.notes()
-    if not found.lacks_state:
-        yield f"type: {found.submit_line}"
+    return [f"{path}: written: {found.script.name} with unbroken exec before {found.program}"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from unbroken.convert.configs import Config, config_of
-from unbroken.convert.launch import long_commands
+from unbroken.convert.launch import long_commands, options_of
 from unbroken.convert.names import names_in, numbered
-from unbroken.convert.reading import read
+from unbroken.convert.reading import Reading, read
 from unbroken.convert.resources import Resources
 from unbroken.convert.script import Script, parse
 from unbroken.convert.to_exec import exec_script
@@ -40,6 +40,7 @@ class Conversion:
     lacks_state: bool = False  # nothing says which files the program resumes from
     engine: str = ""
     submitter: str = ""
+    under_way: str = ""  # the checkpoint of GROMACS that lies here
 
     @property
     def exec_name(self) -> str:
@@ -70,6 +71,9 @@ class Conversion:
                 yield f"taken for a number that grows: the * of {name.replace('{progress}', '*')}"
         if self.engine in ("", "command"):
             yield f"done: when {self.program} exits with 0 and was not told to stop"
+        if self.under_way and self.configs:
+            line = f"unbroken adopt {self.configs[0].run} --from {self.script.folder}"
+            yield f"a run is under way ({self.under_way} is here); to continue it, type before the first start: {line}"
         if self.lacks_state:
             where = "`files: [...]` below `settings:`" if self.configs else f"--keep in {self.exec_name}"
             yield f"nothing says from which files {self.program} resumes: name them by {where}"
@@ -99,13 +103,20 @@ def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submi
     ]
     done = Conversion(script, " ".join(launch.words[:2]), tuple(arguments), engine=launch.engine, submitter=submitter)
     if configs := tuple(config for config in found if config):
-        done = replace(done, configs=configs, engine=configs[0].engine)
+        done = replace(done, configs=configs, engine=configs[0].engine, under_way=_cpt(first) if launch.mdrun else "")
         return replace(done, unread=tuple(first.unread), lacks_state=is_numbered)
     if is_numbered:
         raise script.refused(launch.command.line, _NUMBER)
     text, keep, unread = exec_script(first, launches, run, is_chain=bool(submitter) or resources.is_chain)
     saves = keep or launch.engine or _OURS.search(first.text_of(launch.words))
     return replace(done, exec_text=text, unread=tuple(unread), keep=tuple(keep), lacks_state=not saves)
+
+
+def _cpt(reading: Reading) -> str:
+    """Return the checkpoint of mdrun that lies here; nothing if there is none."""
+    name = dict(options_of(reading.launches[0].words)).get("-cpi") or "state"
+    path = f"{(reading.names.text(name) or '').removesuffix('.cpt')}.cpt"
+    return path if reading.script.is_file(path) else ""
 
 
 def _tasks(script: Script, resources: Resources) -> list[int | None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import add, floordiv, mod, mul, sub
+from typing import Any
 
 from unbroken.convert.script import Command, Script, Statement, Token
 
@@ -15,22 +16,16 @@ TASK_ID = "SLURM_ARRAY_TASK_ID"
 _OF_EACH_JOB = {"SLURM_RESTART_COUNT", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "HOSTNAME", "RANDOM"}
 _NAME = re.compile(r"\$\{?#?([A-Za-z_]\w*)")
 _SUBSTITUTION = re.compile(r"\$\((?!\()|`")
-_QUOTED = re.compile(r"'[^']*'")
 _EXPANSION = re.compile(
-    r"""\$\(\((?P<formula>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
+    r"""(?P<quoted>'[^']*')
+    | \$\(\((?P<formula>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
     | \$\{(?P<list>\w+)\[(?P<index>[^]]+)\]\}
     | \$\(\s*sed\s+-n\s+["']?\$\{?(?P<row>\w+)\}?p["']?\s+(?P<file>[\w./-]+)\s*\)
     | \$\{(?P<braced>\w+)(?::-(?P<default>[^}$]*))?\}
     | \$(?P<plain>[A-Za-z_]\w*|\d)""",
     re.VERBOSE,
 )
-_OPERATORS: Mapping[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+_OPERATORS: Mapping[type, Any] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod}
 
 
 def names_in(text: str) -> set[str]:
@@ -98,19 +93,16 @@ class Names:
 
     def words(self, raw: str) -> list[str] | None:
         """Return the words that bash makes of a text; None if that is not known."""
-        parts, at = list[str](), 0
         try:
-            for quoted in [*_QUOTED.finditer(raw), None] if '"' not in raw else [None]:
-                parts.append(_EXPANSION.sub(self._value, raw[at : quoted.start() if quoted else None]))
-                parts.append(quoted[0] if quoted else "")
-                at = quoted.end() if quoted else at
-            text = "".join(parts)
-            return None if re.search(r"(?<!\\)[$`]", _QUOTED.sub("", text)) else shlex.split(text)
+            text = _EXPANSION.sub(self._value, raw)
+            return None if re.search(r"(?<!\\)[$`]", re.sub(r"'[^']*'", "", text)) else shlex.split(text)
         except (KeyError, IndexError, ValueError, SyntaxError, ZeroDivisionError, OSError):
             return None
 
     def _value(self, found: re.Match[str]) -> str:
         """Return the value of an expansion; an error if it is not known."""
+        if found["quoted"]:
+            return found[0]
         if found["formula"]:
             return self._number(found["formula"])
         if found["list"]:
@@ -133,5 +125,5 @@ def _computed(node: ast.AST) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_computed(node.left), _computed(node.right))
+        return int(_OPERATORS[type(node.op)](_computed(node.left), _computed(node.right)))
     raise ValueError

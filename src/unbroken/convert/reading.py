@@ -12,7 +12,7 @@ from unbroken.convert.names import TASK_ID, Names, assigned, names_in
 from unbroken.convert.resources import Resources, resources_of
 from unbroken.convert.script import Command, Script, Statement
 
-_FILE_TEST = re.compile(r"(?P<no>(?:! ?)?)(?:\[+ |test )(?P<inner>(?:! ?)?)-[edfrs] \S+(?: \]+)?|(?P<ls>! )?ls .*")
+_FILE_TEST = re.compile(r"(! )?(\[+ (! )?|test (! )?)-[edfrs] |(! )?ls ")
 _SUBMIT_DIR = re.compile(r"\"?\$\{?(SLURM_SUBMIT_DIR|PWD)\}?/?\"?|\.")
 
 
@@ -81,36 +81,24 @@ class _Reader:
             return True
         if kind:
             return kind == "if" and self._if(commands)
-        if len(commands) == 2 and (truth := self._truth(commands[:1])) is not None:
-            return truth is not (commands[1].before == "&&") or self._command(commands[1])
         is_program = launch_of(commands[0]) is not None
         if all(each.before == "&&" or (is_program and self._is_quiet(each)) for each in commands[1:]):
             return all(self._command(each) for each in commands)
         return False
 
     def _if(self, commands: list[Command]) -> bool:
-        """Read the branch that the first job takes; the other one may start programs, and print."""
-        at = next((at for at, each in enumerate(commands) if "else" in each.lead), len(commands))
-        truth = self._truth(commands[:1])
-        is_plain = all(each.depth < 2 and each.before != "||" and "elif" not in each.lead for each in commands)
-        if truth is None or not is_plain or "then" not in commands[1].lead:
+        """Read an `if` that looks for a file, and starts the program, or what makes its input, or prints."""
+        if not _FILE_TEST.match(commands[0].written) or any("elif" in each.lead for each in commands):
             return False
-        taken, other = (commands[1:at], commands[at:]) if truth else (commands[at:], commands[1:at])
-        is_known = all(
-            each.assignments or self._is_quiet(each) or launch_of(each) or "dmtcp_restart" in each.written
-            for each in other
+        return all(
+            self._is_quiet(each) or "dmtcp_restart" in each.written or (not each.assignments and self._starts(each))
+            for each in commands[1:]
         )
-        return is_known and all(self._command(each) for each in taken)
 
     def forget(self, statement: Statement) -> None:
         """Take the variables that a statement may set for unknown."""
         for _, name, _ in assigned(statement.commands):
             self.found.names.values[name] = None
-
-    def _truth(self, condition: list[Command]) -> bool | None:
-        """Return whether a condition holds for the first job; None if that is not known."""
-        found = _FILE_TEST.fullmatch(condition[0].written) if len(condition) == 1 else None
-        return None if not found else bool(found["no"] or found["ls"]) is not bool(found["inner"])
 
     def _is_quiet(self, command: Command) -> bool:
         """Return True for what prints, waits or ends the script, and writes no file."""
@@ -137,13 +125,16 @@ class _Reader:
             return is_read and not (self.found.launches and command.name)
         if command.name in self.quiet_functions:
             return True
+        return self._starts(command) or self._is_quiet(command)
+
+    def _starts(self, command: Command) -> bool:
+        """Read a command that starts the program, or makes its input."""
+        words = [word.text for word in command.words]
         if (launch := launch_of(command)) is not None:
             self.found.launches.append(launch)
             return len(self.found.launches) == 1
-        if [word.text for word in command.words[1:2]] == ["grompp"]:
-            self.found.grompp = [word.text for word in command.words]
-            return not self.found.launches
-        return self._is_quiet(command)
+        self.found.grompp = words if words[1:2] == ["grompp"] else self.found.grompp
+        return words[1:2] == ["grompp"] and not self.found.launches
 
     def _assign(self, _words: list[str], command: Command) -> bool:
         for word in command.assignments:

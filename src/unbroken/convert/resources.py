@@ -112,7 +112,7 @@ def resources_of(script: Script) -> Resources:
         found.add("tasks", found.tasks, *(["ntasks"] if "ntasks" in found.last else ["nodes", "ntasks-per-node"]))
     if "cpus-per-task" in found.last:
         found.add("threads", found.threads, "cpus-per-task")
-    if found.gpus > 1:
+    if found.gpus:
         found.add("gpus", found.gpus, *_GPUS)
     if found.gpu_type:
         found.add("gpu_type", found.gpu_type, *_GPUS)
@@ -175,13 +175,10 @@ def _time_and_partition(found: Resources) -> None:
     if minutes < math.inf:
         value = {"at_least": least, "at_most": minutes} if least < math.inf else minutes
         found.add("segment_minutes", int(minutes) if value == int(minutes) else value, "time", "time-min")
-    name = found.value("partition")
-    if found.gpus:
+    if "partition" in found.last:
+        found.add("partition", found.value("partition"), "partition")
+    elif found.gpus:
         found.add("place", "gpu", *_GPUS)
-    elif name == "short":
-        found.add("place", name, "partition")
-    if name and name != "short" and not (name == "gpu" and found.gpus):
-        found.add("partition", name, "partition")
 
 
 def _memory(found: Resources) -> None:

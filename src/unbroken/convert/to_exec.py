@@ -13,7 +13,7 @@ from unbroken.convert.script import Command, Script, Statement, parse
 
 # Where a script looks for what an earlier job has saved: `ls -t restart.*`, `[ -f state.chk ]`, `--resume state.pt`.
 _FILE = r"[\w.*{}$-][\w./*{}$-]*"
-_LISTED = re.compile(r"\bls (?:-\w+ )*([\w./-]*\*[\w./*-]*)")
+_LISTED = re.compile(r"\bls (?:-\w+ )*([\w./${}-]*\*[\w./*-]*)")
 _TESTED = re.compile(rf"-[efrs] \"?({_FILE})\"?(?= \]|\s*;|$)", re.MULTILINE)
 _RESUMED = re.compile(rf"--?(?:resume|restart|ckpt|checkpoint|load|restore)[\w-]*[= ]\"?({_FILE}\.[A-Za-z]\w*)\b")
 _KILLED = re.compile(r"\bkill -(?:s )?(?:SIG)?(USR1|USR2|INT|HUP)\b")
@@ -100,7 +100,7 @@ class _Writer:
         killed = (each for command in self.traps if (each := _KILLED.search(command.written)))
         signal = self.reading.resources.signal or next((each[1] for each in killed), "")
         found += ["--stop-signal", signal] if signal else []
-        return [*found, *(["--keep", *(each if each.isalnum() else f"'{each}'" for each in keep)] if keep else [])]
+        return [*found, *(["--keep", *(f"'{each}'" for each in keep)] if keep else [])]
 
     def _before(self, launch: Launch, text: str) -> Iterator[Edit]:
         start = launch.command.words[launch.first].start
@@ -122,10 +122,10 @@ class _Writer:
         statement, first = self.statements[at], at
         last = statement.commands[-1] if statement.kind else launches[-1].command
         needed = names_in(self.text[statement.start : last.end]) & self.varying
-        for before in range(at - 1, -1, -1):
-            earlier = self.statements[before]
+        for place in range(at - 1, -1, -1):
+            earlier = self.statements[place]
             if needed & {name for _, name, _ in assigned(earlier.commands)}:
-                first, needed = before, needed | names_in(self.text[earlier.start : earlier.end]) & self.varying
+                first, needed = place, needed | names_in(self.text[earlier.start : earlier.end]) & self.varying
         start, before = self.statements[first].start, self.statements[:first]
         if "<<" in self.text[start : last.end]:
             raise self.reading.script.refused(statement.line, "a here-document in the lines that choose the command")
@@ -153,14 +153,20 @@ class _Writer:
             inputs = [word for word in words if self.reading.script.is_file(word)]
             return " ".join(["--engine dmtcp", *(["--inputs", *inputs] if inputs else []), "--", *words])
         at = launch.mdrun or 0
-        options = options_of(launch.words[at:])
+        assignments = [each for statement in self.statements for each in assigned(statement.commands)]
+        resuming = {name for _, name, word in assignments if "-cpi" in word.text}
+        options = options_of([word for word in launch.words[at:] if not names_in(word) & resuming])
         rest = [word for option in options if option[0] not in MDRUN_OURS for word in option if word]
         tpr = [] if "-s" in dict(options) else ["-s", tpr_of(dict(options))]
         return " ".join(["--engine gromacs --", *launch.launcher, *launch.words[:at], *tpr, *rest])
 
     def state(self, statements: list[Statement]) -> list[str]:
         """Return the files that statements look for to choose the command, else those that they name."""
-        found = [each for each in statements if any(one.assignments or launch_of(one) for one in each.commands)]
+        found = [
+            each
+            for each in statements
+            if each.kind == "function" or any(one.assignments or launch_of(one) for one in each.commands)
+        ]
         text = "\n".join(self.text[each.start : each.end] for each in found)
         listed = [name.replace("*", "{progress}") if name.count("*") == 1 else name for name in _LISTED.findall(text)]
         copied = [_plain(each)[0] for each in self.copies]
@@ -177,11 +183,13 @@ def _plain(command: Command) -> list[str]:
 
 def _exports(before: list[Statement], region: str) -> str:
     """Return lines by which a shell within the script sees its variables and functions."""
-    used = {name for each in before for _, name, _ in assigned(each.commands) if name in names_in(region)}
-    functions = [each.commands[0].name for each in before if each.kind == "function"]
-    called = [name for name in functions if re.search(rf"\b{re.escape(name)}\b", region)]
-    lines = [f"export {' '.join(sorted(used))}\n"] if used else []
-    return "".join([*lines, *([f"export -f {' '.join(called)}\n"] if called else [])])
+    functions = [each for each in before if each.kind == "function"]
+    called = [each for each in functions if re.search(rf"\b{re.escape(each.commands[0].name)}\b", region)]
+    texts = " ".join([region, *(command.written for each in called for command in each.commands)])
+    used = sorted({name for each in before for _, name, _ in assigned(each.commands)} & names_in(texts))
+    lines = [f"export {' '.join(used)}\n"] if used else []
+    names = " ".join(each.commands[0].name for each in called)
+    return "".join([*lines, *([f"export -f {names}\n"] if names else [])])
 
 
 def _trap_commands(script: Script, statements: list[Statement]) -> Iterator[Command]:
