@@ -46,13 +46,13 @@ def convert_script(
     partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)
     if found.configs:
-        written = begin(found.configs[0].run, found.config_text, directory, is_on_slurm, partitions)
+        written = begin(next(iter(found.configs)), found.config_text, directory, is_on_slurm, partitions)
         at = [] if directory == HERE else ["-d", str(directory)]
         line = shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
     else:
-        written, line = _exec_written(found, directory), found.submit_line
+        written, line = iter(_exec_written(found, directory)), found.submit_line
     mistakes = _mistakes(found, directory)
-    for text in [*written, *found.notes(), *mistakes, *([] if mistakes or found.lacks_state else [f"type: {line}"])]:
+    for text in [*written, *found.notes, *mistakes, *([f"type: {line}"] if found.is_ready and not mistakes else [])]:
         print(text)
 
 
@@ -72,4 +72,4 @@ def _exec_written(found: Conversion, directory: Path) -> list[str]:
     if path.exists() and path.read_text(errors="replace") != found.exec_text:
         return [f"{path}: yours, left as it is; the script would be:", found.exec_text]
     path.write_text(found.exec_text)
-    return [f"{path}: written: {found.script.name} with unbroken exec before {found.program}"]
+    return [f"{path}: written: {found.script} with unbroken exec before its long command"]

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from unbroken.config.tasks import is_launcher
 from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, options_of, tpr_of
@@ -25,54 +26,68 @@ _GROMPP = {"-f": "mdp", "-c": "structure", "-p": "topology", "-n": "index", "-r"
 
 @dataclass(frozen=True)
 class Config:
-    """The lines of a run, and of its settings."""
+    """The lines of a run and of its settings, and what its user has to know."""
 
-    run: str
     engine: str
-    lines: tuple[Line, ...]
-    settings: tuple[Line, ...]
+    lines: list[Line]
+    settings: list[Line]
+    notes: list[str]
 
-    def text(self, script: str) -> list[str]:
+    def text(self, run: str, script: str) -> list[str]:
         """Return it as lines of YAML, each with where it comes from."""
-        found = [(f"  {as_yaml(self.run)}:", script)]
+        found = [(f"  {as_yaml(run)}:", script)]
         found += [(f"    {line.key}: {line.value}", line.comment) for line in self.lines]
         found += [("    settings:", ""), *((f"      {line.key}: {line.value}", line.comment) for line in self.settings)]
         return [f"{text:<40}  # {comment}" if comment else text for text, comment in found]
 
 
-def config_of(reading: Reading, run: str, segments: tuple[int, str], *, is_numbered: bool) -> Config | None:
+def config_of(reading: Reading, *, is_numbered: bool) -> Config | None:
     """Return the run of a script; None if a line is not understood, or the program has no engine.
 
     A command with the number of the array's task is a run in any case: `unbroken exec` takes no second one.
     """
-    launch = reading.launches[0] if reading.launches else None
-    words = reading.names.words(" ".join(launch.words)) if launch else None
-    launcher = reading.names.words(" ".join(launch.launcher)) if launch else None
-    if launch is None or words is None or launcher is None or "time" not in reading.resources.last:
+    launch, names, resources = next(iter(reading.launches), None), reading.names, reading.resources
+    words, launcher = (
+        (names.words(" ".join(launch.words)), names.words(" ".join(launch.launcher))) if launch else ([], [])
+    )
+    if launch is None or not words or launcher is None or launch.command.before == "|":
+        return None
+    if re.search(r"[*?~]", re.sub(r"'[^']*'|\"[^\"]*\"", "", " ".join(launch.words))):  # which the shell expands
+        return None
+    if not is_numbered and (len(reading.launches) > 1 or reading.unread or "time" not in resources.last):
         return None
     for at in reversed(range(len(launcher))):
         if launcher[at].partition("=")[0] in _COUNTS:
             del launcher[at : at + (1 if "=" in launcher[at] else 2)]
-    is_read = len(reading.launches) == 1 and not reading.unread
-    training = _TRAINING.search(reading.text_of(words))
-    if is_numbered:
-        engine, settings = "command", _command(reading, words)
-    elif is_read and launch.engine == "gromacs" and words[1] == "mdrun":
-        engine, settings = "gromacs", _gromacs(reading, words, launcher)
-    elif is_read and launch.engine == "dmtcp":
-        engine, settings = "dmtcp", _dmtcp(reading, words)
-    elif is_read and training:
-        engine = "tensorflow" if training[1] == "tensorflow" else "torch"
-        settings = _training(reading, words)
+    engine, notes = "command" if is_numbered else launch.engine, list[str]()
+    if engine == "command":
+        settings = _command(reading, launch, words)
+        name = " ".join(words[:2])
+        what = f"nothing says from which files {name} resumes, unless it keeps the contract"
+        notes = [f"{what}: name them by `files: [...]` below `settings:`"]
+        notes += [f"done: when {name} exits with 0"]
+    elif engine == "gromacs":
+        settings, notes = _gromacs(reading, words, launcher), _under_way(reading, words)
+    elif engine == "dmtcp":
+        settings = _dmtcp(reading, words)
     else:
-        return None
+        training = _TRAINING.search(reading.text_of(words))
+        engine = "tensorflow" if training and training[1] == "tensorflow" else "torch"
+        settings = _training(reading, words) if training else []
     line = f"line {launch.command.line}"
-    lines = [Line("engine", engine, f"{line}: {launch.program}"), Line("segments", str(segments[0]), segments[1])]
-    lines += [*reading.resources.lines, *_environment(reading, launch, engine, launcher)]
+    lines = [Line("engine", engine, f"{line}: {launch.program}"), *resources.lines]
+    lines += _environment(reading, launch, engine, launcher)
     shown = [Line(key, as_yaml(value), comment or line) for key, value, comment in settings]
-    of_run = [each for each in shown if each.key == "save_minutes"]
-    own = tuple(each for each in shown if each not in of_run)
-    return Config(run, engine, (*lines, *of_run), own) if settings else None
+    lines += [each for each in shown if each.key == "save_minutes"]
+    return Config(engine, lines, [each for each in shown if each not in lines], notes) if settings else None
+
+
+def _under_way(reading: Reading, words: list[str]) -> list[str]:
+    """Return the line that continues what mdrun has begun in this folder."""
+    cpt = f"{(dict(options_of(words[2:])).get('-cpi') or 'state').removesuffix('.cpt')}.cpt"
+    line = f"unbroken adopt RUN --from {reading.script.folder}"
+    found = f"a run is under way ({cpt} is here); to continue it, type before the first start: {line}"
+    return [found] if reading.script.is_file(cpt) else []
 
 
 def _environment(reading: Reading, launch: Launch, engine: str, launcher: list[str]) -> list[Line]:
@@ -101,11 +116,13 @@ def _lines(found: Sequence[tuple[str, int]]) -> str:
     return f"line {', '.join(str(number) for number in dict.fromkeys(line for _, line in found))}"
 
 
-def _command(reading: Reading, words: list[str]) -> list[Setting]:
+def _command(reading: Reading, launch: Launch, words: list[str]) -> list[Setting]:
     """Return the settings of a program that runs in a folder of its own, with links to its inputs."""
     folder = reading.script.folder
+    read = [reading.names.text(target.text) or "" for operator, target in launch.command.redirects if operator == "<"]
+    files = files_named(folder, [*words, *read])
     start = [word.replace("{", "{{").replace("}", "}}") for word in seen_in_own_folder(folder, words)]
-    files = files_named(folder, words)
+    start = ["bash", "-c", f"exec {shlex.join(start)} < {PurePath(read[0]).name}"] if read else start
     return [("start", start, ""), *([("inputs", files, "files of this folder")] if files else [])]
 
 
@@ -133,12 +150,12 @@ def _training(reading: Reading, words: list[str]) -> list[Setting]:
 
 def _gromacs(reading: Reading, words: list[str], launcher: list[str]) -> list[Setting]:
     """Return the settings of `gmx mdrun`; none if grompp takes the velocities of another simulation (-t)."""
+    if words[1] != "mdrun":  # a wrapper before gmx, for which the engine has no key
+        return []
     options = dict(options_of(words[2:]))
     ranks = int(options.get("-ntmpi") or 0) or (reading.resources.tasks if launcher else 1)
     tpr = tpr_of(options)
     made = _grompp(reading) if reading.grompp and not reading.script.is_file(tpr) else [("tpr", tpr, "")]
-    if not made:
-        return []
     found = [*made]
     found += [("save_minutes", float(options["-cpt"]), "-cpt")] if options.get("-cpt") else []
     found += [("goal", int(options["-nsteps"]), "-nsteps")] if options.get("-nsteps", "").isdecimal() else []
@@ -153,7 +170,7 @@ def _gromacs(reading: Reading, words: list[str], launcher: list[str]) -> list[Se
     found += [("exact", True, "-reprod")] if "-reprod" in options else []
     known = {*MDRUN_OURS, *_MDRUN_READ, *_MDRUN_SETTINGS, "-reprod"}
     rest = [word for option, value in options.items() if option not in known for word in (option, value) if word]
-    return [*found, *([("options", rest, "")] if rest else [])]
+    return [*found, *([("options", rest, "")] if rest else [])] if made else []
 
 
 def _grompp(reading: Reading) -> list[Setting]:

@@ -18,10 +18,9 @@ def _names(text: str) -> frozenset[str]:
 # They print, ask, wait, or set how bash behaves; where they write no file, a config needs none of it.
 QUIET = _names(
     """
-    : [ awk basename break cat clear continue cut date deactivate df diff dirname du echo exit export false free
-    getopts grep head hostname id kill let local ls lsb_release lscpu nvidia-smi printenv printf pwd read readlink
-    realpath return sacct scancel scontrol seq set shift shopt sinfo sleep sort squeue stat tail test tr trap
-    true type ulimit umask uname unset uptime wait wc which whoami declare readonly typeset
+    : [ awk basename break cat clear continue cut date df diff dirname du echo exit false free getopts grep head
+    hostname id kill ls lsb_release lscpu nvidia-smi printenv printf pwd read readlink realpath return sacct scancel scontrol
+    seq set shift sinfo sleep sort squeue stat tail test tr trap true type uname uniq uptime wait wc which whoami
     dmtcp_coordinator dmtcp_command start_coordinator
     """
 )
@@ -29,7 +28,7 @@ _NO_PROGRAM = _names(
     """
     sbatch source . cd pushd popd module ml conda mamba micromamba spack pip pip3 virtualenv git make cmake gcc g++
     gfortran curl wget chmod cp gunzip gzip ln mkdir mv rsync scp tar touch unzip rm rmdir pkill eval mapfile sed tee
-    find jobs
+    find jobs export declare typeset readonly local let unset shopt ulimit umask deactivate env nvcc mpicc perl xargs
     """
 )
 # Options of launchers whose value stands in the next word [srun(1), mpirun(1) of Open MPI, mpiexec.hydra(1)].

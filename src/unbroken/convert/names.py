@@ -109,7 +109,7 @@ class Names:
             return self.lists[found["list"]][int(self._number(found["index"]))]
         if found["row"]:
             lines = (self.script.folder / found["file"]).read_text().splitlines()
-            return lines[int(self.values[found["row"]] or "") - 1]
+            return ["", *lines][int(self.values[found["row"]] or "")]
         name = found["braced"] or found["plain"]
         value = self.values.get(name, found["default"])
         if value is None:

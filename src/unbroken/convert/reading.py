@@ -33,6 +33,14 @@ class Reading:
     unread: list[tuple[int, str]] = field(default_factory=list)
     leaves_folder: bool = False
 
+    def unread_lines(self, unread: Sequence[tuple[int, str]] | None = None) -> list[str]:
+        """Return the lines that were not looked into, as they are shown."""
+        found = self.unread if unread is None else unread
+        return [
+            *(["not looked into:"] if found else []),
+            *(f"    {self.script.name} line {at}: {text}" for at, text in found),
+        ]
+
     def text_of(self, words: Sequence[str]) -> str:
         """Return the text of the Python scripts that a command line names."""
         names = [word for word in words if word.endswith(".py") and self.script.is_file(word)]
@@ -82,9 +90,10 @@ class _Reader:
         if kind:
             return kind == "if" and self._if(commands)
         is_program = launch_of(commands[0]) is not None
-        if all(each.before == "&&" or (is_program and self._is_quiet(each)) for each in commands[1:]):
-            return all(self._command(each) for each in commands)
-        return False
+        if len(commands) > 1 and self._is_quiet(commands[0]) and not _FILE_TEST.match(commands[0].written):
+            return False
+        is_joined = all(each.before == "&&" or (is_program and self._is_quiet(each)) for each in commands[1:])
+        return is_joined and all(self._command(each) for each in commands)
 
     def _if(self, commands: list[Command]) -> bool:
         """Read an `if` that looks for a file, and starts the program, or what makes its input, or prints."""
@@ -105,7 +114,7 @@ class _Reader:
         name = command.name
         is_known = name in {"", *QUIET, *self.quiet_functions} or name.startswith(("[[", "(("))
         writes = any(op[-1] == ">" and target.text != "/dev/null" for op, target in command.redirects)
-        is_test = name == "!" or (not name and not command.assignments)
+        is_test = name == "!" or (not name and not command.assignments) or "DMTCP_" in command.written
         return is_test or (is_known and not writes) or is_resubmission(self.found.script, command)
 
     # --- commands ---
@@ -118,7 +127,7 @@ class _Reader:
             **dict.fromkeys(("source", "."), self._source),
             "conda": self._conda,
             "cd": self._cd,
-            **dict.fromkeys(("mkdir", "spack"), self._step),
+            **dict.fromkeys(("mkdir", "spack", "ulimit"), self._step),
         }
         if command.name in readers:
             is_read = readers[command.name]([word.text for word in command.words[1:]], command)
@@ -166,21 +175,17 @@ class _Reader:
     def _source(self, words: list[str], command: Command) -> bool:
         path = (self.found.names.text(words[0]) if words else None) or ""
         if path == "activate":
-            return self._conda(["activate", *words[1:]], command)
+            return self._conda(words, command)
         if path.endswith("/bin/activate"):
             self.found.keys["venv"] = path.removesuffix("/bin/activate"), command.line
         elif "GMXRC" in path:
             self.found.keys["gmxrc"] = str(self.found.script.folder.resolve() / path), command.line
-        elif not path.startswith(("/", "~")):
-            return False
-        else:
-            return self._step(words, command)
-        return True
+        return "/bin/activate" in path or "GMXRC" in path or (path[:1] in ("/", "~") and self._step(words, command))
 
     def _conda(self, words: list[str], command: Command) -> bool:
-        name = self.found.names.text(words[1]) if words[:1] == ["activate"] and len(words) == 2 else None
-        if name:
-            self.found.keys["conda"] = name, command.line
+        """Read `conda activate NAME` and `source activate NAME`."""
+        name = (self.found.names.text(words[1]) if words[:1] == ["activate"] and len(words) == 2 else None) or ""
+        self.found.keys["conda"] = name, command.line
         return bool(name)
 
     def _cd(self, words: list[str], _command: Command) -> bool:

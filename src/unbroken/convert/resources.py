@@ -37,6 +37,7 @@ _READ = {
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "": 1.0}
 _SIGNALS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}
 _NO_MEMORY = "the script names no memory: this is unbroken's default, raise it if the program needs more"
+_NO_COUNT = "at most; the script does not say how many jobs, you may raise it at any time"
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,18 @@ def _count(found: Resources) -> None:
 
 
 def _time_and_partition(found: Resources) -> None:
+    if len(found.array) > 1 and found.is_chain:
+        found.add("segments", len(found.array), "array")
+    else:
+        found.lines.append(Line("segments", "20", _NO_COUNT))
     minutes, least = minutes_in(found.value("time")), minutes_in(found.value("time-min"))
     if minutes < math.inf:
         value = {"at_least": least, "at_most": minutes} if least < math.inf else minutes
         found.add("segment_minutes", int(minutes) if value == int(minutes) else value, "time", "time-min")
+    else:
+        found.lines.append(
+            Line("segment_minutes", "60", "the script names no time: change it if a job may take longer")
+        )
     if "partition" in found.last:
         found.add("partition", found.value("partition"), "partition")
     elif found.gpus:
