@@ -19,8 +19,8 @@ def _names(text: str) -> frozenset[str]:
 QUIET = _names(
     """
     : [ awk basename break cat clear continue cut date df diff dirname du echo exit false free getopts grep head
-    hostname id kill ls lsb_release lscpu nvidia-smi printenv printf pwd read readlink realpath return sacct scancel scontrol
-    seq set shift sinfo sleep sort squeue stat tail test tr trap true type uname uniq uptime wait wc which whoami
+    hostname id kill ls lsb_release lscpu nvidia-smi printenv printf pwd read readlink realpath return sacct scancel
+    scontrol seq set shift sinfo sleep sort squeue stat tail test tr trap true type uname uniq uptime wait wc which
     dmtcp_coordinator dmtcp_command start_coordinator
     """
 )

@@ -35,7 +35,6 @@ _READ = {
     *("job-name", "array", "comment", *_GPUS),
 }
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "": 1.0}
-_SIGNALS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}
 _NO_MEMORY = "the script names no memory: this is unbroken's default, raise it if the program needs more"
 _NO_COUNT = "at most; the script does not say how many jobs, you may raise it at any time"
 
@@ -69,8 +68,6 @@ class Resources:
     nodes: int = 1
     tasks: int = 1
     threads: int = 1
-    gpus: int = 0
-    gpu_type: str = ""
     array: tuple[int, ...] = ()
 
     def value(self, name: str) -> str:
@@ -96,29 +93,30 @@ class Resources:
     def signal(self) -> str:
         """Return the signal that Slurm sends to the program itself, without `B:`."""
         text = self.value("signal").removeprefix("R:").partition("@")[0].removeprefix("SIG")
-        return "" if ":" in text else _SIGNALS.get(text, text)
+        return "" if ":" in text else text
 
 
 def resources_of(script: Script) -> Resources:
     """Return the keys in the order in which they read well."""
     found = Resources({each.name: each for each in _directives(script)})
-    _count(found)
-    _time_and_partition(found)
-    for name in ("account", "qos", "constraint"):
-        if name in found.last:
-            found.add(name, found.value(name), name)
-    if found.tasks > 1:
-        if "nodes" in found.last:
-            found.add("nodes", found.nodes, "nodes")
-        found.add("tasks", found.tasks, *(["ntasks"] if "ntasks" in found.last else ["nodes", "ntasks-per-node"]))
-    if "cpus-per-task" in found.last:
-        found.add("threads", found.threads, "cpus-per-task")
-    if found.gpus:
-        found.add("gpus", found.gpus, *_GPUS)
-    if found.gpu_type:
-        found.add("gpu_type", found.gpu_type, *_GPUS)
-    _memory(found)
-    known = _READ | (set() if found.tasks > 1 else {"ntasks-per-node"})
+    gpus, gpu_type = _count(found)
+    _length(found)
+    partition, is_many = found.value("partition"), found.tasks > 1
+    table: list[tuple[str, object, Sequence[str]]] = [
+        ("partition", partition, ["partition"]),
+        ("place", gpus and not partition and "gpu", _GPUS),
+        *((name, found.value(name), [name]) for name in ("account", "qos", "constraint")),
+        ("nodes", is_many and "nodes" in found.last and found.nodes, ["nodes"]),
+        ("tasks", is_many and found.tasks, ["ntasks"] if "ntasks" in found.last else ["nodes", "ntasks-per-node"]),
+        ("threads", "cpus-per-task" in found.last and found.threads, ["cpus-per-task"]),
+        ("gpus", gpus, _GPUS),
+        ("gpu_type", gpu_type, _GPUS),
+        ("mem_mb", _memory(found), ["mem", "mem-per-cpu"]),
+    ]
+    for key, value, names in table:
+        if value:
+            found.add(key, value, *names)
+    known = _READ if is_many else {*_READ, "ntasks-per-node"}
     words = {name: f"--{name}={found.value(name)}".removesuffix("=") for name in found.last if name not in known}
     wrong = {name for name, word in words.items() if any(wrong_words([word])) and word.upper() != "--EXPORT=ALL"}
     found.no_key += [found.last[name] for name in wrong]
@@ -153,25 +151,29 @@ def _options(words: Sequence[str], line: int) -> Iterator[Directive]:
             yield Directive(name, value, line, word)
 
 
-def _count(found: Resources) -> None:
+def _count(found: Resources) -> tuple[int, str]:
+    """Count nodes, tasks, threads and tasks of the array; return how many GPUs there are, and of which type."""
     found.nodes = found.number("nodes") or 1
     found.tasks = found.number("ntasks") or found.nodes * (found.number("ntasks-per-node") or 1)
     found.threads = found.number("cpus-per-task") or 1
-    times = {"gpus": 1, "gres": found.nodes, "gpus-per-node": found.nodes, "gpus-per-task": found.tasks}
-    for name in times.keys() & found.last.keys():
-        # `gpu:a100:2`, of which `a100:2` is enough behind --gpus.
-        gpus = re.fullmatch(r"(?:gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", found.value(name))
-        if gpus and (name != "gres" or found.value(name).startswith("gpu")):
-            found.gpu_type, found.gpus = gpus[1] or "", int(gpus[2] or 1) * times[name]
-        else:
-            found.no_key.append(found.last[name])
     for piece in filter(None, found.value("array").partition("%")[0].split(",")):
         if numbers := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", piece):
             first, last, step = int(numbers[1]), int(numbers[2] or numbers[1]), int(numbers[3] or 1)
             found.array += tuple(range(first, last + 1, step))
+    times = {"gpus": 1, "gres": found.nodes, "gpus-per-node": found.nodes, "gpus-per-task": found.tasks}
+    count, kind = 0, ""
+    for name in times.keys() & found.last.keys():
+        # `gpu:a100:2`, of which `a100:2` is enough after --gpus.
+        gpus = re.fullmatch(r"(gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", found.value(name))
+        if gpus and (name != "gres" or gpus[1]):
+            count, kind = int(gpus[3] or 1) * times[name], gpus[2] or ""
+        else:
+            found.no_key.append(found.last[name])
+    return count, kind
 
 
-def _time_and_partition(found: Resources) -> None:
+def _length(found: Resources) -> None:
+    """Add how many segments there are, and how long one is."""
     if len(found.array) > 1 and found.is_chain:
         found.add("segments", len(found.array), "array")
     else:
@@ -184,17 +186,13 @@ def _time_and_partition(found: Resources) -> None:
         found.lines.append(
             Line("segment_minutes", "60", "the script names no time: change it if a job may take longer")
         )
-    if "partition" in found.last:
-        found.add("partition", found.value("partition"), "partition")
-    elif found.gpus:
-        found.add("place", "gpu", *_GPUS)
 
 
-def _memory(found: Resources) -> None:
+def _memory(found: Resources) -> int:
     for name, share in (("mem", 1.0), ("mem-per-cpu", found.threads * found.tasks / found.nodes)):
         size = re.fullmatch(r"(\d+)([KMGT]?)B?", found.value(name).upper())
         if size and int(size[1]):
-            found.add("mem_mb", math.ceil(int(size[1]) * _UNITS[size[2]] * share), name)
-            return
+            return math.ceil(int(size[1]) * _UNITS[size[2]] * share)
         found.no_key += [found.last[name]] if name in found.last else []  # 0: all that a node has
     found.lines.append(Line("mem_mb", "2000", _NO_MEMORY))
+    return 0
