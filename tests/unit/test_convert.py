@@ -87,7 +87,7 @@ def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_
     assert found.exec_text.count("unbroken exec ") == 1
     name = {"afterok_chain": "train.sbatch", "chain_of_jobs": "md.sbatch"}.get(stem, "")
     before = (TEXTS[name] if name else BED[stem].read_text()).splitlines()
-    changed = re.compile(r"exec|--requeue|^: |; : |  : |^'|--signal|\[ -f CONTCAR|^export AMBERHOME|: sbatch")
+    changed = re.compile(r"exec|--requeue|^: |; : |  : |^'|--signal|\[ -f CONTCAR|^export |; export |: sbatch")
     assert [line for line in found.exec_text.splitlines() if line not in before and not changed.search(line)] == []
 
 
@@ -350,10 +350,42 @@ def test_the_call_stands_before_the_long_command(folder: Path, script: str, line
     assert [each for each in text.splitlines() if f"unbroken exec --name run {line}" in each], text
 
 
-def test_a_loop_is_one_call(folder: Path) -> None:
-    text = converted(folder, "n=3\nfor i in 1 2; do\n  ./sim $i $n\ndone\n").exec_text
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        ("n=3\nfor i in 1 2; do\n  ./sim $i $n\ndone\n", ["export n", "-- bash -c '", "for i in 1 2; do", "'"]),
+        ("for i in 1 2; do ./sim $i & done\n", ["-- bash -c '", "for i in 1 2; do ./sim $i & done", "wait", "'"]),
+        ("if [ -f a ]; then ./sim a; echo; fi\n", ["-- bash -c '", "if [ -f a ]; then ./sim a; echo; fi", "'"]),
+        ("cat in.dat | while read x; do\n./sim $x\ndone\n", ["cat in.dat | while read x; do", "./sim $x", "done", "'"]),
+        (
+            "case $1 in\n  a|b) echo;;\n  (0)\n./sim -c;;\n  *) ./sim;;\nesac\n",
+            ["-- bash -c '", "case $1 in", "./sim -c;;", "  *) ./sim;;", '\' bash "$@"'],
+        ),
+        (
+            "list=(-a 'b c')\nif [ -f a ]; then list+=(-r a); fi\n./sim \"${list[@]}\"\n",
+            ["if [ -f a ]; then list+=(-r a); fi"],
+        ),
+        ("x=$(hostname)\n./sim --at $x\n", ["x=$(hostname)", "export x", "-- bash -c '", "exec ./sim --at $x", "'"]),
+        ("function go {\n  ./sim $1\n}\ngo 5\n", ["function go {", "-- ./sim $1 || exit", "}", "go 5"]),
+        ("./prepare\nsrun ./sim\n./plot\n", ["./prepare", "-- srun ./sim || exit", "./plot"]),
+    ],
+)
+def test_what_chooses_the_command_is_within_the_one_call(folder: Path, script: str, lines: list[str]) -> None:
+    text = converted(folder, script).exec_text
 
-    assert "export n\nunbroken exec --name run --requeue -- bash -c '\nfor i in 1 2; do\n  ./sim $i $n\ndone\n'" in text
+    subprocess.run(["bash", "-n", "-c", text], check=True, capture_output=True)
+    assert text.count("unbroken exec --name run --requeue ") == 1
+    found = [
+        re.sub("unbroken exec --name run --requeue (--keep 'a' )?", "", line).strip() for line in text.splitlines()
+    ]
+    assert [line for line in lines if line.strip() not in found] == [], text
+
+
+def test_of_several_programs_the_one_that_is_taken_is_named(folder: Path) -> None:
+    assert notes(converted(folder, "./prepare\nsrun ./sim 5\n./plot\n")).startswith(
+        "not looked into:\n    job.sh line 2: srun ./sim 5\n    job.sh line 3: ./plot\n"
+        "taken for the long command: line 2: srun ./sim 5\n"
+    )
 
 
 def test_the_early_signal_goes_and_other_options_of_its_line_stay(folder: Path) -> None:

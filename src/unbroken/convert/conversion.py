@@ -47,7 +47,7 @@ class Conversion:
 def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submitter: str = "") -> Conversion:
     """Return what a script comes to; ConfigError by line where it can be nothing that runs."""
     statements = parse(script)
-    launches = long_commands(statements)
+    launches, is_one_of_many = long_commands(statements)
     if not launches:
         return _of_submitter(script, name)
     first, numbers, launch = read(script, statements, arguments), numbered(statements), launches[0][1]
@@ -71,6 +71,8 @@ def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submi
         raise script.refused(launch.command.line, _NUMBER)
     text, keep, unread = exec_script(first, launches, run, is_chain=bool(submitter) or first.resources.is_chain)
     notes = first.unread_lines(unread)
+    where = f"line {launch.command.line}: {launch.command.written}"
+    notes += [f"taken for the long command: {where}"] if is_one_of_many else []
     grow = [name.replace("{progress}", "*") for name in keep if "{progress}" in name]
     notes += [f"taken for a number that grows: the * of {name}" for name in grow]
     path = PurePath(script.name)

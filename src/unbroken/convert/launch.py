@@ -93,7 +93,8 @@ def launch_of(command: Command) -> Launch | None:
             found.first += count
         found.words = found.words[count:]
     name = found.program
-    is_none = name in QUIET | _NO_PROGRAM or name.startswith(("[[", "((")) or "dmtcp_restart" in name
+    is_test = " ".join(found.words).startswith(("[[", "(("))
+    is_none = name in QUIET | _NO_PROGRAM or is_test or "dmtcp_restart" in name
     is_head = command.lead[-1:] in (["for"], ["case"], ["select"], ["function"])
     return None if is_none or is_head or not name or (_GMX.fullmatch(name) and not found.mdrun) else found
 
@@ -133,8 +134,11 @@ def dmtcp_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     return options, words[at:]
 
 
-def long_commands(statements: list[Statement]) -> list[tuple[int, Launch]]:
-    """Return the launches of a script with the place of their statements; those by srun or for an engine, if any."""
+def long_commands(statements: list[Statement]) -> tuple[list[tuple[int, Launch]], bool]:
+    """Return the launches of the statement with the long command, with its place; True if others start programs too.
+
+    It is the last one for an engine, else the last one of srun and mpirun, else the last one.
+    """
     functions = {each.commands[0].name for each in statements if each.kind == "function"}
     found = [
         (at, launch)
@@ -142,7 +146,9 @@ def long_commands(statements: list[Statement]) -> list[tuple[int, Launch]]:
         for command in statement.commands
         if command.name not in functions and (launch := launch_of(command)) is not None
     ]
-    return [each for each in found if each[1].launcher or each[1].engine] or found
+    best = [each for each in found if each[1].engine] or [each for each in found if each[1].launcher] or found
+    chosen = [each for each in found if each[0] == best[-1][0]] if best else []
+    return chosen, len(chosen) < len(found)
 
 
 def is_resubmission(script: Script, command: Command) -> bool:

@@ -21,6 +21,7 @@ _EXPANSION = re.compile(
     | \$\(\((?P<formula>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
     | \$\{(?P<list>\w+)\[(?P<index>[^]]+)\]\}
     | \$\(\s*sed\s+-n\s+["']?\$\{?(?P<row>\w+)\}?p["']?\s+(?P<file>[\w./-]+)\s*\)
+    | \$\(\s*printf\s+["']?(?P<format>%0?\d*d)["']?\s+["']?\$\{?(?P<number>\w+)\}?["']?\s*\)
     | \$\{(?P<braced>\w+)(?::-(?P<default>[^}$]*))?\}
     | \$(?P<plain>[A-Za-z_]\w*|\d)""",
     re.VERBOSE,
@@ -107,6 +108,8 @@ class Names:
             return self._number(found["formula"])
         if found["list"]:
             return self.lists[found["list"]][int(self._number(found["index"]))]
+        if found["format"]:
+            return found["format"] % int(self.values[found["number"]] or "")
         if found["row"]:
             lines = (self.script.folder / found["file"]).read_text().splitlines()
             return ["", *lines][int(self.values[found["row"]] or "")]

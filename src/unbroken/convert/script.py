@@ -86,7 +86,7 @@ class Statement:
     @property
     def kind(self) -> str:
         """Return the keyword of a block, such as `if`; of a function `function`; else nothing."""
-        return next(iter(self.commands[0].lead), "")
+        return next((word for command in self.commands for word in command.lead), "")
 
 
 def element_end(text: str, at: int) -> int:
@@ -191,18 +191,33 @@ def _commands(script: Script, tokens: list[Token]) -> Iterator[Command]:
                 command.assignments.append(token)
             else:
                 command.words.append(token)
+            if (token.text == "in" and command.lead[-1:] == ["case"]) or (
+                command.words and command.lead == ["function"]
+            ):
+                break
         operator, command.end = tokens[at].text, tokens[at - 1].end
-        at += 1
-        if operator == "(" and tokens[at].text == ")" and len(command.words) == 1:  # the head of a function
-            command.lead = ["function"]
-            at += 1 + (tokens[at + 1].text == "\n")
-            operator = ""
-        elif operator == "(":
-            command.lead.append("(")
-            depth += 1
-        elif operator == ")":
-            is_pattern = before in (";;", ";&", "\n") and len(command.words) == 1 and not command.lead
-            depth -= not is_pattern
+        is_case = command.lead[-1:] == ["case"]
+        if len(command.words) == 1 and [each.text for each in tokens[at : at + 2]] == ["(", ")"]:
+            command.lead, at = ["function"], at + 2
+        if command.lead == ["function"]:  # its body follows
+            at, operator = at + (tokens[at].text == "\n"), ""
+        elif not is_case:
+            at += 1
+            command.lead += ["("] if operator == "(" else []
+            depth += (operator == "(") - (operator == ")")
+        if is_case or operator in (";;", ";&", ";;&"):
+            at = _after_pattern(tokens, at)
+            operator = ";"
         before, command.after, command.depth = operator, operator, depth
         if command.lead or command.words or command.assignments or operator == ")":
             yield command
+
+
+def _after_pattern(tokens: list[Token], at: int) -> int:
+    """Return the place after the pattern of a `case`; that of `esac` after the last one."""
+    while tokens[at].text == "\n" and at + 1 < len(tokens):
+        at += 1
+    if tokens[at].text == "esac":
+        return at
+    at += tokens[at].text == "("
+    return next((end + 1 for end in range(at, len(tokens)) if tokens[end].text == ")"), len(tokens))

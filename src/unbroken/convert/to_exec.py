@@ -29,29 +29,27 @@ def exec_script(
 
     `is_chain` if its jobs follow each other without its doing.
     """
-    writer = _Writer(reading, run, is_chain=is_chain)
-    edits, kept, before = list[Edit](), list[str](), -1
-    for at in dict.fromkeys(at for at, _ in launches):
-        is_engine = any(launch.engine for place, launch in launches if place == at)
-        keep = [] if is_engine else writer.state(reading.statements[before + 1 : at + 1])
-        name = f"{run}_{at}" if before >= 0 else run
-        edits += writer.placed(at, [launch for place, launch in launches if place == at], name, keep)
-        kept, before = kept + keep, at
-    text, changed = reading.script.text, [(start, end) for start, end, _ in edits if end > start]
+    writer = _Writer(reading, launches, run, is_chain=is_chain)
+    text, edits = reading.script.text, list(writer.placed())
+    changed = [(start, end) for start, end, _ in edits if end > start]
     edits += [edit for edit in writer.chain() if not any(start <= edit[0] < end for start, end in changed)]
     lines = {line for start, end in changed for line in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
-    return _edited(text, 0, edits), kept, [each for each in reading.unread if each[0] - 1 not in lines]
+    return _edited(text, 0, edits), writer.keep, [each for each in reading.unread if each[0] - 1 not in lines]
 
 
 class _Writer:
-    """Finds the places of the script that change."""
+    """Finds the places of the script that change: `launches` are the long commands of one statement."""
 
-    def __init__(self, reading: Reading, run: str, *, is_chain: bool) -> None:
+    def __init__(self, reading: Reading, launches: list[tuple[int, Launch]], run: str, *, is_chain: bool) -> None:
         self.reading, self.text, self.statements = reading, reading.script.text, reading.statements
-        self.run, self.is_chain = run, is_chain
+        self.run, self.is_chain, self.at = run, is_chain, launches[0][0]
+        self.launches = [launch for _, launch in launches]
+        self.statement = self.statements[self.at]
         self.varying = varying(self.statements)
         self.traps = list(_trap_commands(reading.script, self.statements))
         self.copies = [each for each in self.traps if each.name == "cp" and len(_plain(each)) == 2]
+        self.engine = next((each for each in self.launches if each.engine), None)
+        self.keep = [] if self.engine else self._state()
 
     def chain(self) -> Iterator[Edit]:
         """Yield what leaves the next job, and the early signal, to `unbroken exec`."""
@@ -66,49 +64,49 @@ class _Writer:
             first = self.text.find("\n") + 1 if self.text.startswith("#!") else 0
             yield first, first, "#SBATCH --requeue --open-mode=append\n"
 
-    def placed(self, at: int, launches: list[Launch], name: str, keep: list[str]) -> Iterator[Edit]:
-        """Yield what puts `unbroken exec` before the launches of a statement."""
-        statement, launch = self.statements[at], launches[0]
+    def placed(self) -> Iterator[Edit]:
+        """Yield what puts `unbroken exec` before the long command."""
+        statement, launch, call = self.statement, self.launches[0], f"unbroken exec {' '.join(self._options())}"
         is_block = statement.kind not in ("", "function")
-        call = f"unbroken exec {' '.join(self._options(launches, name, keep))}"
-        words = [word.text for each in launches for word in each.command.words]
-        engine = next((each for each in launches if each.engine), None)
-        if engine:
-            command = statement.commands[-1] if is_block else engine.command
-            yield statement.start if is_block else command.start, command.end, f"{call} {self._engine_words(engine)}"
-            yield from self._end(at, command)
+        words = [word.text for each in self.launches for word in each.command.words]
+        if self.engine:
+            command = statement.commands[-1] if is_block else self.engine.command
+            start = statement.start if is_block else command.start
+            yield start, command.end, f"{call} {self._engine_words(self.engine)}"
+            yield from self._end(command)
         elif statement.kind == "function" or not (
-            is_block or len(launches) > 1 or self.copies or any(varies(word, self.varying) for word in words)
+            is_block or len(self.launches) > 1 or self.copies or any(varies(word, self.varying) for word in words)
         ):
             outputs = [target for operator, target in launch.command.redirects if operator == ">"]
             if len(outputs) == 1 and not names_in(outputs[0].text):
                 call += f" --stdout {outputs[0].text}"
                 yield len(self.text[: outputs[0].start].rstrip(" >")), outputs[0].end, ""
             yield from self._before(launch, f"{call} -- ")
-            yield from self._end(at, launch.command)
+            yield from self._end(launch.command)
         else:
-            yield from self._wrapped(at, launches, call)
+            yield from self._wrapped(call)
 
-    def _options(self, launches: list[Launch], name: str, keep: list[str]) -> list[str]:
+    def _options(self) -> list[str]:
+        name = self.run
         if self.reading.resources.array and not self.reading.resources.is_chain:
             name += "_$SLURM_ARRAY_TASK_ID"
         found = ["--name", name, *([] if self.is_chain else ["--requeue"])]
         if self.reading.leaves_folder:
             found += ["--store", f'"$SLURM_SUBMIT_DIR/.unbroken/{name}"']
-        if any(each.engine for each in launches):
+        if self.engine:
             return found
         killed = (each for command in self.traps if (each := _KILLED.search(command.written)))
         signal = self.reading.resources.signal or next((each[1] for each in killed), "")
         found += ["--stop-signal", signal] if signal else []
-        return [*found, *(["--keep", *(f"'{each}'" for each in keep)] if keep else [])]
+        return [*found, *(["--keep", *(f"'{each}'" for each in self.keep)] if self.keep else [])]
 
     def _before(self, launch: Launch, text: str) -> Iterator[Edit]:
         start = launch.command.words[launch.first].start
         yield start if launch.timeout is None else launch.timeout, start, text
 
-    def _end(self, at: int, command: Command) -> Iterator[Edit]:
+    def _end(self, command: Command) -> Iterator[Edit]:
         """Yield what lets nothing run after a pause: neither in the background, nor the lines that follow."""
-        is_last = at + 1 == len(self.statements) or self._asks_exit_code(at + 1)
+        is_last = self.at + 1 == len(self.statements) or self._asks_exit_code(self.at + 1)
         is_guarded = not is_last and command.after in (";", "\n", "&") and command.before not in ("|", "||")
         end = self.text.index("&", command.end) + 1 if command.after == "&" else command.end
         yield command.end, end, " || exit" if is_guarded else ""
@@ -117,33 +115,47 @@ class _Writer:
         """Return True if a statement decides by the exit code of the program before it."""
         return any("$?" in each.written for each in self.statements[at].commands)
 
-    def _wrapped(self, at: int, launches: list[Launch], call: str) -> Iterator[Edit]:
+    def _wrapped(self, call: str) -> Iterator[Edit]:
         """Yield a call of a shell with the lines that choose the command: their text is the same in each job."""
-        statement, first = self.statements[at], at
-        last = statement.commands[-1] if statement.kind else launches[-1].command
+        statement, first = self.statement, self.at
+        last = statement.commands[-1] if statement.kind else self.launches[-1].command
         needed = names_in(self.text[statement.start : last.end]) & self.varying
-        for place in range(at - 1, -1, -1):
+        for place in range(self.at - 1, -1, -1):
             earlier = self.statements[place]
-            if needed & {name for _, name, _ in assigned(earlier.commands)}:
-                first, needed = place, needed | names_in(self.text[earlier.start : earlier.end]) & self.varying
+            text = self.text[earlier.start : earlier.end]
+            # What looks for files has to do so after they were put back; an array cannot be exported.
+            if needed & {name for _, name, _ in assigned(earlier.commands)} and re.search(
+                r"\bls |-[efrs] |\*|=\(", text
+            ):
+                first, needed = place, needed | names_in(text) & self.varying
         start, before = self.statements[first].start, self.statements[:first]
         if "<<" in self.text[start : last.end]:
             raise self.reading.script.refused(statement.line, "a here-document in the lines that choose the command")
-        inner = [edit for launch in launches for edit in self._inside(launch, statement)]
-        region = _edited(self.text[start : last.end], start, inner)
-        copies = "".join(f"if [ -f {_plain(each)[0]} ]; then {each.written}; fi\n" for each in self.copies)
+        region = _edited(
+            self.text[start : last.end], start, [edit for each in self.launches for edit in self._inside(each)]
+        )
+        region = "".join(f"if [ -f {_plain(each)[0]} ]; then {each.written}; fi\n" for each in self.copies) + region
+        region += "\nwait" if any(each.command.after == "&" for each in self.launches) and not self._is_single() else ""
         flags = [word.text for each in before if each.commands[0].name == "set" for word in each.commands[0].words[1:]]
-        quoted = shlex.quote(f"\n{copies}{region}\n") if "'" in copies + region else f"'\n{copies}{region}\n'"
-        shell = " ".join(["bash", *flags, "-c", quoted])
+        quoted = shlex.quote(f"\n{region}\n") if "'" in region else f"'\n{region}\n'"
+        arguments = ['bash "$@"'] if re.search(r"\$\{?[1-9@*#]", region) else []
+        shell = " ".join(["bash", *flags, "-c", quoted, *arguments])
         yield start, last.end, f"{_exports(before, region)}{call} -- {shell}"
-        yield from self._end(at, last)
+        yield from self._end(last)
 
-    def _inside(self, launch: Launch, statement: Statement) -> Iterator[Edit]:
+    def _is_single(self) -> bool:
+        """Return True if one program runs, and nothing after it in its block."""
+        commands, kind = self.statement.commands, self.statement.kind
+        following = [commands[commands.index(each.command) + 1 :][:1] for each in self.launches]
+        is_last = all(not each or each[0].lead[:1] in (["else"], ["elif"], ["fi"]) for each in following)
+        return not kind or (kind == "if" and is_last and all(each.depth < 2 for each in commands))
+
+    def _inside(self, launch: Launch) -> Iterator[Edit]:
         """Yield what makes the program, not the shell around it, the process that is told to stop."""
-        command = launch.command
+        command, is_single = launch.command, self._is_single()
         is_alone = command.before not in ("|", "||", "&&") and command.after in ("\n", ";", "&", "||")
-        yield from self._before(launch, "exec " if is_alone and statement.kind not in ("for", "while", "until") else "")
-        if command.after == "&" and statement.kind:
+        yield from self._before(launch, "exec " if is_alone and is_single else "")
+        if command.after == "&" and self.statement.kind and is_single:
             yield command.end, self.text.index("&", command.end) + 1, ""
 
     def _engine_words(self, launch: Launch) -> str:
@@ -160,11 +172,11 @@ class _Writer:
         tpr = [] if "-s" in dict(options) else ["-s", tpr_of(dict(options))]
         return " ".join(["--engine gromacs --", *launch.launcher, *launch.words[:at], *tpr, *rest])
 
-    def state(self, statements: list[Statement]) -> list[str]:
+    def _state(self) -> list[str]:
         """Return the files that statements look for to choose the command, else those that they name."""
         found = [
             each
-            for each in statements
+            for each in self.statements[: self.at + 1]
             if each.kind == "function" or any(one.assignments or launch_of(one) for one in each.commands)
         ]
         text = "\n".join(self.text[each.start : each.end] for each in found)
