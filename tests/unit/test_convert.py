@@ -87,7 +87,9 @@ def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_
     assert found.exec_text.count("unbroken exec ") == 1
     name = {"afterok_chain": "train.sbatch", "chain_of_jobs": "md.sbatch"}.get(stem, "")
     before = (TEXTS[name] if name else BED[stem].read_text()).splitlines()
-    changed = re.compile(r"exec|--requeue|^: |; : |  : |^'|--signal|\[ -f CONTCAR|^export |; export |: sbatch")
+    changed = re.compile(
+        r"exec|--requeue|^: |; : |  : |^'|--signal|\[ -f CONTCAR|^\[ -s aimd|^export |; export |: sbatch"
+    )
     assert [line for line in found.exec_text.splitlines() if line not in before and not changed.search(line)] == []
 
 
@@ -245,6 +247,7 @@ def test_tasks_that_run_side_by_side_have_names_of_their_own(folder: Path) -> No
         ("export OMP_NUM_THREADS=7", "threads", 7),
         ("source venv/bin/activate", "venv", "venv"),
         ("conda activate md", "conda", "md"),
+        ("source ~/.bashrc", "enter", ["bash", "-lc", 'source ~/.bashrc; exec "$@"', "bash"]),
         (
             "module use /m\nmodule load a\nexport H='a b'",
             "enter",
@@ -282,6 +285,7 @@ def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path
         ("rm -rf old", ""),
         ("cp $HOME/md.tpr .", ""),
         ("source site.sh", ""),
+        ("conda activate $ENV", ""),
         ("for f in a b; do cp $f x; done", ""),
         ("if hostname | grep -q gpu; then\n module load cuda\nfi", "if hostname | grep -q gpu; then ..."),
         ("cat > in.dat << EOF\nmodule load x\nEOF", "cat > in.dat << EOF"),

@@ -41,12 +41,13 @@ class Config:
         return [f"{text:<40}  # {comment}" if comment else text for text, comment in found]
 
 
-def config_of(reading: Reading, *, is_numbered: bool) -> Config | None:
-    """Return the run of a script; None if a line is not understood, or the program has no engine.
+def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
+    """Return the run of the command in a line; None if a line is not understood, or the program has no engine.
 
     A command with the number of the array's task is a run in any case: `unbroken exec` takes no second one.
     """
-    launch, names, resources = next(iter(reading.launches), None), reading.names, reading.resources
+    names, resources = reading.names, reading.resources
+    launch = next((each for each in reading.launches if each.command.line == at), None)
     words, launcher = (
         (names.words(" ".join(launch.words)), names.words(" ".join(launch.launcher))) if launch else ([], [])
     )

@@ -62,7 +62,9 @@ def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submi
         f"{run}_{task}" if len(tasks) > 1 else run: read(script, statements, arguments, task)
         for task in tasks or [None]
     }
-    made = {name: config_of(reading, is_numbered=is_numbered) for name, reading in readings.items()}
+    made = {
+        name: config_of(reading, launch.command.line, is_numbered=is_numbered) for name, reading in readings.items()
+    }
     configs = {name: config for name, config in made.items() if config}
     if len(configs) == len(made):
         notes = [*first.unread_lines(), *(note.replace("RUN", run) for note in configs[next(iter(configs))].notes)]

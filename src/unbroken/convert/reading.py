@@ -185,7 +185,7 @@ class _Reader:
     def _conda(self, words: list[str], command: Command) -> bool:
         """Read `conda activate NAME` and `source activate NAME`."""
         name = (self.found.names.text(words[1]) if words[:1] == ["activate"] and len(words) == 2 else None) or ""
-        self.found.keys["conda"] = name, command.line
+        self.found.keys |= {"conda": (name, command.line)} if name else {}
         return bool(name)
 
     def _cd(self, words: list[str], _command: Command) -> bool:
@@ -195,6 +195,7 @@ class _Reader:
 
     def _step(self, words: list[str], command: Command) -> bool:
         """Take a line over as it is: a shell in the job does it before the program."""
-        words = [self.found.names.text(word) or "" for word in words]
-        self.found.steps.append((shlex.join([command.name, *words]), command.line))
-        return all(words) and not command.redirects
+        known = [self.found.names.text(word) or "" for word in words]
+        text = shlex.join([command.name, *known]) if "$" in command.written else " ".join([command.name, *words])
+        self.found.steps.append((text, command.line))
+        return all(known) and not command.redirects
