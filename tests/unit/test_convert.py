@@ -259,11 +259,11 @@ def test_a_line_becomes_the_key_that_says_the_same(folder: Path, line: str, key:
     assert run_of(converted(folder, f"#SBATCH --time=60\n{line}\n{MDRUN}\n"))[key] == value
 
 
-def test_a_training_that_saves_by_unbroken_is_a_run_of_its_engine(folder: Path) -> None:
-    run = run_of(converted(folder, "#SBATCH --time=60 --gpus=1\nsrun python own.py --epochs 12\n"))
+def test_a_training_that_saves_by_unbroken_needs_no_files(folder: Path) -> None:
+    found = converted(folder, "#SBATCH --time=60 --gpus=1\nsrun python own.py --epochs 12\n")
 
-    assert (run["engine"], run["place"]) == ("torch", "gpu")
-    assert run["settings"] == {"script": "own.py", "goal": 12, "goal_unit": "epochs", "args": ["--epochs", "12"]}
+    assert exec_line(found) == "--requeue -- srun python own.py --epochs 12"
+    assert found.is_ready
 
 
 def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path) -> None:

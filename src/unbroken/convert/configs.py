@@ -17,8 +17,6 @@ from unbroken.engines.starter import as_yaml, files_named, seen_in_own_folder
 Setting = tuple[str, object, str]
 
 _COUNTS = ("-n", "-np", "-c", "-N", "--ntasks", "--cpus-per-task", "--ntasks-per-node", "--nodes")
-_TRAINING = re.compile(r"^\s*(?:from|import)\s+unbroken\.training\.(\w+)", re.MULTILINE)
-_GOAL = re.compile(r"--?(?:max[-_]|num[-_])?(epochs|steps)[= ](\d+)\b")
 _MDRUN_SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
 _MDRUN_READ = {"-deffnm", "-s", "-nsteps", "-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt", "-v", "-npme"}
 _GROMPP = {"-f": "mdp", "-c": "structure", "-p": "topology", "-n": "index", "-r": "reference"}
@@ -48,12 +46,12 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
     """
     names, resources = reading.names, reading.resources
     launch = next((each for each in reading.launches if each.command.line == at), None)
-    words, launcher = (
-        (names.words(" ".join(launch.words)), names.words(" ".join(launch.launcher))) if launch else ([], [])
-    )
-    if launch is None or not words or launcher is None or launch.command.before == "|":
+    if launch is None or launch.command.before == "|":
         return None
-    if re.search(r"[*?~]", re.sub(r"'[^']*'|\"[^\"]*\"", "", " ".join(launch.words))):  # which the shell expands
+    text = " ".join(launch.words)
+    words, launcher = names.words(text), names.words(" ".join(launch.launcher))
+    has_pattern = re.search(r"[*?~]", re.sub(r"'[^']*'|\"[^\"]*\"", "", text))  # which the shell expands
+    if not words or launcher is None or has_pattern:
         return None
     if not is_numbered and (len(reading.launches) > 1 or reading.unread or "time" not in resources.last):
         return None
@@ -65,16 +63,11 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
         settings = _command(reading, launch, words)
         name = " ".join(words[:2])
         what = f"nothing says from which files {name} resumes, unless it keeps the contract"
-        notes = [f"{what}: name them by `files: [...]` below `settings:`"]
-        notes += [f"done: when {name} exits with 0"]
+        notes = [f"{what}: name them by `files: [...]` below `settings:`", f"done: when {name} exits with 0"]
     elif engine == "gromacs":
         settings, notes = _gromacs(reading, words, launcher), _under_way(reading, words)
-    elif engine == "dmtcp":
-        settings = _dmtcp(reading, words)
     else:
-        training = _TRAINING.search(reading.text_of(words))
-        engine = "tensorflow" if training and training[1] == "tensorflow" else "torch"
-        settings = _training(reading, words) if training else []
+        settings = _dmtcp(reading, words) if engine else []
     line = f"line {launch.command.line}"
     lines = [Line("engine", engine, f"{line}: {launch.program}"), *resources.lines]
     lines += _environment(reading, launch, engine, launcher)
@@ -136,17 +129,6 @@ def _dmtcp(reading: Reading, words: list[str]) -> list[Setting]:
     found += [("save_minutes", round(seconds / 60, 3), f"-i {seconds}")] if seconds else []
     rest = [name for name, value in options if not value and not name.endswith("-coordinator")]
     return [*found, *([("options", rest, "")] if rest else [])]
-
-
-def _training(reading: Reading, words: list[str]) -> list[Setting]:
-    """Return the settings of a script that imports `unbroken.training`; none if its line does not say the goal."""
-    at = next(at for at, word in enumerate(words) if word.endswith(".py"))
-    goal, torchrun = _GOAL.search(shlex.join(words[at + 1 :])), re.search(r"--nproc[-_]per[-_]node", " ".join(words))
-    if not goal or torchrun or "gmxrc" in reading.keys:
-        return []
-    found: list[Setting] = [("script", words[at], ""), ("goal", int(goal[2]), goal[0]), ("goal_unit", goal[1], "")]
-    found += [("python", words[0], "")] if "/" in words[0] else []
-    return [*found, ("args", words[at + 1 :], "")]
 
 
 def _gromacs(reading: Reading, words: list[str], launcher: list[str]) -> list[Setting]:

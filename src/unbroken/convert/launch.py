@@ -66,18 +66,15 @@ class Launch:
         return PurePath(self.words[0].strip("'\"")).name if self.words else ""
 
     @property
-    def mdrun(self) -> int | None:
-        """Return the place of the word after GROMACS's `mdrun`; None if it is another program."""
-        pairs = zip(self.words, self.words[1:], strict=False)
-        found = (
-            at for at, (gmx, word) in enumerate(pairs, 2) if word == "mdrun" and _GMX.fullmatch(PurePath(gmx).name)
-        )
-        return next(found, None)
+    def mdrun(self) -> int:
+        """Return the place of the word after GROMACS's `mdrun`; 0 if it is another program."""
+        at = self.words.index("mdrun") if "mdrun" in self.words[1:] else 0
+        return at + 1 if at and _GMX.fullmatch(PurePath(self.words[at - 1]).name) else 0
 
     @property
     def engine(self) -> str:
         """Return the engine that is made for the program: gromacs or dmtcp; else nothing."""
-        return "dmtcp" if self.program == "dmtcp_launch" else "" if self.mdrun is None else "gromacs"
+        return "dmtcp" if self.program == "dmtcp_launch" else "gromacs" if self.mdrun else ""
 
 
 def launch_of(command: Command) -> Launch | None:

@@ -93,7 +93,7 @@ class Resources:
     def signal(self) -> str:
         """Return the signal that Slurm sends to the program itself, without `B:`."""
         text = self.value("signal").removeprefix("R:").partition("@")[0].removeprefix("SIG")
-        return "" if ":" in text else text
+        return text if text in ("HUP", "INT", "TERM", "USR1", "USR2") else ""
 
 
 def resources_of(script: Script) -> Resources:

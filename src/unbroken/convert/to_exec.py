@@ -164,7 +164,7 @@ class _Writer:
             words = [*launch.launcher, *dmtcp_options(launch.words)[1]]
             inputs = [word for word in words if self.reading.script.is_file(word)]
             return " ".join(["--engine dmtcp", *(["--inputs", *inputs] if inputs else []), "--", *words])
-        at = launch.mdrun or 0
+        at = launch.mdrun
         assignments = [each for statement in self.statements for each in assigned(statement.commands)]
         resuming = {name for _, name, word in assignments if "-cpi" in word.text}
         options = options_of([word for word in launch.words[at:] if not names_in(word) & resuming])
