@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from unbroken.config.tasks import is_launcher
-from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, options_of, tpr_of
+from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, options_of
 from unbroken.convert.reading import Reading
 from unbroken.convert.resources import Line
 from unbroken.engines.starter import as_yaml, files_named, seen_in_own_folder
@@ -65,7 +65,7 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
         what = f"nothing says from which files {name} resumes, unless it keeps the contract"
         notes = [f"{what}: name them by `files: [...]` below `settings:`", f"done: when {name} exits with 0"]
     elif engine == "gromacs":
-        settings, notes = _gromacs(reading, words, launcher), _under_way(reading, words)
+        settings, notes = _gromacs(reading, names.text(launch.tpr) or "", words, launcher), _under_way(reading, words)
     else:
         settings = _dmtcp(reading, words) if engine else []
     line = f"line {launch.command.line}"
@@ -131,13 +131,12 @@ def _dmtcp(reading: Reading, words: list[str]) -> list[Setting]:
     return [*found, *([("options", rest, "")] if rest else [])]
 
 
-def _gromacs(reading: Reading, words: list[str], launcher: list[str]) -> list[Setting]:
+def _gromacs(reading: Reading, tpr: str, words: list[str], launcher: list[str]) -> list[Setting]:
     """Return the settings of `gmx mdrun`; none if grompp takes the velocities of another simulation (-t)."""
     if words[1] != "mdrun":  # a wrapper before gmx, for which the engine has no key
         return []
     options = dict(options_of(words[2:]))
     ranks = int(options.get("-ntmpi") or 0) or (reading.resources.tasks if launcher else 1)
-    tpr = tpr_of(options)
     made = _grompp(reading) if reading.grompp and not reading.script.is_file(tpr) else [("tpr", tpr, "")]
     found = [*made]
     found += [("save_minutes", float(options["-cpt"]), "-cpt")] if options.get("-cpt") else []

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from unbroken.convert.configs import Config, config_of
 from unbroken.convert.launch import long_commands
 from unbroken.convert.names import names_in, numbered
-from unbroken.convert.reading import read
+from unbroken.convert.reading import Reading
 from unbroken.convert.script import Script, parse
-from unbroken.convert.to_exec import exec_script
+from unbroken.convert.to_exec import ExecScript
 from unbroken.engines.starter import run_name
 from unbroken.errors import ConfigError
 
@@ -23,6 +23,7 @@ _NUMBER = (
     "the command contains the number of the array's task, and what it comes to is not known: `unbroken exec` would "
     f"refuse task 2; write the value out, or {_TABLE}"
 )
+_OURS = re.compile(r"^\s*(?:from|import)\s+unbroken\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,47 +48,52 @@ class Conversion:
 def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submitter: str = "") -> Conversion:
     """Return what a script comes to; ConfigError by line where it can be nothing that runs."""
     statements = parse(script)
-    launches, is_one_of_many = long_commands(statements)
+    launches = long_commands(statements)
     if not launches:
         return _of_submitter(script, name)
-    first, numbers, launch = read(script, statements, arguments), numbered(statements), launches[0][1]
-    program = " ".join(launch.words[:2])
+    first, numbers, command = Reading(script, statements, arguments), numbered(statements), launches[0][1].command
+    resources = first.resources
     is_numbered = any(names_in(word) & numbers for _, each in launches for word in each.words)
-    run = run_name(name or first.resources.value("job-name"), "") or run_name(PurePath(script.name).stem, "run")
+    run = run_name(name or resources.value("job-name"), "") or run_name(PurePath(script.name).stem, "run")
     # Tasks that may run at the same time are a run each; of a chain the last one is the run.
-    tasks = first.resources.array[-1 if first.resources.is_chain else 0 :] if is_numbered else ()
+    tasks = resources.array[-1 if resources.is_chain else 0 :] if is_numbered else ()
     if len(tasks) > _MOST_RUNS:
-        raise script.refused(first.resources.last["array"].line, f"an array of {len(tasks)} tasks; write {_TABLE}")
-    readings = {
-        f"{run}_{task}" if len(tasks) > 1 else run: read(script, statements, arguments, task)
+        raise script.refused(resources.last["array"].line, f"an array of {len(tasks)} tasks; write {_TABLE}")
+    configs = {
+        f"{run}_{task}" if len(tasks) > 1 else run: config_of(
+            Reading(script, statements, arguments, task), command.line, is_numbered=is_numbered
+        )
         for task in tasks or [None]
     }
-    made = {
-        name: config_of(reading, launch.command.line, is_numbered=is_numbered) for name, reading in readings.items()
-    }
-    configs = {name: config for name, config in made.items() if config}
-    if len(configs) == len(made):
-        notes = [*first.unread_lines(), *(note.replace("RUN", run) for note in configs[next(iter(configs))].notes)]
-        return Conversion(script.name, configs, notes, is_ready=not is_numbered)
+    made = {name: config for name, config in configs.items() if config}
+    if len(made) == len(configs):
+        notes = [note.replace("RUN", run) for note in next(iter(made.values())).notes]
+        return Conversion(script.name, made, [*first.unread_lines(first.unread), *notes], is_ready=not is_numbered)
     if is_numbered:
-        raise script.refused(launch.command.line, _NUMBER)
-    text, keep, unread = exec_script(first, launches, run, is_chain=bool(submitter) or first.resources.is_chain)
-    notes = first.unread_lines(unread)
-    where = f"line {launch.command.line}: {launch.command.written}"
-    notes += [f"taken for the long command: {where}"] if is_one_of_many else []
-    grow = [name.replace("{progress}", "*") for name in keep if "{progress}" in name]
-    notes += [f"taken for a number that grows: the * of {name}" for name in grow]
-    path = PurePath(script.name)
-    exec_name, lacks = f"{path.stem}.unbroken{path.suffix}", ""
+        raise script.refused(command.line, _NUMBER)
+    return _with_exec(
+        ExecScript(first, launches, run, is_chain=bool(submitter) or resources.is_chain), arguments, submitter
+    )
+
+
+def _with_exec(made: ExecScript, arguments: Sequence[str], submitter: str) -> Conversion:
+    """Return the script with `unbroken exec`, and what its user has to know."""
+    launch, path = made.launches[0], PurePath(made.reading.script.name)
+    program, exec_name, lacks = " ".join(launch.words[:2]), f"{path.stem}.unbroken{path.suffix}", ""
     if launch.engine == "dmtcp":
         lacks = "which files are results: name them by --outputs"
-    elif not (keep or launch.engine or re.search(r"^\s*(from|import) unbroken\b", first.text_of(launch.words), re.M)):
+    elif not (made.keep or launch.engine or _OURS.search(made.reading.text_of(launch.words))):
         lacks = f"from which files {program} resumes, unless it keeps the contract: name them by --keep"
+    notes = made.reading.unread_lines(made.unread)
+    if made.is_one_of_many:
+        notes.append(f"taken for the long command: line {launch.command.line}: {launch.command.written}")
+    numbered_names = [name.replace("{progress}", "*") for name in made.keep if "{progress}" in name]
+    notes += [f"taken for a number that grows: the * of {name}" for name in numbered_names]
     notes += [f"nothing says {lacks} in {exec_name}"] if lacks else []
     notes += [] if launch.engine else [f"done: when {program} exits with 0 and was not told to stop"]
     line = shlex.join(["sbatch", exec_name, *arguments])
     line = f"bash {submitter}, after you have written {exec_name} for {path} in it" if submitter else line
-    return Conversion(script.name, {}, notes, not lacks, exec_name, text, line)
+    return Conversion(path.name, {}, notes, not lacks, exec_name, made.text, line)
 
 
 def _of_submitter(script: Script, name: str) -> Conversion:

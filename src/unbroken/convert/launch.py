@@ -72,6 +72,12 @@ class Launch:
         return at + 1 if at and _GMX.fullmatch(PurePath(self.words[at - 1]).name) else 0
 
     @property
+    def tpr(self) -> str:
+        """Return the file that mdrun reads."""
+        options = dict(options_of(self.words[self.mdrun :]))
+        return f"{(options.get('-s') or options.get('-deffnm') or 'topol').removesuffix('.tpr')}.tpr"
+
+    @property
     def engine(self) -> str:
         """Return the engine that is made for the program: gromacs or dmtcp; else nothing."""
         return "dmtcp" if self.program == "dmtcp_launch" else "gromacs" if self.mdrun else ""
@@ -115,11 +121,6 @@ def options_of(words: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def tpr_of(options: dict[str, str]) -> str:
-    """Return the file that mdrun reads."""
-    return f"{(options.get('-s') or options.get('-deffnm') or 'topol').removesuffix('.tpr')}.tpr"
-
-
 def dmtcp_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the options of `dmtcp_launch` with their values, and the program after them."""
     options, at = list[tuple[str, str]](), 1
@@ -131,21 +132,25 @@ def dmtcp_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     return options, words[at:]
 
 
-def long_commands(statements: list[Statement]) -> tuple[list[tuple[int, Launch]], bool]:
-    """Return the launches of the statement with the long command, with its place; True if others start programs too.
-
-    It is the last one for an engine, else the last one of srun and mpirun, else the last one.
-    """
+def all_launches(statements: list[Statement]) -> list[tuple[int, Launch]]:
+    """Return all launches of a script, each with the place of its statement."""
     functions = {each.commands[0].name for each in statements if each.kind == "function"}
-    found = [
+    return [
         (at, launch)
         for at, statement in enumerate(statements)
         for command in statement.commands
         if command.name not in functions and (launch := launch_of(command)) is not None
     ]
+
+
+def long_commands(statements: list[Statement]) -> list[tuple[int, Launch]]:
+    """Return the launches of the statement with the long command, with its place.
+
+    It is the last one for an engine, else the last one of srun and mpirun, else the last one.
+    """
+    found = all_launches(statements)
     best = [each for each in found if each[1].engine] or [each for each in found if each[1].launcher] or found
-    chosen = [each for each in found if each[0] == best[-1][0]] if best else []
-    return chosen, len(chosen) < len(found)
+    return [each for each in found if each[0] == best[-1][0]] if best else []
 
 
 def is_resubmission(script: Script, command: Command) -> bool:

@@ -6,7 +6,15 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, is_resubmission, launch_of, options_of, tpr_of
+from unbroken.convert.launch import (
+    MDRUN_OURS,
+    Launch,
+    all_launches,
+    dmtcp_options,
+    is_resubmission,
+    launch_of,
+    options_of,
+)
 from unbroken.convert.names import assigned, names_in, varies, varying
 from unbroken.convert.reading import Reading
 from unbroken.convert.script import Command, Script, Statement, parse
@@ -22,49 +30,45 @@ _SIGNAL_OPTION = re.compile(r"^#SBATCH(.*?)\s+--signal[= ]\S+(.*)$", re.MULTILIN
 Edit = tuple[int, int, str]
 
 
-def exec_script(
-    reading: Reading, launches: list[tuple[int, Launch]], run: str, *, is_chain: bool
-) -> tuple[str, list[str], list[tuple[int, str]]]:
-    """Return the script, the files that are kept, and the lines that were not looked into.
+class ExecScript:
+    """The script with `unbroken exec` before `launches`, the long commands of one statement.
 
-    `is_chain` if its jobs follow each other without its doing.
+    `is_chain` if its jobs follow each other without its doing; `keep` are the files that are kept.
     """
-    writer = _Writer(reading, launches, run, is_chain=is_chain)
-    text, edits = reading.script.text, list(writer.placed())
-    changed = [(start, end) for start, end, _ in edits if end > start]
-    edits += [edit for edit in writer.chain() if not any(start <= edit[0] < end for start, end in changed)]
-    lines = {line for start, end in changed for line in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
-    return _edited(text, 0, edits), writer.keep, [each for each in reading.unread if each[0] - 1 not in lines]
-
-
-class _Writer:
-    """Finds the places of the script that change: `launches` are the long commands of one statement."""
 
     def __init__(self, reading: Reading, launches: list[tuple[int, Launch]], run: str, *, is_chain: bool) -> None:
-        self.reading, self.text, self.statements = reading, reading.script.text, reading.statements
-        self.run, self.is_chain, self.at = run, is_chain, launches[0][0]
+        self.reading, self.statements, source = reading, reading.statements, reading.script.text
+        self.run, self.is_chain, self.at, self._source = run, is_chain, launches[0][0], source
         self.launches = [launch for _, launch in launches]
+        self.is_one_of_many = len(all_launches(self.statements)) > len(launches)
         self.statement = self.statements[self.at]
         self.varying = varying(self.statements)
         self.traps = list(_trap_commands(reading.script, self.statements))
         self.copies = [each for each in self.traps if each.name == "cp" and len(_plain(each)) == 2]
         self.engine = next((each for each in self.launches if each.engine), None)
         self.keep = [] if self.engine else self._state()
+        edits = list(self._placed())
+        changed = [(start, end) for start, end, _ in edits if end > start]
+        edits += [edit for edit in self._chain() if not any(start <= edit[0] < end for start, end in changed)]
+        self.text = _edited(source, 0, edits)
+        at = reading.script.line_at
+        lines = {line for start, end in changed for line in range(at(start), at(end) + 1)}
+        self.unread = [each for each in reading.unread if each[0] not in lines]
 
-    def chain(self) -> Iterator[Edit]:
+    def _chain(self) -> Iterator[Edit]:
         """Yield what leaves the next job, and the early signal, to `unbroken exec`."""
         for at, statement in enumerate(self.statements):
             for command in statement.commands if not self._asks_exit_code(at) else ():
                 if is_resubmission(self.reading.script, command):
                     yield command.words[0].start, command.words[0].start, ": "
-        for found in _SIGNAL_OPTION.finditer(self.text):
+        for found in _SIGNAL_OPTION.finditer(self._source):
             rest = found[1] + found[2]
             yield found.start(), found.end(), f"#SBATCH{rest}" if rest.strip() else f"# not needed: {found[0]}"
         if not self.is_chain:
-            first = self.text.find("\n") + 1 if self.text.startswith("#!") else 0
+            first = self._source.find("\n") + 1 if self._source.startswith("#!") else 0
             yield first, first, "#SBATCH --requeue --open-mode=append\n"
 
-    def placed(self) -> Iterator[Edit]:
+    def _placed(self) -> Iterator[Edit]:
         """Yield what puts `unbroken exec` before the long command."""
         statement, launch, call = self.statement, self.launches[0], f"unbroken exec {' '.join(self._options())}"
         is_block = statement.kind not in ("", "function")
@@ -80,7 +84,7 @@ class _Writer:
             outputs = [target for operator, target in launch.command.redirects if operator == ">"]
             if len(outputs) == 1 and not names_in(outputs[0].text):
                 call += f" --stdout {outputs[0].text}"
-                yield len(self.text[: outputs[0].start].rstrip(" >")), outputs[0].end, ""
+                yield len(self._source[: outputs[0].start].rstrip(" >")), outputs[0].end, ""
             yield from self._before(launch, f"{call} -- ")
             yield from self._end(launch.command)
         else:
@@ -108,7 +112,7 @@ class _Writer:
         """Yield what lets nothing run after a pause: neither in the background, nor the lines that follow."""
         is_last = self.at + 1 == len(self.statements) or self._asks_exit_code(self.at + 1)
         is_guarded = not is_last and command.after in (";", "\n", "&") and command.before not in ("|", "||")
-        end = self.text.index("&", command.end) + 1 if command.after == "&" else command.end
+        end = self._source.index("&", command.end) + 1 if command.after == "&" else command.end
         yield command.end, end, " || exit" if is_guarded else ""
 
     def _asks_exit_code(self, at: int) -> bool:
@@ -119,20 +123,20 @@ class _Writer:
         """Yield a call of a shell with the lines that choose the command: their text is the same in each job."""
         statement, first = self.statement, self.at
         last = statement.commands[-1] if statement.kind else self.launches[-1].command
-        needed = names_in(self.text[statement.start : last.end]) & self.varying
+        needed = names_in(self._source[statement.start : last.end]) & self.varying
         for place in range(self.at - 1, -1, -1):
             earlier = self.statements[place]
-            text = self.text[earlier.start : earlier.end]
+            text = self._source[earlier.start : earlier.end]
             # What looks for files has to do so after they were put back; an array cannot be exported.
             if needed & {name for _, name, _ in assigned(earlier.commands)} and re.search(
                 r"\bls |-[efrs] |\*|=\(", text
             ):
                 first, needed = place, needed | names_in(text) & self.varying
         start, before = self.statements[first].start, self.statements[:first]
-        if "<<" in self.text[start : last.end]:
+        if "<<" in self._source[start : last.end]:
             raise self.reading.script.refused(statement.line, "a here-document in the lines that choose the command")
         region = _edited(
-            self.text[start : last.end], start, [edit for each in self.launches for edit in self._inside(each)]
+            self._source[start : last.end], start, [edit for each in self.launches for edit in self._inside(each)]
         )
         region = "".join(f"if [ -f {_plain(each)[0]} ]; then {each.written}; fi\n" for each in self.copies) + region
         region += "\nwait" if any(each.command.after == "&" for each in self.launches) and not self._is_single() else ""
@@ -156,7 +160,7 @@ class _Writer:
         is_alone = command.before not in ("|", "||", "&&") and command.after in ("\n", ";", "&", "||")
         yield from self._before(launch, "exec " if is_alone and is_single else "")
         if command.after == "&" and self.statement.kind and is_single:
-            yield command.end, self.text.index("&", command.end) + 1, ""
+            yield command.end, self._source.index("&", command.end) + 1, ""
 
     def _engine_words(self, launch: Launch) -> str:
         """Return `--engine` and the command line as it wants it."""
@@ -169,7 +173,7 @@ class _Writer:
         resuming = {name for _, name, word in assignments if "-cpi" in word.text}
         options = options_of([word for word in launch.words[at:] if not names_in(word) & resuming])
         rest = [word for option in options if option[0] not in MDRUN_OURS for word in option if word]
-        tpr = [] if "-s" in dict(options) else ["-s", tpr_of(dict(options))]
+        tpr = [] if "-s" in dict(options) else ["-s", launch.tpr]
         return " ".join(["--engine gromacs --", *launch.launcher, *launch.words[:at], *tpr, *rest])
 
     def _state(self) -> list[str]:
@@ -179,7 +183,7 @@ class _Writer:
             for each in self.statements[: self.at + 1]
             if each.kind == "function" or any(one.assignments or launch_of(one) for one in each.commands)
         ]
-        text = "\n".join(self.text[each.start : each.end] for each in found)
+        text = "\n".join(self._source[each.start : each.end] for each in found)
         listed = [name.replace("*", "{progress}") if name.count("*") == 1 else name for name in _LISTED.findall(text)]
         copied = [_plain(each)[0] for each in self.copies]
         for names in (listed, copied, _TESTED.findall(text), _RESUMED.findall(text)):
