@@ -205,7 +205,7 @@ grep -q "Total wall time" log.lammps && exit 0
         ("#SBATCH -a 1-4%1\nn=$((500 * SLURM_ARRAY_TASK_ID))", ["2000"]),
         ("#SBATCH -a 0-3%1\nn=$(( ($SLURM_ARRAY_TASK_ID + 1) * 10 / 4 ))", ["10"]),
         ("#SBATCH -a 1-2%1\nlist=(0.1 0.2 0.3)\nn=${list[$SLURM_ARRAY_TASK_ID]}", ["0.3"]),
-        ('#SBATCH -a 1-4%1\nn=$(sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt)', ["--seed", "4", "--long"]),
+        ('#SBATCH -a 1-4%1\nf=params.txt\nn=$(sed -n "${SLURM_ARRAY_TASK_ID}p" $f)', ["--seed", "4", "--long"]),
     ],
 )
 def test_a_command_with_the_number_is_that_of_the_last_task(folder: Path, lines: str, words: list[str]) -> None:

@@ -20,7 +20,7 @@ _EXPANSION = re.compile(
     r"""(?P<quoted>'[^']*')
     | \$\(\((?P<formula>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
     | \$\{(?P<list>\w+)\[(?P<index>[^]]+)\]\}
-    | \$\(\s*sed\s+-n\s+["']?\$\{?(?P<row>\w+)\}?p["']?\s+(?P<file>[\w./-]+)\s*\)
+    | \$\(\s*sed\s+-n\s+["']?\$\{?(?P<row>\w+)\}?p["']?\s+["']?(?P<file>[\w./${}-]+)["']?\s*\)
     | \$\(\s*printf\s+["']?(?P<format>%0?\d*d)["']?\s+["']?\$\{?(?P<number>\w+)\}?["']?\s*\)
     | \$\{(?P<braced>\w+)(?::-(?P<default>[^}$]*))?\}
     | \$(?P<plain>[A-Za-z_]\w*|\d)""",
@@ -111,7 +111,7 @@ class Names:
         if found["format"]:
             return found["format"] % int(self.values[found["number"]] or "")
         if found["row"]:
-            lines = (self.script.folder / found["file"]).read_text().splitlines()
+            lines = (self.script.folder / (self.text(found["file"]) or "")).read_text().splitlines()
             return ["", *lines][int(self.values[found["row"]] or "")]
         name = found["braced"] or found["plain"]
         value = self.values.get(name, found["default"])
