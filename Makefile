@@ -126,7 +126,7 @@ tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .
 tensorflow-setup: $(TENSORFLOW_STAMP)
 
 $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
-	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,convert,tensorflow,demo,dev
+	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-extras=${1:-workflow,convert,torch,torchdata,tensorboard,adapters,demo,dev}
+extras=${1:-workflow,torch,torchdata,tensorboard,adapters,demo,dev}
 venv=${VENV:-.venv}
 
 die() { echo "unbroken setup: $*" >&2; exit 1; }

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.lab import Cluster
-from support.site_jobs import answer
-from support.workdir import ROOT, WorkDir
+from support.workdir import BIN, ROOT, WorkDir
 
+from unbroken.runs.history import History
 from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
@@ -101,17 +101,20 @@ class Site:
 
     # --- the script itself ---
 
-    def by_itself(self, stem: str, is_submitter: bool = False, times: int = 1) -> Path:
+    def by_itself(self, stem: str, *, is_submitter: bool = False, times: int = 1) -> Path:
         """Runs the script as its user does, until nothing of it is left in the queue."""
-        # A batch script is no login shell: where sites define `module` is their own matter.
-        environment = {**self.work.environment(), "BASH_ENV": MODULES_INIT}
-        words = ["bash", f"{stem}.sh"] if is_submitter else ["sbatch", f"{stem}.sh"]
         for _ in range(times):
-            subprocess.run(
-                words, cwd=self.alone, env=environment, check=True, capture_output=True, stdin=subprocess.DEVNULL
-            )
+            self.submit(f"{stem}.sh", self.alone, is_submitter=is_submitter)
         self.until_idle()
         return self.alone
+
+    def submit(self, name: str, folder: Path, *, is_submitter: bool = False) -> None:
+        """Types what submits a script."""
+        # A batch script is no login shell: where sites define `module` is their own matter.
+        environment = {**self.work.environment(), "BASH_ENV": MODULES_INIT}
+        environment["PATH"] = f"{environment['PATH']}:{BIN}"
+        words = ["bash" if is_submitter else "sbatch", name]
+        subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
     def until_idle(self) -> None:
         """Waits until nobody has a job."""
@@ -119,20 +122,40 @@ class Site:
 
     # --- and what was made of it ---
 
-    def converted(self, stem: str, minutes: float, start: tuple[str, str] = ("", ""), **answers: str) -> None:
-        """Converts the script, types the answers, cuts the run into segments of so many minutes, runs it to its end."""
+    def converted(self, stem: str, minutes: float, **settings: str) -> None:
+        """Converts the script to a config, adds settings, cuts the run into segments, and runs it to its end."""
         done = self.work.unbroken("convert", f"{stem}.sh")
         assert done.code == 0, done.text
         config = self.root / "config" / "config.yaml"
-        answer(config, **answers)
-        text = config.read_text().replace(*start) if start[0] else config.read_text()
+        lines = "".join(f"      {key}: {value}\n" for key, value in settings.items())
+        text = config.read_text().replace("    settings:\n", f"    settings:\n{lines}")
         config.write_text(re.sub(r"segment_minutes: (\{.*?\}|\S+)", f"segment_minutes: {minutes}", text))
         made = self.work.start().wait(PATIENCE_SECONDS)
         assert made.code == 0, made.text
 
+    def with_exec(self, stem: str, minutes: float, options: str = "", elsewhere: tuple[str, str] = ("", "")) -> Path:
+        """Converts the script to one with `unbroken exec`, adds options of it, and runs it until no job is left.
+
+        Returns the folder, in which its results are.
+        """
+        done = self.work.unbroken("convert", f"{stem}.sh")
+        assert done.code == 0, done.text
+        (script,) = self.root.glob("*.unbroken.*")
+        text = script.read_text().replace("unbroken exec ", f"unbroken exec --minutes {minutes} {options} ")
+        script.write_text(text.replace(*elsewhere) if elsewhere[0] else text)
+        is_submitter = not script.name.startswith(stem)
+        if is_submitter:
+            submitter = self.root / f"{stem}.sh"
+            submitter.write_text(submitter.read_text().replace(script.name.replace(".unbroken", ""), script.name))
+        self.submit(f"{stem}.sh" if is_submitter else script.name, self.root, is_submitter=is_submitter)
+        self.until_idle()
+        return self.root
+
     def pauses(self, run: str) -> int:
         """How many segments ended before the goal and left a checkpoint; the run has reached it in the end."""
-        outcomes = [attempt.kind for attempt in self.work.history(run)]
+        called = self.root / ".unbroken" / run / "history.jsonl"
+        attempts = History(called).attempts() if called.exists() else self.work.history(run)
+        outcomes = [attempt.kind for attempt in attempts]
         assert outcomes[-1] is EndKind.FINISHED
         return outcomes.count(EndKind.PAUSED)
 

@@ -1,7 +1,7 @@
 """Scripts of the bed, first as they are given to sbatch on a real cluster, then converted: the same final result.
 
 What is scaled down, and what stands for a program that is not here, is the text that `SCALED` puts in its place; then
-come the answers to what the conversion asked.  docs/convert.md has both in a table.
+come the options and settings that say what the script does not: which files are kept, and when it is done.
 """
 
 import re
@@ -71,8 +71,7 @@ def test_an_array_whose_goal_grows_comes_to_the_state_of_its_last_task(site: Sit
     site.venv("tf_gpu")
 
     alone = site.by_itself("keras_array")
-    answers = {"files": "[state.txt]", "exit_paused": "[0]"}
-    site.converted("keras_array", 0.8, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
+    site.converted("keras_array", 0.8, files="[state.txt]")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
     assert site.work.final("train")["state.txt"] == (alone / "state.txt").read_bytes()
@@ -86,8 +85,7 @@ def test_an_array_of_keras_comes_to_the_weights_of_its_last_task(site: Site) -> 
     site.venv("tf_gpu")
 
     alone = site.by_itself("keras_array")
-    answers = {"files": "['model_{progress}.keras']", "exit_paused": "[0]"}
-    site.converted("keras_array", 0.5, **answers)
+    site.converted("keras_array", 0.5, files="['model_{progress}.keras']")
 
     whole = keras.saving.load_model(alone / "model_000300.keras")
     pieces = keras.saving.load_model(site.final("train") / "model_000300.keras")
@@ -101,11 +99,11 @@ def test_a_chain_by_dependency_comes_to_the_state_of_its_last_job(site: Site) ->
     put(site, "afterok_chain", **{"train.sbatch": job, "train.py": WALKER})
 
     alone = site.by_itself("afterok_chain", is_submitter=True)
-    answers = {"files": "[state.txt]", "goal": "300", "exit_paused": "[0]"}
-    site.converted("afterok_chain", 1, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
+    options = r"--keep state.txt --goal 300 --progress 'state.txt:^(\d+) '"
+    folder = site.with_exec("afterok_chain", 1, options)
 
     assert (alone / "state.txt").read_text().startswith("300 ")
-    assert site.work.final("afterok_chain")["state.txt"] == (alone / "state.txt").read_bytes()
+    assert (folder / "state.txt").read_bytes() == (alone / "state.txt").read_bytes()
     assert site.pauses("afterok_chain") == 2
 
 
@@ -116,15 +114,14 @@ def test_a_script_with_a_scratch_copy_comes_to_the_same_restart_file(site: Site)
     atoms = cp2k.argon(4)
     steps = cp2k.steps_in(site.root / "trial", atoms, 35, least=1500)
     put(site, "cp2k_timeout", **{"input/aimd.inp": cp2k.input_text(steps), "input/argon.xyz": atoms})
-    (site.alone / "results").mkdir()
+    for folder in (site.root, site.alone):
+        (folder / "results").mkdir()
 
     alone = site.by_itself("cp2k_timeout")
-    answers = {"goal": str(steps - cp2k.SAVED_EVERY)}
-    answers |= {"progress_file": "aimd-1.restart", "progress_pattern": r"'STEP_START_VAL +(\d+)'"}
-    site.converted("cp2k_timeout", 0.25, **answers, exit_paused="[0]", stop_file="EXIT")
+    folder = site.with_exec("cp2k_timeout", 0.25)
 
     whole = cp2k.state(alone / "results" / "aimd-1.restart")
-    pieces = cp2k.state(site.final("cp2k_timeout") / "aimd-1.restart")
+    pieces = cp2k.state(folder / "results" / "aimd-1.restart")
     assert pieces.step == whole.step == steps - cp2k.SAVED_EVERY
     assert len(whole.positions) == 3 * 256
     assert pieces.positions == pytest.approx(whole.positions, rel=0, abs=1e-9)
@@ -139,12 +136,11 @@ def test_a_training_that_is_requeued_comes_to_the_same_model(site: Site) -> None
     subprocess.run(words, check=True)
 
     site.by_itself("torch_requeue")
-    elsewhere = ('"$SCRATCH"/logs/"{run}"', "out")
-    site.converted("torch_requeue", 0.4, elsewhere, files="[out/state.pt]")
+    folder = site.with_exec("torch_requeue", 0.4, "--keep out/state.pt", ('"$SCRATCH/logs/$SLURM_JOB_ID"', "out"))
 
     (model,) = (site.scratch / "logs").glob("*/model.txt")
     assert model.read_text().count("0x") == 49
-    assert (site.final("torch_requeue") / "out" / "model.txt").read_bytes() == model.read_bytes()
+    assert (folder / "out" / "model.txt").read_bytes() == model.read_bytes()
     assert site.pauses("torch_requeue") >= 1
 
 
@@ -158,10 +154,9 @@ def test_a_script_of_lammps_comes_to_the_same_restart_file(site: Site) -> None:
     put(site, "lammps_resubmit", **{"start.in": start, "resume.in": resume})
 
     alone = site.by_itself("lammps_resubmit")
-    site.converted("lammps_resubmit", 0.4)
+    folder = site.with_exec("lammps_resubmit", 0.4)
 
-    final = (alone / "restart.4000.bin").read_bytes()
-    assert site.work.final("melt")["restart.4000.bin"] == final
+    assert (folder / "restart.4000.bin").read_bytes() == (alone / "restart.4000.bin").read_bytes()
     assert site.pauses("melt") >= 1
 
 

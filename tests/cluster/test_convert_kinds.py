@@ -1,6 +1,6 @@
 """More kinds of scripts, written after public ones: by themselves on a real cluster, and converted; the same results.
 
-As in test_convert.py, `SCALED` is what is scaled down, or stands for what is not here; docs/convert.md has the table.
+As in test_convert.py, `SCALED` is what is scaled down, or stands for what is not here.
 """
 
 import re
@@ -100,11 +100,10 @@ def test_parts_of_amber_come_to_the_coordinates_of_the_last_one(site: Site) -> N
     put(site, "amber_parts", **files, **{"system.prmtop": "0 0\n", "equil.rst7": "0 12345\n"})
 
     alone = site.by_itself("amber_parts", times=3)
-    answers = {"goal": "300", "exit_paused": "[0]", "progress_file": "prod.rst"}
-    site.converted("amber_parts", 2, **answers, progress_pattern=r"'^(\d+) '")
+    folder = site.with_exec("amber_parts", 2, r"--goal 300 --progress 'prod.rst:^(\d+) '")
 
     assert (alone / "prod.rst").read_text().startswith("300 ")
-    assert site.work.final("prod")["prod.rst"] == (alone / "prod.rst").read_bytes()
+    assert (folder / "prod.rst").read_bytes() == (alone / "prod.rst").read_bytes()
     assert site.pauses("prod") == 2
 
 
@@ -122,11 +121,10 @@ def test_jobs_that_are_submitted_one_by_one_come_to_the_restart_file_of_the_last
     put(site, "chain_of_jobs", **{"md.in": start, "md.sbatch": "#!/bin/bash\n#SBATCH --mem=300M\nlmp -in md.in\n"})
 
     alone = site.by_itself("chain_of_jobs", is_submitter=True)
-    answers = {"files": "[md.rst, md.step]", "goal": "4000", "exit_paused": "[0]"}
-    site.converted("chain_of_jobs", 2, **answers, progress_file="md.step", progress_pattern=r"'^(\d+)'")
+    folder = site.with_exec("chain_of_jobs", 2, r"--keep md.rst md.step --goal 4000 --progress 'md.step:^(\d+)'")
 
     assert (alone / "md.step").read_text() == "4000\n"
-    assert site.work.final("chain_of_jobs")["md.rst"] == (alone / "md.rst").read_bytes()
+    assert (folder / "md.rst").read_bytes() == (alone / "md.rst").read_bytes()
     assert site.pauses("chain_of_jobs") == 3
 
 
@@ -161,13 +159,12 @@ def test_espresso_comes_to_the_same_molecule(site: Site) -> None:
     put(site, "espresso_stdin", **{"relax.in": espresso.input_text(site.scratch)})
 
     alone = site.by_itself("espresso_stdin")
-    answers = {"files": "['out/**']", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
-    site.converted("espresso_stdin", 0.35, **answers, segments="40")
+    folder = site.with_exec("espresso_stdin", 8, "--keep 'out/**' --saved-by exit")
 
-    found = [espresso.distance(folder / "out" / "h2.xml") for folder in (alone, site.final("relax"))]
+    found = [espresso.distance(each / "out" / "h2.xml") for each in (alone, folder)]
     assert found[1] == pytest.approx(found[0], rel=0, abs=1e-5)
     assert found[0] == pytest.approx(1.46, abs=0.05)  # of H2, in bohr
-    assert site.pauses("relax") >= 1
+    assert b"JOB DONE" in (folder / "relax.out").read_bytes()
 
 
 @pytest.mark.needs("gromacs")
@@ -191,10 +188,10 @@ def test_lightning_that_is_told_by_a_signal_comes_to_the_same_model(site: Site) 
     site.venv("lit")
 
     alone = site.by_itself("lightning_signal")
-    site.converted("lightning_signal", 1.5, files="[last.ckpt]")
+    folder = site.with_exec("lightning_signal", 1.5)
 
     assert (alone / "model.txt").read_text().count("0x") == 25
-    assert site.work.final("lightning_signal")["model.txt"] == (alone / "model.txt").read_bytes()
+    assert (folder / "model.txt").read_bytes() == (alone / "model.txt").read_bytes()
     assert site.pauses("lightning_signal") >= 1
 
 
@@ -206,10 +203,10 @@ def test_a_script_of_matlab_comes_to_the_same_place(site: Site) -> None:
     put(site, "matlab_requeue", **{"simulate.m": SIMULATE})
 
     alone = site.by_itself("matlab_requeue")
-    site.converted("matlab_requeue", 0.6)
+    folder = site.with_exec("matlab_requeue", 0.6)
 
     assert (alone / "place.txt").read_text().startswith("400 ")
-    assert site.work.final("simulate")["place.txt"] == (alone / "place.txt").read_bytes()
+    assert (folder / "place.txt").read_bytes() == (alone / "place.txt").read_bytes()
     assert site.pauses("simulate") >= 1
 
 
@@ -220,11 +217,11 @@ def test_an_array_of_namd_comes_to_the_restart_file_of_its_last_task(site: Site)
     put(site, "namd_array", **{"run.namd": "outputname run\nseed 12345\nrun 100\n"})
 
     alone = site.by_itself("namd_array")
-    answers = {"files": "[run.restart]", "goal": "300", "exit_paused": "[0]"}
-    site.converted("namd_array", 2, **answers, progress_file="run.restart", progress_pattern=r"'^(\d+) '")
+    options = r"--keep run.restart --goal 300 --progress 'run.restart:^(\d+) '"
+    folder = site.with_exec("namd_array", 2, options)
 
     assert (alone / "run.restart").read_text().startswith("300 ")
-    assert site.work.final("namd_array")["run.restart"] == (alone / "run.restart").read_bytes()
+    assert (folder / "run.restart").read_bytes() == (alone / "run.restart").read_bytes()
     assert site.pauses("namd_array") == 2
 
 
@@ -255,11 +252,10 @@ def test_a_container_that_is_requeued_by_its_exit_code_comes_to_the_same_model(s
     shutil.copy(site.root / "python.sif", site.alone)
 
     alone = site.by_itself("singularity_restarts")
-    site.converted("singularity_restarts", 2, files="[model.pt]")
+    folder = site.with_exec("singularity_restarts", 2)
 
     assert (alone / "model.pt").read_text().startswith("300 ")
-    assert site.work.final("singularity_restarts")["model.pt"] == (alone / "model.pt").read_bytes()
-    assert site.pauses("singularity_restarts") == 2
+    assert (folder / "model.pt").read_bytes() == (alone / "model.pt").read_bytes()
 
 
 def test_torchrun_on_two_nodes_comes_to_the_same_model(site: Site) -> None:
@@ -273,11 +269,12 @@ def test_torchrun_on_two_nodes_comes_to_the_same_model(site: Site) -> None:
     (site.alone / "logs").mkdir()
 
     alone = site.by_itself("torchrun_nodes")
-    site.converted("torchrun_nodes", 1, files="[snapshot.pt]")
+    (site.root / "logs").mkdir()
+    folder = site.with_exec("torchrun_nodes", 1)
 
     assert (alone / "model.txt").read_text().splitlines()[0] == "2 ranks"
     assert (alone / "model.txt").read_text().count("0x") == 25
-    assert site.work.final("torchrun_nodes")["model.txt"] == (alone / "model.txt").read_bytes()
+    assert (folder / "model.txt").read_bytes() == (alone / "model.txt").read_bytes()
     assert site.pauses("torchrun_nodes") >= 1
 
 
@@ -294,11 +291,9 @@ def test_vasp_that_is_told_by_a_file_comes_to_the_same_structure(site: Site) -> 
     put(site, "vasp_stopcar", INCAR="NSW = 500\n", POSCAR="0 12345\n")
 
     alone = site.by_itself("vasp_stopcar")
-    answers = {"files": "[CONTCAR]", "goal": "500", "exit_paused": "[0]"}
-    site.converted("vasp_stopcar", 0.5, **answers, progress_file="CONTCAR", progress_pattern=r"'^(\d+) '")
+    folder = site.with_exec("vasp_stopcar", 0.5)
 
     assert (alone / "CONTCAR").read_text().startswith("500 ")
     assert (alone / "POSCAR").read_text() != "0 12345\n"  # it was requeued
-    assert site.work.final("vasp")["CONTCAR"] == (alone / "CONTCAR").read_bytes()
-    assert (site.root / "POSCAR").read_text() == "0 12345\n"
+    assert (folder / "CONTCAR").read_bytes() == (alone / "CONTCAR").read_bytes()
     assert site.pauses("vasp") >= 1

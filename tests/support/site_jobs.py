@@ -1,9 +1,7 @@
-"""A program as site scripts start it, which knows nothing of unbroken, and what to do with a conversion."""
+"""Programs as site scripts start them, which know nothing of unbroken."""
 
-import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 # Walks to a step, a pace at a time, and writes a restart file every ten steps; goes on from one that it is given.
@@ -29,20 +27,6 @@ def whole_walk(folder: Path, goal: int) -> bytes:
     (folder / "walk.py").write_text(WALK)
     subprocess.run([sys.executable, "walk.py", str(goal), "0"], cwd=folder, check=True, capture_output=True)
     return (folder / f"walk.{goal:06d}.rst").read_bytes()
-
-
-def answer(config: Path, **answers: str) -> None:
-    """Types the answers to what a conversion asked, at its lines with `# ?`, and at no other line."""
-    text = config.read_text()
-    for key, value in answers.items():
-        asked = re.compile(rf"^( *)(?:# )?{key}: \S.*?  +# [?].*$", re.MULTILINE)
-        text, count = asked.subn(partial(_answered, f"{key}: {value}"), text)
-        assert count == 1, f"{key} is not asked:\n{text}"
-    config.write_text(text)
-
-
-def _answered(line: str, found: re.Match[str]) -> str:
-    return f"{found[1]}{line}"
 
 
 # The same for the options of several scripts: the goal first, or CP2K's input with goal and place; one restart file,

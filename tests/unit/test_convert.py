@@ -1,6 +1,7 @@
-"""`unbroken convert`: what a site's script comes to, line by line, and what is refused."""
+"""`unbroken convert`: what a site's script comes to, and that nothing of it is untrue."""
 
 import re
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -10,87 +11,104 @@ import yaml
 from support.workdir import ROOT
 
 from unbroken.cli.convert_command import convert_script
-from unbroken.convert.bash import Script
-from unbroken.convert.config_text import config_text
-from unbroken.convert.conversion import Conversion, convert, remarks_text
+from unbroken.convert.conversion import Conversion, convert
+from unbroken.convert.script import Script
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 
 SCRIPTS = ROOT / "tests" / "site_scripts"
-BED = sorted(SCRIPTS.glob("*.sh"))
-# What the scripts of the bed read, by name; `train.sbatch` is the job that afterok_chain.sh submits.
-INPUTS = {
-    "afterok_chain": {"train.sbatch": "#!/bin/bash\nsrun python train.py --ckpt model.pt $@\n", "train.py": ""},
-    "cp2k_timeout": {"input/aimd.inp": "&GLOBAL\n"},
-    "dmtcp_loop": {"solve": "", "in.dat": ""},
-    "gromacs_array": {"prod.tpr": "", "GMXRC.bash": ""},
-    "keras_array": {"train.py": ""},
-    "lammps_resubmit": {"start.in": "units lj\nrun 20000 upto\n", "resume.in": "run 20000 upto\n"},
-    "torch_requeue": {"main.py": ""},
+BED = {path.stem: path for path in sorted(SCRIPTS.rglob("*.sh"))}
+CONFIGS = ("dmtcp_loop", "dmtcp_timeout", "gromacs_array", "gromacs_grompp", "keras_array", "r_sweep")
+# What the scripts of the bed read, by name; train.sbatch and md.sbatch are the jobs that two of them submit.
+PRESENT = ("run.namd", "relax.in", "first.in", "next.in", "system.prmtop", "equil.rst7", "train.py", "count", "walk.R")
+PRESENT += ("INCAR", "POSCAR", "npt.mdp", "nvt.gro", "topol.top", "index.ndx", "simulate.m", "prod.tpr", "GMXRC.bash")
+PRESENT += ("solve", "in.dat", "start.in", "resume.in", "main.py", "md.tpr", "wrapper", "sim")
+TEXTS = {
+    "train.sbatch": "#!/bin/bash\nsrun python train.py --ckpt model.pt $@\n",
+    "md.sbatch": "#!/bin/bash\n#SBATCH -J md\n./md --restart md.chk\n",
+    "params.txt": "--seed 1\n--seed 2\n--seed 3\n--seed 4 --long\n",
+    "own.py": "from unbroken.training.torch import Training\n",
 }
+MDRUN = "gmx mdrun -deffnm md -cpi md.cpt -maxh 0.9"
 
 
-def converted(folder: Path, text: str, *arguments: str, name: str = "job.sh") -> Conversion:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (*PRESENT, *TEXTS):
+        (tmp_path / name).write_text(TEXTS.get(name, ""))
+    return tmp_path
+
+
+def of_bed(folder: Path, stem: str, without: str = "/opt/site/gromacs/2020.3/bin/") -> Conversion:
+    text = BED[stem].read_text().replace(without, "")
+    return convert(Script(f"{stem}.sh", text, folder))
+
+
+def converted(folder: Path, text: str, *arguments: str) -> Conversion:
     """A script as it would be written, without the indentation of the test."""
-    text = textwrap.dedent(text).lstrip("\n")
-    return convert(Script(name, text, folder), arguments, keys=())
+    return convert(Script("job.sh", textwrap.dedent(text).lstrip("\n"), folder), arguments, "run")
 
 
 def run_of(found: Conversion) -> dict[str, Any]:
-    return dict(yaml.safe_load(config_text(found))["runs"][found.run])
+    (run,) = yaml.safe_load(found.config_text())["runs"].values()
+    return dict(run)
 
 
-def refusal(folder: Path, text: str, *arguments: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        converted(folder, text, *arguments)
-    return str(caught.value)
+def exec_line(found: Conversion) -> str:
+    """The line with `unbroken exec`, up to the command."""
+    (line,) = [line for line in found.exec_text.splitlines() if line.startswith("unbroken exec ")]
+    return line.removeprefix("unbroken exec --name run ")
 
 
-def of_bed(folder: Path, stem: str) -> Conversion:
-    for name, text in INPUTS[stem].items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-    script = (SCRIPTS / f"{stem}.sh").read_text()
-    return convert(Script(f"{stem}.sh", script.replace("/opt/site/gromacs/2020.3/bin/", ""), folder), keys=())
+def notes(found: Conversion) -> str:
+    return "\n".join(found.notes)
 
 
 # --- the test bed ---
 
 
-@pytest.mark.parametrize("stem", [path.stem for path in BED])
-def test_a_config_made_of_a_script_of_the_bed_is_accepted_by_the_loader(tmp_path: Path, stem: str) -> None:
-    found = of_bed(tmp_path, stem)
+@pytest.mark.parametrize("stem", CONFIGS)
+def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_from(folder: Path, stem: str) -> None:
+    without = "source activate tf_gpu\n" if stem == "keras_array" else "/opt/site/gromacs/2020.3/bin/"
+    text = of_bed(folder, stem, without).config_text()
 
-    (run,) = read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
-
-    assert run.name == found.run
-
-
-@pytest.mark.parametrize("stem", [path.stem for path in BED])
-def test_every_line_of_a_config_says_where_it_comes_from(tmp_path: Path, stem: str) -> None:
-    found = of_bed(tmp_path, stem)
-
-    lines = [line for line in config_text(found).splitlines() if line.startswith("    ") and line != "    settings:"]
-
-    assert lines
+    assert read_checked_runs(yaml.safe_load(text), folder)
+    lines = [line for line in text.splitlines() if line.startswith("    ") and line != "    settings:"]
     assert [line for line in lines if "  # " not in line] == []
+    assert "# ?" not in text
 
 
-def test_an_array_of_gromacs_comes_to_what_its_first_comment_says(tmp_path: Path) -> None:
-    assert run_of(of_bed(tmp_path, "gromacs_array")) == {
+@pytest.mark.parametrize("stem", [stem for stem in BED if stem not in CONFIGS])
+def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_again(folder: Path, stem: str) -> None:
+    found = of_bed(folder, stem)
+
+    assert not found.configs
+    subprocess.run(["bash", "-n", "-c", found.exec_text], check=True, capture_output=True)
+    assert found.exec_text.count("unbroken exec ") == 1
+    name = {"afterok_chain": "train.sbatch", "chain_of_jobs": "md.sbatch"}.get(stem, "")
+    before = (TEXTS[name] if name else BED[stem].read_text()).splitlines()
+    changed = re.compile(
+        r"exec|--requeue|^: |; : |  : |^'|--signal|\[ -f CONTCAR|^\[ -s aimd|^export |; export |: sbatch"
+    )
+    assert [line for line in found.exec_text.splitlines() if line not in before and not changed.search(line)] == []
+
+
+def test_an_array_of_gromacs_comes_to_what_its_first_comment_says(folder: Path) -> None:
+    assert run_of(of_bed(folder, "gromacs_array")) == {
         "engine": "gromacs",
         "segments": 10,
         "segment_minutes": 720,
-        "place": "short",
+        "partition": "short",
         "constraint": "cascadelake",
         "nodes": 1,
         "tasks": 56,
+        "mem_mb": 2000,
         "modules": ["cuda/10.2", "gcc/7.3.0", "openmpi/4.0.5", "gromacs/2020.3-gpu-mpi"],
         "enter": [],
         "settings": {
             "tpr": "prod.tpr",
             "gmx": "gmx_mpi",
-            "gmxrc": str(tmp_path / "GMXRC.bash"),
+            "gmxrc": str(folder / "GMXRC.bash"),
             "ranks": 56,
             "launcher": ["srun", "--mpi=pmi2", "-n", "{ranks}"],
             "options": ["-dlb", "yes"],
@@ -98,451 +116,328 @@ def test_an_array_of_gromacs_comes_to_what_its_first_comment_says(tmp_path: Path
     }
 
 
-def test_a_script_of_lammps_that_submits_itself_is_a_run_with_a_start_and_a_resume(tmp_path: Path) -> None:
-    run = run_of(of_bed(tmp_path, "lammps_resubmit"))
-
-    assert (run["engine"], run["segment_minutes"], run["tasks"]) == ("command", 1440, 64)
-    assert (run["account"], run["qos"]) == ("phys7", "normal")
-    assert run["enter"][:2] == ["bash", "-lc"]
-    assert run["enter"][2] == 'module restore lammps; exec "$@"'
-    assert run["enter"][4:] == ["mpirun", "-np", "64"]
-    assert run["settings"] == {
-        "start": ["lmp", "-in", "start.in"],
-        "resume": ["lmp", "-in", "resume.in", "-var", "rst", "{file}"],
-        "inputs": ["start.in", "resume.in"],
-        "files": ["restart.{progress}.bin"],
-        "saved_by": "next",
-        "goal": 20000,
-        "exit_paused": [0],
-    }
-
-
-def test_a_loop_of_dmtcp_comes_to_the_engine_that_does_the_same(tmp_path: Path) -> None:
-    found = of_bed(tmp_path, "dmtcp_loop")
-    run = run_of(found)
-
-    assert run.pop("segments") == 20
-    assert run == {
-        "engine": "dmtcp",
-        "segment_minutes": 240,
-        "place": "short",
-        "modules": ["dmtcp/2.6.0"],
-        "save_minutes": 60,
-        "settings": {"command": ["./solve", "in.dat"], "inputs": ["solve", "in.dat"]},
-    }
-    assert [remark.what for remark in found.asked] == ["segments"]
-
-
-def test_staging_and_an_environment_are_steps_before_the_program(tmp_path: Path) -> None:
-    run = run_of(of_bed(tmp_path, "torch_requeue"))
-
-    steps = run["enter"][2].split("; ")
-    assert steps[:2] == ['source "$(conda info --base)/etc/profile.d/conda.sh"', "conda activate pytorch"]
-    assert steps[2] == 'mkdir -p "$SLURM_TMPDIR"/data'
-    assert steps[-2:] == ['tar -xf "$SLURM_TMPDIR"/data/digits.tar -C "$SLURM_TMPDIR"/data', 'exec "$@"']
-    assert run["settings"]["start"][2] == (
-        'exec python main.py --data "$SLURM_TMPDIR"/data --run-dir "$SCRATCH"/logs/"{run}"'
-    )
-    assert (run["place"], run["threads"], run["mem_mb"], run["segment_minutes"]) == ("gpu", 4, 16384, 15)
-    assert run["modules"] == ["anaconda/3", "cuda/11.7"]
-
-
-def test_a_goal_that_grows_with_the_array_is_that_of_its_last_task(tmp_path: Path) -> None:
-    run = run_of(of_bed(tmp_path, "keras_array"))
-
-    assert (run["segments"], run["segment_minutes"], run["mem_mb"]) == (10, 10, 10240)
-    assert run["settings"]["start"] == ["python", "train.py", "{goal}"]
-    assert run["settings"]["goal"] == 5000
-    assert "source activate tf_gpu" in run["enter"][2]
-
-
-def test_a_scratch_copy_becomes_the_folder_of_its_own_and_a_container_the_way_in(tmp_path: Path) -> None:
-    found = of_bed(tmp_path, "cp2k_timeout")
-    run = run_of(found)
-
-    image = str(tmp_path / "cp2k.sif")
-    assert run["enter"] == [
-        *("srun", "--ntasks=96", "--cpus-per-task=1", "apptainer", "exec", "--bind", "/scratch", image)
-    ]
-    assert run["slurm_extra"] == ["--ntasks-per-node=48", "--exclusive"]
-    assert run["constraint"] == "[icelake|milan]"
-    assert run["settings"]["resume"] == ["cp2k.psmp", "-i", "aimd-1.restart", "-o", "aimd.out"]
-    assert run["settings"]["inputs"] == ["input/aimd.inp"]
-    assert run["settings"]["environment"] == {"CP2K_DATA_DIR": "/opt/cp2k/data"}
-    assert "line 8: `timeout 23.5h`" in "\n".join(remarks_text(found.dropped, found.script))
-    assert [remark.line for remark in found.lost] == [9]
-
-
-def test_a_script_for_the_login_node_comes_to_the_job_that_it_submits(tmp_path: Path) -> None:
-    run = run_of(of_bed(tmp_path, "afterok_chain"))
-
-    assert (run["segments"], run["segment_minutes"], run["place"], run["gpu_type"]) == (6, 480, "gpu", "a100")
-    assert run["settings"]["start"] == ["python", "train.py", "--ckpt", "model.pt", "--resume", "auto"]
-
-
-# --- other kinds ---
-
-KINDS = sorted((SCRIPTS / "kinds").glob("*.sh"))
-PRESENT = ("run.namd", "relax.in", "first.in", "next.in", "system.prmtop", "equil.rst7", "train.py", "count", "walk.R")
-PRESENT += ("INCAR", "POSCAR", "npt.mdp", "nvt.gro", "topol.top", "index.ndx", "simulate.m")
-JOB = "#!/bin/bash\n#SBATCH -J md\n./md --restart md.chk\n"
-
-
-def of_kind(folder: Path, stem: str) -> Conversion:
-    for name in PRESENT:
-        (folder / name).write_text("")
-    (folder / "params.txt").write_text("--seed 1\n--seed 2\n--seed 3\n--seed 4 --long\n")
-    (folder / "md.sbatch").write_text(JOB)
-    return convert(Script.read(SCRIPTS / "kinds" / f"{stem}.sh", folder), keys=())
-
-
-@pytest.mark.parametrize("stem", [path.stem for path in KINDS])
-def test_a_config_made_of_another_kind_of_script_is_accepted_by_the_loader(tmp_path: Path, stem: str) -> None:
-    found = of_kind(tmp_path, stem)
-
-    assert read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("stem", "keys", "settings"),
     [
         (
-            "namd_array",
-            {"segments": 20, "segment_minutes": 240, "threads": 8, "mem_mb": 16384},
-            {"start": ["namd3", "+p8", "run.namd"], "inputs": ["run.namd"]},
-        ),
-        (
-            "espresso_stdin",
-            {"tasks": 10, "mem_mb": 10000, "partition": "labs", "segment_minutes": 720},
-            {"start": ["bash", "-c", "exec pw.x < relax.in"], "inputs": ["relax.in"]},
-        ),
-        (
-            "vasp_stopcar",
-            {"segment_minutes": {"at_least": 120, "at_most": 2880}, "tasks": 32, "nodes": 2, "qos": "regular"},
-            {
-                "start": ["vasp_std"],
-                "stop_file": "STOPCAR",
-                "stop_text": "LSTOP = .TRUE.",
-                "files": ["CONTCAR"],
-                "inputs": ["INCAR", "POSCAR"],
-            },
-        ),
-        (
-            "amber_parts",
-            {"gpus": 1, "place": "gpu", "segment_minutes": 2880},
-            {
-                "environment": {"AMBERHOME": "/opt/amber24"},
-                "files": ["prod.rst"],
-                "inputs": ["first.in", "system.prmtop", "equil.rst7", "next.in"],
-            },
-        ),
-        ("torchrun_nodes", {"gpus": 6, "nodes": 2, "tasks": 2, "threads": 8}, {"files": ["snapshot.pt"]}),
-        (
-            "singularity_restarts",
-            {"segment_minutes": 3600, "place": "gpu"},
-            {
-                "start": ["python3", "train.py"],
-                "resume": ["python3", "train.py", "--resume", "model.pt"],
-                "exit_paused": [9],
-            },
-        ),
-        ("dmtcp_timeout", {"engine": "dmtcp", "mem_mb": 100}, {"command": ["./count", "500"], "inputs": ["count"]}),
-        (
-            "matlab_requeue",
-            {"mem_mb": 16384, "modules": ["MATLAB/2023a"], "threads": 4},
-            {
-                "files": ["state.mat"],
-                "finished_file": "done.txt",
-                "exit_paused": [0],
-                "inputs": ["simulate.m"],
-            },
-        ),
-        (
             "gromacs_grompp",
-            {"engine": "gromacs", "threads": 20, "place": "gpu"},
+            {"engine": "gromacs", "threads": 20, "gpus": 1, "partition": "cascade"},
             {"mdp": "npt.mdp", "reference": "nvt.gro", "ranks": 10, "pme": "gpu", "bonded": "gpu", "pme_ranks": 1},
         ),
         (
-            "lightning_signal",
-            {"tasks": 4, "gpus": 4, "segment_minutes": 120},
-            {
-                "stop_signal": "USR1",
-                "files": ["last.ckpt"],
-                "environment": {"NCCL_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"},
-            },
+            "dmtcp_loop",
+            {"engine": "dmtcp", "segment_minutes": 240, "save_minutes": 60, "modules": ["dmtcp/2.6.0"]},
+            {"command": ["./solve", "in.dat"], "inputs": ["solve", "in.dat"]},
         ),
-        ("chain_of_jobs", {"segments": 4, "segment_minutes": 360, "threads": 4}, {"files": ["md.chk"]}),
+        ("dmtcp_timeout", {"engine": "dmtcp", "mem_mb": 100}, {"command": ["./count", "500"], "inputs": ["count"]}),
+        (
+            "keras_array",
+            {"engine": "command", "segments": 10, "segment_minutes": 10, "mem_mb": 10240, "conda": "tf_gpu"},
+            {"start": ["python", "train.py", "5000"], "inputs": ["train.py"]},
+        ),
     ],
 )
-def test_another_kind_of_script_comes_to_what_its_first_comment_says(
-    tmp_path: Path, stem: str, keys: dict[str, object], settings: dict[str, object]
+def test_an_engine_s_script_comes_to_what_its_first_comment_says(
+    folder: Path, stem: str, keys: dict[str, object], settings: dict[str, object]
 ) -> None:
-    run = run_of(of_kind(tmp_path, stem))
+    run = run_of(of_bed(folder, stem))
 
-    assert {key: run.get(key, 1 if key == "gpus" else None) for key in keys} == keys
-    assert {key: run["settings"].get(key) for key in settings} == settings
+    assert {key: run[key] for key in keys} == keys
+    assert {key: run["settings"][key] for key in settings} == settings
 
 
-def test_a_sweep_has_the_words_of_each_line_of_its_table(tmp_path: Path) -> None:
-    runs = read_checked_runs(yaml.safe_load(config_text(of_kind(tmp_path, "r_sweep"))), tmp_path)
+def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
+    runs = read_checked_runs(yaml.safe_load(of_bed(folder, "r_sweep").config_text()), folder)
 
     assert [run.name for run in runs] == ["sweep_1", "sweep_2", "sweep_3", "sweep_4"]
     assert runs[3].settings["start"] == ("Rscript", "walk.R", "--seed", "4", "--long", "--out", "out/result_4.csv")
-
-
-# --- refused, by line ---
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("#!/bin/bash\ncat > in.dat << EOF\n1\nEOF\n./prog\n", "job.sh line 2: a heredoc"),
-        ("./prog <<< 5\n", "job.sh line 1: a here-string"),
-        ('cmd="./prog"\neval $cmd\n', "job.sh line 2: `eval`"),
-        ("./one\n./two\n", "job.sh line 2: a second program, ./two, beside ./one of line 1"),
-        ("for i in 1 2 3; do\n  ./prog $i\ndone\n", "job.sh line 2: a loop (line 1) starts prog again and again"),
-        ("echo 5 | ./prog\n", "job.sh line 1: the program reads from a pipe"),
-        ("if grep -q a b; then\n  ./prog\nfi\n", "job.sh line 2: whether prog runs depends on `grep -q a b`"),
-        ("./prog $1\n", "job.sh line 1: `$1` is an argument of the script"),
-        ("#SBATCH --array=1-5\n./prog\n", "job.sh line 1: the tasks of this array differ in nothing"),
-        ("./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: `$SLURM_ARRAY_TASK_ID`, but no #SBATCH line makes an array"),
-        ("#SBATCH -a 1-2000\n./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: an array of 2000 tasks; write a table"),
-        ("if [ a = b; then\n./prog\n", "job.sh line "),
-        ("x=$(cat a | grep b | tr c d)\ny=$(calc $x)\n./prog $y\n", "job.sh line 2: what `$(calc $x)` comes to"),
-        ("for f in a b; do x=$x$f; done\n./prog $x\n", "job.sh line 1: `$x` depends on the loop of line 1"),
-        ("read x < n\n./prog $x\n", "job.sh line 1: `$x` is what `read` reads in the job"),
-        ("#SBATCH --time=5\nmodule load a\n", "job.sh: no program is started"),
-        ("sbatch other.sh\n", "job.sh line 1: it submits other.sh, which is not in this folder"),
-    ],
-)
-def test_what_cannot_be_carried_over_is_refused_by_its_line(tmp_path: Path, text: str, said: str) -> None:
-    assert refusal(tmp_path, text).startswith(said)
-
-
-def test_the_script_is_never_run(tmp_path: Path) -> None:
-    converted(tmp_path, f"x=$(touch {tmp_path}/a)\ntouch {tmp_path}/b\n./prog $x `touch {tmp_path}/c`\n")
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "convert.md").read_text()
-    script = next(text for text in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if text.startswith("#!"))
-    shown = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]
-    for name, text in INPUTS["lammps_resubmit"].items():
-        (tmp_path / name).write_text(text)
-
-    found = converted(tmp_path, script)
-
-    assert config_text(found).partition("\n")[2] == shown
-
-
-# --- single lines ---
+    assert runs[3].enter[-2:] == ('mkdir -p out; exec "$@"', "bash")
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "value"),
+    ("stem", "line"),
     [
-        ("#SBATCH --mem-per-cpu=2G -c 4 -n 2\nsrun ./prog\n", "mem_mb", 16384),
-        ("#SBATCH --gpus-per-node=a100:2 -N 2 -n 2\nsrun ./prog\n", "gpus", 4),
-        ("#SBATCH --gres=gpu:v100:2\n./prog\n", "gpu_type", "v100"),
-        ("#SBATCH -t 2-12:30\n./prog\n", "segment_minutes", 3630),
-        ("#SBATCH -t 90 --time-min=30\n./prog\n", "segment_minutes", {"at_least": 30, "at_most": 90}),
-        ("#SBATCH -p long --exclude=n7  # slow\n./prog\n", "slurm_extra", ["--exclude=n7"]),
-        ("#SBATCH --mail-user= --nice\n./prog\n", "slurm_extra", ["--nice"]),
-        ("#SBATCH --account= -J 12\n./prog\n", "engine", "command"),
-        ("spack load cuda\n./prog\n", "enter", ["bash", "-c", 'spack load cuda; exec "$@"', "bash"]),
-        ("#SBATCH -n 4\n./prog\n", "enter", []),
-        ("set -euo pipefail\nmkdir a\n./prog\n", "enter", ["bash", "-c", 'set -e; mkdir a; exec "$@"', "bash"]),
-        ("#!/bin/bash -l\nsource ~/.bashrc\n./prog\n", "enter", ["bash", "-lc", 'source ~/.bashrc; exec "$@"', "bash"]),
+        ("afterok_chain", "--name afterok_chain --keep 'model.pt' -- srun python train.py --ckpt model.pt $@"),
+        ("amber_parts", "--name prod --requeue --keep 'prod.rst' -- bash -c '"),
+        ("chain_of_jobs", "--name chain_of_jobs --keep 'md.chk' -- ./md --restart md.chk"),
         (
-            "module use /m\nmodule load a\n./prog\n",
-            "enter",
-            ["bash", "-lc", 'module use /m; module load a; exec "$@"', "bash"],
+            "cp2k_timeout",
+            '--name cp2k_timeout --requeue --store "$SLURM_SUBMIT_DIR/.unbroken/cp2k_timeout" '
+            "--keep 'aimd-1.restart' -- bash -euo pipefail -c '",
         ),
-        (
-            'export H=/h\nexport PATH="$H/bin:$PATH"\n./prog\n',
-            "enter",
-            ["bash", "-c", 'export PATH=/h/bin:"$PATH"; exec "$@"', "bash"],
-        ),
-        ("#SBATCH -n 4\nmpirun --map-by core ./prog\n", "enter", ["mpirun", "-n", "4", "--map-by", "core"]),
-        ("#SBATCH -n 4\nsrun -n $SLURM_NTASKS ./prog\n", "tasks", 4),
+        ("espresso_stdin", "--name relax --requeue --stdout relax.out -- srun pw.x < relax.in || exit"),
+        ("lammps_resubmit", "--name melt --requeue --keep 'restart.{progress}.bin' -- bash -c '"),
+        ("matlab_requeue", "--name simulate --requeue --keep 'state.mat' -- bash -c '"),
+        ("namd_array", "--name namd_array -- srun namd3 +p8 run.namd > run-$part.log"),
+        ("singularity_restarts", "--name singularity_restarts --requeue --keep 'model.pt' -- bash -c '"),
+        ("torchrun_nodes", "--name torchrun_nodes --requeue --keep 'snapshot.pt' -- bash -c '"),
+        ("vasp_stopcar", "--name vasp --requeue --keep 'CONTCAR' -- bash -c '"),
     ],
 )
-def test_a_line_becomes_the_key_that_says_the_same(tmp_path: Path, text: str, key: str, value: object) -> None:
-    assert run_of(converted(tmp_path, text))[key] == value
+def test_the_call_keeps_what_the_script_looks_for(folder: Path, stem: str, line: str) -> None:
+    assert f"unbroken exec {line}\n" in of_bed(folder, stem).exec_text
+
+
+def test_what_chooses_the_command_is_the_same_text_in_each_job(folder: Path) -> None:
+    text = of_bed(folder, "lammps_resubmit").exec_text
+
+    assert text.endswith(
+        """-- bash -c '
+newest=$(ls -t restart.*.bin 2>/dev/null | head -n1)
+if [[ -n "$newest" ]]; then
+    exec mpirun -np $SLURM_NTASKS lmp -in resume.in -var rst "$newest" >> log.melt
+else
+    exec mpirun -np $SLURM_NTASKS lmp -in start.in > log.melt
+fi
+' || exit
+grep -q "Total wall time" log.lammps && exit 0
+: sbatch "$0"
+"""
+    )
+
+
+# --- the number of the array's task ---
 
 
 @pytest.mark.parametrize(
-    ("text", "goal"),
+    ("lines", "words"),
     [
-        ("run 500\n", 500),
-        ("read_restart a.rst\nrun 500 upto\n", 500),
-        ('if "$(is_file(a.rst))" then "read_restart a.rst"\nrun 500\n', None),
+        ("#SBATCH -a 1-4%1\nn=$((500 * SLURM_ARRAY_TASK_ID))", ["2000"]),
+        ("#SBATCH -a 0-3%1\nn=$(( ($SLURM_ARRAY_TASK_ID + 1) * 10 / 4 ))", ["10"]),
+        ("#SBATCH -a 1-2%1\nlist=(0.1 0.2 0.3)\nn=${list[$SLURM_ARRAY_TASK_ID]}", ["0.3"]),
+        ('#SBATCH -a 1-4%1\nf=params.txt\nn=$(sed -n "${SLURM_ARRAY_TASK_ID}p" $f)', ["--seed", "4", "--long"]),
     ],
 )
-def test_steps_of_lammps_are_the_goal_unless_they_are_so_many_more(tmp_path: Path, text: str, goal: object) -> None:
-    (tmp_path / "md.in").write_text(text)
+def test_a_command_with_the_number_is_that_of_the_last_task(folder: Path, lines: str, words: list[str]) -> None:
+    found = converted(folder, f"#SBATCH -t 60\n{lines}\npython train.py $n\n")
 
-    assert run_of(converted(tmp_path, "lmp -in md.in\n"))["settings"].get("goal") == goal
-
-
-@pytest.mark.parametrize(
-    ("text", "name"), [("pw.x < relax.in > relax.out\n", r"h2\.EXIT"), ("cp2k.psmp -i a.inp\n", "EXIT")]
-)
-def test_the_file_that_makes_a_program_leave_is_offered(tmp_path: Path, text: str, name: str) -> None:
-    (tmp_path / "relax.in").write_text("&control\n calculation='relax', prefix='h2'\n/\n")
-
-    text = config_text(converted(tmp_path, text))
-
-    assert re.search(rf"^ +# stop_file: {name}  +# \? it saves and leaves when this file is there", text, re.MULTILINE)
+    assert run_of(found)["settings"]["start"] == ["python", "train.py", *words]
+    assert "nothing says from which files python train.py resumes" in notes(found)
 
 
-@pytest.mark.parametrize("words", ["./prog --resume=state.pt", "./prog"])
-def test_how_a_program_saves_is_observed_and_not_asked(tmp_path: Path, words: str) -> None:
-    assert "saved_by" not in config_text(converted(tmp_path, f"{words}\n"))
-
-
-def test_what_the_next_job_begins_with_is_copied_before_it(tmp_path: Path) -> None:
-    text = "#SBATCH -n 2\nsave() { cp -p b.out a.in; cp c d; }\ntrap save USR1\nsrun ./prog a.in &\nwait\n"
-    (tmp_path / "a.in").write_text("")
-    found = converted(tmp_path, text)
-
-    run = run_of(found)
-
-    steps = 'if [ -f b.out ]; then rm -f a.in; cp -p b.out a.in; fi; exec "$@"'
-    assert run["enter"][:4] == ["bash", "-c", steps, "bash"]
-    assert run["settings"]["files"] == ["b.out"]
-    assert [remark.what for remark in found.lost] == ["cp c d"]
-
-
-@pytest.mark.parametrize(
-    ("text", "setting", "value"),
-    [
-        ("trap 'kill -USR1 $pid' TERM\n./prog & pid=$!\nwait\n", "stop_signal", "USR1"),
-        ("stop() { touch STOP; }\ntrap stop USR1\n./prog &\nwait\n", "stop_file", "STOP"),
-        ("#SBATCH --signal=USR2@60\n./prog\n", "stop_signal", "USR2"),
-        ("export A=1 B=two\n./prog\n", "environment", {"A": "1", "B": "two"}),
-        ("C=3 ./prog\n", "environment", {"C": "3"}),
-        ("./prog < in.dat > out\n", "start", ["bash", "-c", "exec ./prog < in.dat"]),
-        ('if [ "$1" = new ]; then o=-n; fi\n./prog $o\n', "start", ["./prog"]),
-        ('if [ -n "$SLURM_ARRAY_TASK_ID" ]; then o=-a; fi\n./prog $o\n', "start", ["./prog"]),
-        ('[ -n "$SLURM_JOB_ID" ] && o=-j\n./prog $o\n', "start", ["./prog", "-j"]),
-        ('a=1\nb=2\nc="$a \\\n   $b"\n./prog "$c"\n', "start", ["./prog", "1    2"]),
-        ("timeout 3h nohup ./prog 5 &\nwait\n", "start", ["./prog", "5"]),
-        ("f() { ./prog $1 $2; }\nf a b\n", "start", ["./prog", "a", "b"]),
-        ('args=(-a "b c")\nargs+=(-d)\n./prog "${args[@]}"\n', "start", ["./prog", "-a", "b c", "-d"]),
-        ("x=run.in\n./prog ${x%.in}.out ${y:-7}\n", "start", ["./prog", "run.out", "7"]),
-        ("./prog '{}' $SLURM_CPUS_PER_TASK\n", "start", ["./prog", "{{}}", "{threads}"]),
-        ("[ -f DONE ] && exit 0\n./prog\n", "finished_file", "DONE"),
-        ("./prog --resume=state.pt\n", "files", ["state.pt"]),
-        ("o=''\n[ -f a.cpt ] && o='-r a.cpt'\n./prog $o\n", "resume", ["./prog", "-r", "a.cpt"]),
-        ("if (( SLURM_RESTART_COUNT > 0 )); then c=-c; fi\n./prog $c\n", "resume", ["./prog", "-c"]),
-        ('case "$SLURM_RESTART_COUNT" in 0) ./prog;; *) ./prog -c;; esac\n', "start", ["./prog"]),
-        (
-            "#SBATCH -a 1-5%1\nif [ $SLURM_ARRAY_TASK_ID -eq 1 ]; then ./prog; else ./prog -c; fi\n",
-            "resume",
-            ["./prog", "-c"],
-        ),
-    ],
-)
-def test_a_line_becomes_the_setting_that_says_the_same(tmp_path: Path, text: str, setting: str, value: object) -> None:
-    assert run_of(converted(tmp_path, text))["settings"][setting] == value
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("./prog\ncp out.dat $HOME\n", "line 2: `cp out.dat $HOME`: comes after the program"),
-        ("rm -rf old\n./prog\n", "line 1: `rm -rf old`: unbroken removes nothing"),
-        ("echo 5 > n.dat\n./prog\n", "line 1: `echo 5 > n.dat`: writes a file before the program starts"),
-        ("sed -i s/a/b/ in.dat\n./prog\n", "line 1: `sed -i s/a/b/ in.dat`: changes a file"),
-        ("f() { cp a b; }\ntrap f USR1\n./prog &\nwait\n", "line 1: `cp a b`: is done when the script is told to stop"),
-        (
-            "if hostname | grep -q gpu; then module load cuda; export A=1; fi\n./prog\n",
-            "line 1: `module load cuda`: is done only if hostname | grep -q gpu",
-        ),
-        (
-            "for f in a b; do cp $f x; done\n./prog\n",
-            "line 1: `for f in a b; do cp $f x; done`: a loop before the program",
-        ),
-        ("git pull\n./prog\n", "line 1: `git pull`: prepares what stays"),
-        ("#SBATCH --export=NONE\n./prog\n", "line 1: `--export=NONE`: a program gets the environment of its job"),
-        ("./prog\n#SBATCH -t 5\n", "line 2: `#SBATCH -t 5`: Slurm does not read it"),
-        ("#SBATCH --gres=lscratch:100\n./prog\n", "line 1: `--gres=lscratch:100`: the config has no key"),
-    ],
-)
-def test_what_is_not_carried_over_is_named_by_its_line(tmp_path: Path, text: str, said: str) -> None:
-    found = converted(tmp_path, text)
-
-    assert [line for line in remarks_text(found.lost, found.script) if said in line]
-    assert f"# not carried over: job.sh {said}" in config_text(found)
-
-
-# --- environments ---
-
-ENVIRONMENT_KEYS = ("venv", "conda", "container", "container_options")
-
-
-@pytest.mark.parametrize(
-    ("line", "key", "value", "step"),
-    [
-        ("source venv/bin/activate", "venv", "venv", "source {folder}/venv/bin/activate"),
-        ("source /opt/v/bin/activate", "venv", "/opt/v", "source /opt/v/bin/activate"),
-        ("source activate tf_gpu", "conda", "tf_gpu", "source activate tf_gpu"),
-        ("conda activate tf", "conda", "tf", 'source "$(conda info --base)/etc/profile.d/conda.sh"; conda activate tf'),
-        ("source $HOME/v/bin/activate", "", "", "source $HOME/v/bin/activate"),
-        ("source site.sh", "", "", "source {folder}/site.sh"),
-    ],
-)
-def test_an_environment_is_a_key_where_there_is_one_and_a_step_elsewhere(
-    tmp_path: Path, line: str, key: str, value: str, step: str
+@pytest.mark.parametrize("value", ["$(calc $SLURM_ARRAY_TASK_ID)", "${list[$SLURM_ARRAY_TASK_ID]}"])
+@pytest.mark.parametrize("limit", ["", "%1"])
+def test_a_command_with_a_number_that_is_not_known_never_gets_unbroken_exec(
+    folder: Path, value: str, limit: str
 ) -> None:
-    script = Script("job.sh", f"{line}\n./prog\n", tmp_path)
-
-    by_key = run_of(convert(script, keys=ENVIRONMENT_KEYS))
-    by_step = run_of(convert(script, keys=()))
-
-    step = step.format(folder=tmp_path)
-    assert by_step["enter"] == ["bash", "-c", f'{step}; exec "$@"', "bash"]
-    if key:
-        assert by_key[key] == value
-        assert "enter" not in by_key
-    else:
-        assert by_key == by_step
+    with pytest.raises(ConfigError, match=r"job.sh line 3: .*would refuse task 2"):
+        converted(folder, f"#SBATCH -t 60 -a 1-4{limit}\nx={value}\n./sim $x\n")
 
 
-def test_a_container_is_a_key_where_there_is_one(tmp_path: Path) -> None:
-    script = Script("job.sh", "#SBATCH -n 4\nsrun apptainer exec --nv --bind /data a.sif ./prog\n", tmp_path)
-
-    by_key = run_of(convert(script, keys=ENVIRONMENT_KEYS))
-    by_words = run_of(convert(script, keys=()))
-
-    assert (by_key["container"], by_key["container_options"]) == ("a.sif", ["--bind", "/data"])
-    assert "enter" not in by_key
-    assert by_words["enter"][3:] == ["apptainer", "exec", "--nv", "--bind", "/data", f"{tmp_path}/a.sif"]
+def test_tasks_that_run_side_by_side_have_names_of_their_own(folder: Path) -> None:
+    assert exec_line(converted(folder, "#SBATCH -a 1-4\n./sim\n")) == (
+        "unbroken exec --name run_$SLURM_ARRAY_TASK_ID --requeue -- ./sim"
+    )
 
 
-def test_an_array_whose_tasks_do_not_follow_each_other_is_a_run_for_each(tmp_path: Path) -> None:
-    (tmp_path / "params.txt").write_text("--seed 7\n--seed 8\n")
+# --- keys ---
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("#SBATCH --mem-per-cpu=2G -c 4 -n 2", "mem_mb", 16384),
+        ("#SBATCH --gpus-per-node=a100:2 -N 2 -n 2", "gpus", 4),
+        ("#SBATCH --gres=gpu:v100:2", "gpu_type", "v100"),
+        ("#SBATCH -t 2-12:30", "segment_minutes", 3630),
+        ("#SBATCH -t 90 --time-min=30", "segment_minutes", {"at_least": 30, "at_most": 90}),
+        ("#SBATCH -p long --exclude=n7  # slow", "slurm_extra", ["--exclude=n7"]),
+        ("#SBATCH --mail-user= --nice", "slurm_extra", ["--nice"]),
+        ("#SBATCH --account= -J 12", "engine", "gromacs"),
+        ("export OMP_NUM_THREADS=7", "threads", 7),
+        ("source venv/bin/activate", "venv", "venv"),
+        ("conda activate md", "conda", "md"),
+        ("source ~/.bashrc", "enter", ["bash", "-lc", 'source ~/.bashrc; exec "$@"', "bash"]),
+        (
+            "module use /m\nmodule load a\nexport H='a b'",
+            "enter",
+            ["bash", "-lc", "module use /m; module load a; export H='a b'; exec \"$@\"", "bash"],
+        ),
+    ],
+)
+def test_a_line_becomes_the_key_that_says_the_same(folder: Path, line: str, key: str, value: object) -> None:
+    assert run_of(converted(folder, f"#SBATCH --time=60\n{line}\n{MDRUN}\n"))[key] == value
+
+
+def test_a_training_that_saves_by_unbroken_needs_no_files(folder: Path) -> None:
+    found = converted(folder, "#SBATCH --time=60 --gpus=1\nsrun python own.py --epochs 12\n")
+
+    assert exec_line(found) == "--requeue -- srun python own.py --epochs 12"
+    assert found.is_ready
+
+
+def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path) -> None:
+    text = converted(folder, f"#SBATCH --time=60\n{MDRUN}\n").config_text()
+
+    assert re.search(r"mem_mb: 2000 +# the script names no memory", text)
+
+
+# --- what is not understood ---
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("module load gromacs/2024 || true", ""),
+        ("export LD_LIBRARY_PATH=/a:$LD_LIBRARY_PATH", ""),
+        ("sed -i s/a/b/ in.dat", ""),
+        ("echo 5 > n.dat", ""),
+        ("rm -rf old", ""),
+        ("cp $HOME/md.tpr .", ""),
+        ("source site.sh", ""),
+        ("conda activate $ENV", ""),
+        ("for f in a b; do cp $f x; done", ""),
+        ("if hostname | grep -q gpu; then\n module load cuda\nfi", "if hostname | grep -q gpu; then ..."),
+        ("cat > in.dat << EOF\nmodule load x\nEOF", "cat > in.dat << EOF"),
+        ("#SBATCH --export=NONE", "--export=NONE"),
+        ("#SBATCH --gres=lscratch:100", "--gres=lscratch:100"),
+    ],
+)
+def test_a_line_that_is_not_understood_stays_in_the_script_and_is_listed(folder: Path, line: str, shown: str) -> None:
+    found = converted(folder, f"#SBATCH --time=60\n{line}\n{MDRUN}\n")
+
+    assert notes(found) == f"not looked into:\n    job.sh line 2: {shown or line}"
+    assert line in found.exec_text
+    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -s md.tpr -deffnm md"
+
+
+def test_what_follows_the_program_is_not_run_after_a_pause(folder: Path) -> None:
+    found = converted(folder, f"#SBATCH --time=60\n{MDRUN} &\nwait\ncp md.gro $HOME\n")
+
+    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -s md.tpr -deffnm md || exit"
+    assert notes(found) == "not looked into:\n    job.sh line 4: cp md.gro $HOME"
+
+
+def test_a_wrapper_before_mdrun_hides_no_mdrun(folder: Path) -> None:
+    found = converted(folder, "#SBATCH -t 60\nsrun --cpu-bind=cores ./wrapper gmx_mpi mdrun -deffnm md -cpi md.cpt\n")
+
+    assert exec_line(found) == (
+        "--requeue --engine gromacs -- srun --cpu-bind=cores ./wrapper gmx_mpi mdrun -s md.tpr -deffnm md"
+    )
+
+
+def test_a_function_of_the_script_is_carried_along(folder: Path) -> None:
     script = """
-        #SBATCH --array=1-2 --time=60 --job-name=scan
-        rates=(none 0.1 0.2)
-        line=$(sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt)
-        python train.py $line --rate ${rates[$SLURM_ARRAY_TASK_ID]} --out run_$SLURM_ARRAY_TASK_ID
+        #!/bin/bash
+        base=restart
+        newest_restart() { ls -t $base.* | head -1; }
+        ./sim --restart "$(newest_restart)"
     """
 
-    found = converted(tmp_path, script)
-    runs = read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
+    lines = converted(folder, script).exec_text.splitlines()
 
-    assert [run.name for run in runs] == ["scan_1", "scan_2"]
-    assert [run.settings["start"] for run in runs] == [
-        ("python", "train.py", "--seed", "7", "--rate", "0.1", "--out", "run_1"),
-        ("python", "train.py", "--seed", "8", "--rate", "0.2", "--out", "run_2"),
+    assert lines[4:] == [
+        "export base",
+        "export -f newest_restart",
+        "unbroken exec --name run --requeue --keep 'restart.{progress}' -- bash -c '",
+        'exec ./sim --restart "$(newest_restart)"',
+        "'",
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="convert: a run under way in the folder is not seen, and not offered to adopt")
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("timeout 3h nohup ./sim 5 &\nwait\n", "--requeue -- ./sim 5 || exit"),
+        ("echo 5 | ./sim\n", "--requeue -- ./sim"),
+        ("C=3 time ./sim > out 2>&1\n", "--requeue --stdout out -- ./sim 2>&1"),
+        ("#SBATCH --signal=USR2@60\n./sim\n", "--requeue --stop-signal USR2 -- ./sim"),
+        ("trap 'kill -USR1 $pid' TERM\n./sim & pid=$!\nwait\n", "--requeue --stop-signal USR1 -- ./sim || exit pid=$!"),
+        ("./sim --resume=state.pt\n", "--requeue --keep 'state.pt' -- ./sim --resume=state.pt"),
+        ("[ -f in.dat ] || exit 1\n./sim\n", "--requeue -- ./sim"),
+        ("./sim || exit 1\n", "--requeue -- ./sim || exit 1"),
+    ],
+)
+def test_the_call_stands_before_the_long_command(folder: Path, script: str, line: str) -> None:
+    text = converted(folder, script).exec_text
+
+    assert [each for each in text.splitlines() if f"unbroken exec --name run {line}" in each], text
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        ("n=3\nfor i in 1 2; do\n  ./sim $i $n\ndone\n", ["export n", "-- bash -c '", "for i in 1 2; do", "'"]),
+        ("for i in 1 2; do ./sim $i & done\n", ["-- bash -c '", "for i in 1 2; do ./sim $i & done", "wait", "'"]),
+        ("if [ -f a ]; then ./sim a; echo; fi\n", ["-- bash -c '", "if [ -f a ]; then ./sim a; echo; fi", "'"]),
+        ("cat in.dat | while read x; do\n./sim $x\ndone\n", ["cat in.dat | while read x; do", "./sim $x", "done", "'"]),
+        (
+            "case $1 in\n  a|b) echo;;\n  (0)\n./sim -c;;\n  *) ./sim;;\nesac\n",
+            ["-- bash -c '", "case $1 in", "./sim -c;;", "  *) ./sim;;", '\' bash "$@"'],
+        ),
+        (
+            "list=(-a 'b c')\nif [ -f a ]; then list+=(-r a); fi\n./sim \"${list[@]}\"\n",
+            ["if [ -f a ]; then list+=(-r a); fi"],
+        ),
+        ("x=$(hostname)\n./sim --at $x\n", ["x=$(hostname)", "export x", "-- bash -c '", "exec ./sim --at $x", "'"]),
+        ("function go {\n  ./sim $1\n}\ngo 5\n", ["function go {", "-- ./sim $1 || exit", "}", "go 5"]),
+        ("./prepare\nsrun ./sim\n./plot\n", ["./prepare", "-- srun ./sim || exit", "./plot"]),
+    ],
+)
+def test_what_chooses_the_command_is_within_the_one_call(folder: Path, script: str, lines: list[str]) -> None:
+    text = converted(folder, script).exec_text
+
+    subprocess.run(["bash", "-n", "-c", text], check=True, capture_output=True)
+    assert text.count("unbroken exec --name run --requeue ") == 1
+    found = [
+        re.sub("unbroken exec --name run --requeue (--keep 'a' )?", "", line).strip() for line in text.splitlines()
+    ]
+    assert [line for line in lines if line.strip() not in found] == [], text
+
+
+def test_of_several_programs_the_one_that_is_taken_is_named(folder: Path) -> None:
+    assert notes(converted(folder, "./prepare\nsrun ./sim 5\n./plot\n")).startswith(
+        "not looked into:\n    job.sh line 2: srun ./sim 5\n    job.sh line 3: ./plot\n"
+        "taken for the long command: line 2: srun ./sim 5\n"
+    )
+
+
+def test_the_early_signal_goes_and_other_options_of_its_line_stay(folder: Path) -> None:
+    text = converted(folder, "#SBATCH --time=60 --signal=B:USR1@90 -c 2\n#SBATCH --signal USR1\n./sim\n").exec_text
+
+    assert text.splitlines()[1:3] == ["#SBATCH --time=60 -c 2", "# not needed: #SBATCH --signal USR1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/csh\nsetenv A 4\nif (-e md.cpt) then\n  ./sim\nendif\n", "line 1: a script of csh"),
+        (f"#!/bin/bash\n#PBS -l walltime=01:00:00\n{MDRUN}\nqsub job.pbs\n", "line 2: a script for PBS"),
+        ("echo 'open\n./sim\n", "line 1: a quote or bracket is not closed"),
+        ("if true; then\n./sim\n", "line 1: this block is not closed"),
+        ("#SBATCH -J 'a\n./sim\n", "line 1: this #SBATCH line cannot be read"),
+        ("#SBATCH -a 1-2000 -t 5\n./sim $SLURM_ARRAY_TASK_ID\n", "line 1: an array of 2000 tasks; write a table"),
+        ("if [ -f a ]; then ./sim -r a; else ./sim << EOF\n5\nEOF\nfi\n", "line 1: a here-document"),
+        ("#SBATCH --time=5\nmodule load a\n", ": it starts no program"),
+        ("sbatch other.sh\n", ": it submits no script of this folder"),
+    ],
+)
+def test_what_is_no_script_for_slurm_is_refused_by_its_line(folder: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        converted(folder, text)
+
+    assert re.match(rf"job.sh:? ?{re.escape(said.removeprefix(': '))}", str(caught.value))
+
+
+def test_the_script_is_never_run(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+
+    converted(folder, f"x=$(touch {folder}/a)\ntouch {folder}/b\n./sim $x `touch {folder}/c`\n")
+
+    assert sorted(folder.iterdir()) == before
+
+
+# --- what is printed ---
+
+
+def test_the_page_shows_what_comes_out(folder: Path) -> None:
+    page = (ROOT / "docs" / "convert.md").read_text()
+    script, shown, config = re.findall(r"```(?:bash|yaml)\n(#!.*?|runs:.*?)```", page, re.DOTALL)[:3]
+
+    assert convert(Script("job.sh", script, folder)).exec_text == shown
+    assert of_bed(folder, "keras_array").config_text().partition("\n")[2] == config
+
+
 def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,8 @@
-"""`unbroken convert`: a site's Slurm script as a run in a configuration; the script is read and never run."""
+"""`unbroken convert`: a site's Slurm script as a run in a config, or with `unbroken exec` in it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,21 +12,20 @@ import yaml
 from unbroken.cli.init_command import begin, partitions_here
 from unbroken.cli.say import HERE, directory_option
 from unbroken.config.found import absent
-from unbroken.convert.bash import Script
-from unbroken.convert.config_text import config_text
-from unbroken.convert.conversion import Conversion, convert, remarks_text
+from unbroken.convert.conversion import Conversion, convert
+from unbroken.convert.script import Script
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 
 ScriptFile = Annotated[Path, typer.Argument(metavar="SCRIPT", help="What you give to sbatch, or what submits it.")]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ARGUMENTS", help="Arguments of the script, as behind its name for sbatch."),
+    typer.Argument(metavar="ARGUMENTS", help="Arguments of the script, as after its name for sbatch."),
 ]
 Name = Annotated[str, typer.Option("--name", help="The run's name; --job-name of the script, else its own name.")]
 Directory = Annotated[Path, directory_option("The folder in which the script is submitted.")]
 Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
-Shown = Annotated[bool, typer.Option("--print", help="Print the configuration alone; write nothing.")]
+Shown = Annotated[bool, typer.Option("--print", help="Print the config or the script alone; write nothing.")]
 
 
 def convert_script(
@@ -38,35 +36,40 @@ def convert_script(
     slurm: Slurm = False,
     is_printed: Shown = False,
 ) -> None:
-    """Makes a run of a Slurm script: says of each line of the config where it comes from; overwrites nothing."""
+    """Makes a config of a Slurm script, or puts `unbroken exec` into it; overwrites nothing."""
     if not script.exists():
         raise ConfigError([f"convert: {absent(str(script), Path())}"])
-    found = convert(Script.read(script, directory), arguments or [], name)
+    found = convert(Script(script.name, script.read_text(errors="replace"), directory), arguments or [], name)
     if is_printed:
-        print(config_text(found), end="")
+        print(found.config_text() if found.configs else found.exec_text, end="")
         return
     partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)
-    for line in begin(found.run, lambda is_in: config_text(found, is_in), directory, is_on_slurm, partitions):
-        print(line)
-    for line in _told(found, directory):
-        print(line)
-    at = [] if directory == HERE else ["-d", str(directory)]
-    print(f"type: {shlex.join(['unbroken', 'run', *at, *(['--slurm'] if is_on_slurm else [])])}")
+    if found.configs:
+        written = begin(next(iter(found.configs)), found.config_text, directory, is_on_slurm, partitions)
+        at = [] if directory == HERE else ["-d", str(directory)]
+        line = shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
+    else:
+        written, line = iter(_exec_written(found, directory)), found.submit_line
+    mistakes = _mistakes(found, directory)
+    for text in [*written, *found.notes, *mistakes, *([f"type: {line}"] if found.is_ready and not mistakes else [])]:
+        print(text)
 
 
-def _told(found: Conversion, directory: Path) -> Iterator[str]:
-    """What became of the lines that are no line of the config, what is asked, and what would be refused."""
-    for title, remarks in (
-        ("left out, because unbroken does it", found.dropped),
-        ("not carried over", found.lost),
-        ("for you to say, at the lines with `# ?`", found.asked),
-    ):
-        if remarks:
-            yield f"{title}:"
-            yield from (f"    {line}" for line in remarks_text(remarks, found.script))
+def _mistakes(found: Conversion, directory: Path) -> list[str]:
+    """Return what has to be done before the first start, such as a file that must be there."""
     try:
-        read_checked_runs(yaml.safe_load(config_text(found)), directory)
+        if found.configs:
+            read_checked_runs(yaml.safe_load(found.config_text()), directory)
     except ConfigError as error:
-        yield "to be mended before the first start:"
-        yield from (f"    {line}" for line in error.mistakes)
+        return ["before the first start:", *(f"    {line}" for line in error.mistakes)]
+    return []
+
+
+def _exec_written(found: Conversion, directory: Path) -> list[str]:
+    """Write the script with `unbroken exec`; return what was done."""
+    path = directory / found.exec_name
+    if path.exists() and path.read_text(errors="replace") != found.exec_text:
+        return [f"{path}: yours, left as it is; the script would be:", found.exec_text]
+    path.write_text(found.exec_text)
+    return [f"{path}: written: {found.script} with unbroken exec before its long command"]

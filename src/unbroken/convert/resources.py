@@ -1,0 +1,198 @@
+"""Read what a job asks of Slurm in its `#SBATCH` lines, and turn it into keys of a run."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from unbroken.convert.script import Script
+from unbroken.engines.starter import as_yaml
+from unbroken.slurm.partitions import minutes_in
+from unbroken.slurm.sbatch_options import wrong_words
+
+# The short names, and the long ones that they stand for [sbatch(1), Slurm 26.05].
+_SHORT = {
+    **{"A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir"},
+    **{"d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "i": "input", "J": "job-name"},
+    **{"k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks"},
+    **{"O": "overcommit", "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec"},
+    **{"s": "oversubscribe", "t": "time", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude"},
+}
+# Those that stand alone; a value, where there may be one, follows a `=`.
+_FLAGS = {
+    *("contiguous", "exclusive", "hold", "ignore-pbs", "no-kill", "no-requeue", "overcommit", "oversubscribe"),
+    *("parsable", "quiet", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait"),
+    *("get-user-env", "nice", "propagate"),
+}
+_GPUS = ("gpus", "gres", "gpus-per-node", "gpus-per-task")
+# What becomes a key, and what unbroken does by itself: names and logs of jobs, the next job, the early signal.
+_READ = {
+    *("time", "time-min", "partition", "account", "qos", "constraint", "ntasks", "nodes", "cpus-per-task", "mem"),
+    *("mem-per-cpu", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "dependency", "quiet"),
+    *("job-name", "array", "comment", *_GPUS),
+}
+_UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "": 1.0}
+_NO_MEMORY = "the script names no memory: this is unbroken's default, raise it if the program needs more"
+_NO_COUNT = "at most; the script does not say how many jobs, you may raise it at any time"
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One option of sbatch: its long name, its value (empty for a flag), the line, and how it was written."""
+
+    name: str
+    value: str
+    line: int
+    written: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the config: its key, its value as YAML, and where that comes from."""
+
+    key: str
+    value: str
+    comment: str
+
+
+@dataclass
+class Resources:
+    """The keys, the numbers that the rest of the script refers to, and the directives that have no key."""
+
+    last: dict[str, Directive]
+    lines: list[Line] = field(default_factory=list)
+    no_key: list[Directive] = field(default_factory=list)
+    nodes: int = 1
+    tasks: int = 1
+    threads: int = 1
+    array: tuple[int, ...] = ()
+
+    def value(self, name: str) -> str:
+        """Return the value of an option; nothing if it is not there."""
+        return self.last[name].value if name in self.last else ""
+
+    def number(self, name: str) -> int:
+        """Return the value of an option as a number, of a range the higher one; else 0."""
+        text = self.value(name).rpartition("-")[2]
+        return int(text) if text.isdecimal() else 0
+
+    def add(self, key: str, value: object, *names: str) -> None:
+        """Add a line of the config with the options that it comes from."""
+        found = [self.last[name] for name in names if name in self.last]
+        self.lines.append(Line(key, as_yaml(value), "; ".join(f"line {each.line}: {each.written}" for each in found)))
+
+    @property
+    def is_chain(self) -> bool:
+        """Return True if the tasks of the array follow each other."""
+        return self.value("array").endswith("%1") or len(self.array) == 1
+
+    @property
+    def signal(self) -> str:
+        """Return the signal that Slurm sends to the program itself, without `B:`."""
+        text = self.value("signal").removeprefix("R:").partition("@")[0].removeprefix("SIG")
+        return text if text in ("HUP", "INT", "TERM", "USR1", "USR2") else ""
+
+
+def resources_of(script: Script) -> Resources:
+    """Return the keys in the order in which they read well."""
+    found = Resources({each.name: each for each in _directives(script)})
+    gpus, gpu_type = _count(found)
+    _length(found)
+    partition, is_many = found.value("partition"), found.tasks > 1
+    table: list[tuple[str, object, Sequence[str]]] = [
+        ("partition", partition, ["partition"]),
+        ("place", gpus and not partition and "gpu", _GPUS),
+        *((name, found.value(name), [name]) for name in ("account", "qos", "constraint")),
+        ("nodes", is_many and "nodes" in found.last and found.nodes, ["nodes"]),
+        ("tasks", is_many and found.tasks, ["ntasks"] if "ntasks" in found.last else ["nodes", "ntasks-per-node"]),
+        ("threads", "cpus-per-task" in found.last and found.threads, ["cpus-per-task"]),
+        ("gpus", gpus, _GPUS),
+        ("gpu_type", gpu_type, _GPUS),
+        ("mem_mb", _memory(found), ["mem", "mem-per-cpu"]),
+    ]
+    for key, value, names in table:
+        if value:
+            found.add(key, value, *names)
+    known = _READ if is_many else {*_READ, "ntasks-per-node"}
+    words = {name: f"--{name}={found.value(name)}".removesuffix("=") for name in found.last if name not in known}
+    wrong = {name for name, word in words.items() if any(wrong_words([word])) and word.upper() != "--EXPORT=ALL"}
+    found.no_key += [found.last[name] for name in wrong]
+    if extra := [name for name in words if name not in wrong and name != "export"]:
+        found.add("slurm_extra", [words[name] for name in extra], *extra)
+    return found
+
+
+def _directives(script: Script) -> Iterator[Directive]:
+    """Yield the options in the order of the script: Slurm reads them up to the first command."""
+    for number, line in enumerate(script.text.splitlines(), 1):
+        if re.match(r"#SBATCH\s", line):
+            try:
+                yield from _options(shlex.split(line.removeprefix("#SBATCH"), comments=True), number)
+            except ValueError as error:
+                raise script.refused(number, f"this #SBATCH line cannot be read: {error}") from error
+        elif line.strip() and not line.lstrip().startswith("#"):
+            return
+
+
+def _options(words: Sequence[str], line: int) -> Iterator[Directive]:
+    left = iter(words)
+    for word in left:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+        else:
+            name, value = _SHORT.get(word[1:2], word[1:2]), word[2:].removeprefix("=")
+        if not value and "=" not in word and name not in _FLAGS:
+            value = next(left, "")
+            word = f"{word} {value}"
+        if not word.endswith("="):  # a template that was never filled in
+            yield Directive(name, value, line, word)
+
+
+def _count(found: Resources) -> tuple[int, str]:
+    """Count nodes, tasks, threads and tasks of the array; return how many GPUs there are, and of which type."""
+    found.nodes = found.number("nodes") or 1
+    found.tasks = found.number("ntasks") or found.nodes * (found.number("ntasks-per-node") or 1)
+    found.threads = found.number("cpus-per-task") or 1
+    for piece in filter(None, found.value("array").partition("%")[0].split(",")):
+        if numbers := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", piece):
+            first, last, step = int(numbers[1]), int(numbers[2] or numbers[1]), int(numbers[3] or 1)
+            found.array += tuple(range(first, last + 1, step))
+    times = {"gpus": 1, "gres": found.nodes, "gpus-per-node": found.nodes, "gpus-per-task": found.tasks}
+    count, kind = 0, ""
+    for name in times.keys() & found.last.keys():
+        # `gpu:a100:2`, of which `a100:2` is enough after --gpus.
+        gpus = re.fullmatch(r"(gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", found.value(name))
+        if gpus and (name != "gres" or gpus[1]):
+            count, kind = int(gpus[3] or 1) * times[name], gpus[2] or ""
+        else:
+            found.no_key.append(found.last[name])
+    return count, kind
+
+
+def _length(found: Resources) -> None:
+    """Add how many segments there are, and how long one is."""
+    if len(found.array) > 1 and found.is_chain:
+        found.add("segments", len(found.array), "array")
+    else:
+        found.lines.append(Line("segments", "20", _NO_COUNT))
+    minutes, least = minutes_in(found.value("time")), minutes_in(found.value("time-min"))
+    if minutes < math.inf:
+        value = {"at_least": least, "at_most": minutes} if least < math.inf else minutes
+        found.add("segment_minutes", int(minutes) if value == int(minutes) else value, "time", "time-min")
+    else:
+        found.lines.append(
+            Line("segment_minutes", "60", "the script names no time: change it if a job may take longer")
+        )
+
+
+def _memory(found: Resources) -> int:
+    for name, share in (("mem", 1.0), ("mem-per-cpu", found.threads * found.tasks / found.nodes)):
+        size = re.fullmatch(r"(\d+)([KMGT]?)B?", found.value(name).upper())
+        if size and int(size[1]):
+            return math.ceil(int(size[1]) * _UNITS[size[2]] * share)
+        found.no_key += [found.last[name]] if name in found.last else []  # 0: all that a node has
+    found.lines.append(Line("mem_mb", "2000", _NO_MEMORY))
+    return 0
