@@ -14,17 +14,17 @@ from support.gmx_jobs import gmx_job, gmx_run, gmx_segment
 from support.toyrun import until
 
 from unbroken.cli.init_command import choose, init
-from unbroken.engines.foreign import Foreign
-from unbroken.engines.gromacs.adopt import outputs_of
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.gromacs.imports import outputs_of
+from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.adopt import adopt
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
+from unbroken.segment.import_run import import_run
 
 pytestmark = [pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000
@@ -33,13 +33,13 @@ FINAL = ("md.xtc", "md.trr", "md.gro", "energy.tsv")
 
 
 def tpr() -> Path:
-    return gmx_systems.water_tpr("adopt", nsteps=STEPS)
+    return gmx_systems.water_tpr("import", nsteps=STEPS)
 
 
 @functools.cache
 def ending_at(step: int) -> Path:
     """The same simulation, which ends earlier: an end that comes by itself is met on any machine."""
-    path = tpr().with_name(f"adopt-{step}.tpr")
+    path = tpr().with_name(f"import-{step}.tpr")
     gmx_systems.run(path.parent, "convert-tpr", "-s", tpr().name, "-nsteps", step, "-o", path.name)
     return path
 
@@ -63,7 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def taken(base: Path, source: Path, done: float | None = None, **keys: object) -> Checkpoint:
     keys = {"tpr": str(tpr()), "exact": True, **keys}
-    return adopt(gmx_job(base, **keys), GromacsEngine(base), Foreign(source, done), print)
+    return import_run(gmx_job(base, **keys), GromacsEngine(base), ImportSource(source, done), print)
 
 
 def finished(base: Path, **keys: object) -> dict[str, bytes]:
@@ -107,7 +107,7 @@ def test_init_takes_no_other_checkpoint_for_a_run_under_way(tmp_path: Path, name
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("-deffnm", "prod")])
-def test_half_by_mdrun_and_half_adopted_is_one_simulation(
+def test_half_by_mdrun_and_half_imported_is_one_simulation(
     names: tuple[str, ...], tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     source = appended(tmp_path / "half", *names)
@@ -116,11 +116,13 @@ def test_half_by_mdrun_and_half_adopted_is_one_simulation(
     passport = taken(tmp_path, source).passport
 
     assert (passport.progress.done, passport.progress.goal, passport.segment) == (3000, STEPS, 0)
-    assert passport.adopted is not None
-    assert passport.adopted.checked[1:] == (
+    assert passport.imported is not None
+    assert passport.imported.checked[1:] == (
         "the outputs of its part 2 are those that it was written with (size, md5 of the last megabyte)",
-        "the results begin at step 0 and have no hole up to step 3000, by what 1 logs of mdrun say",
-        "the run's tpr is topol.tpr of that folder",
+        "the results begin at step 0 and have no hole, by what the logs of mdrun say",
+    )
+    assert passport.imported.not_checked == (
+        "whether mdrun ran with the same number of ranks and threads, and -reprod",
     )
     assert finished(tmp_path) == whole
 
@@ -170,7 +172,7 @@ def rows(table: Path) -> list[str]:
 def test_parts_that_were_killed_count_up_to_the_checkpoint_of_the_next_one(tmp_path: Path) -> None:
     """Tables of pull coordinates too; the kill comes behind the checkpoint, and what follows it is written again."""
     steps = gmx_systems.steps_in(4, least=8000)
-    pulled = gmx_systems.water_tpr("adopt-pull", {**gmx_systems.NVT, **gmx_systems.UMBRELLA}, nsteps=steps)
+    pulled = gmx_systems.water_tpr("import-pull", {**gmx_systems.NVT, **gmx_systems.UMBRELLA}, nsteps=steps)
     whole, source = gmx_systems.plain_mdrun(pulled, tmp_path / "whole"), tmp_path / "half"
     source.mkdir()
     words = ["-s", str(pulled), "-ntmpi", "1", "-ntomp", "1", "-reprod", "-deffnm", "run", "-noappend", "-cpt", "0.003"]
@@ -235,7 +237,7 @@ def test_a_part_that_is_missing_or_does_not_fit_is_refused(tmp_path: Path) -> No
     assert Store(gmx_job(tmp_path, tpr=str(tpr())).places.checkpoints).names() == []
 
 
-def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
     source = appended(tmp_path / "half", "-deffnm", "prod")
     shutil.copyfile(source / "prod.cpt", source / "npt.cpt")
     other = gmx_systems.dipeptide()
@@ -257,7 +259,7 @@ def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> Non
         taken(tmp_path, source / "torn.cpt")
     with pytest.raises(CheckpointError, match=r"it is at 3000 steps, and the goal is 2500: nothing is left to do"):
         taken(tmp_path, source / "prod.cpt", goal=2500)
-    with pytest.raises(ConfigError, match="--done: GROMACS's checkpoint says how far it is; leave it out"):
+    with pytest.raises(ConfigError, match="--done: the files themselves say how far they are; leave it out"):
         taken(tmp_path, source / "prod.cpt", done=3000)
 
 
@@ -280,7 +282,7 @@ def test_half_by_unbroken_and_half_by_mdrun_is_one_simulation(tmp_path: Path, wh
     gmx_segment(tmp_path, **keys, goal=4000)
     target = tmp_path / "elsewhere"
 
-    export(gmx_job(tmp_path, **keys), GromacsEngine(tmp_path), tmp_path / "out", "", print)
+    export_run(gmx_job(tmp_path, **keys), GromacsEngine(tmp_path), tmp_path / "out", "", print)
     (tmp_path / "out").rename(target)
     subprocess.run([target / "resume.sh"], check=True, capture_output=True)
 

@@ -1,0 +1,197 @@
+"""Imports files that another program saved: what engines share, and the import of programs that keep the contract."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.errors import CheckpointError, ConfigError
+from unbroken.program.contract import HANDOVER_FILE
+from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
+from unbroken.runs.imported import NOTE, ImportNote
+from unbroken.runs.passport import FILE_NAME, read_passport
+from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.system import fs
+from unbroken.system.digests import sha256_of
+
+# Next to the draft of the checkpoint: a folder that becomes the run's `output`, if the engine makes it.
+OUTPUT = "output"
+# The unit where nothing says how far a program is.
+COUNTED = "checkpoints"
+
+
+@dataclass(frozen=True)
+class ImportSource:
+    """Name the file or folder to import; `done` is how far it is, where the user typed it."""
+
+    path: Path
+    done: float | None = None
+
+    def folder(self, run: Run) -> Path:
+        """Return the folder; ConfigError if it is a file, or if `--done` was typed: the files say how far they are."""
+        if not self.path.is_dir():
+            found = f"found {self.path}, a file; allowed: the folder in which the program ran"
+            raise ConfigError([f"{run.name}: --from: {found}"])
+        self.refuse_done(run)
+        return self.path
+
+    def refuse_done(self, run: Run) -> None:
+        """Raise ConfigError if `--done` was typed."""
+        if self.done is not None:
+            raise ConfigError([f"{run.name}: --done: the files themselves say how far they are; leave it out"])
+
+
+@dataclass(frozen=True)
+class ImportedFiles:
+    """Say how far the files in the draft of a run's first checkpoint are; the lines are for the manifest."""
+
+    handover: Handover
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+
+@contextmanager
+def unchanged(paths: Sequence[Path]) -> Iterator[None]:
+    """Raise CheckpointError if a file changes inside the block: the program that writes it is still at work."""
+    before = [_stamp(path) for path in paths]
+    yield
+    for path, was in zip(paths, before, strict=True):
+        if _stamp(path) != was:
+            raise CheckpointError(f"{path}: changed while it was copied; stop the program that writes it first")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
+    """Copy files below `root` into the draft under their names; CheckpointError if one changes meanwhile."""
+    with unchanged([root / name for name in names]):
+        for name in names:
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, draft / name)
+
+
+def differing_inputs(names: Iterable[str], base: Path, folder: Path) -> tuple[str, ...]:
+    """Return a line for each input of the run that differs from the file of its name in the program's folder."""
+    there = {name: folder / Path(name).name for name in names}
+    found = [name for name, path in there.items() if path.is_file() and sha256_of(path) != sha256_of(base / name)]
+    return tuple(f"input {name}: differs from {there[name]}" for name in found)
+
+
+# --- programs that keep the contract ---
+
+
+def import_contract(run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+    """Fill the draft with a file or folder that only the program can read, or with a checkpoint of unbroken.
+
+    How far it is says `progress.json` in the folder, else the user.  CheckpointError if a file is torn.
+    """
+    if (found := _own_checkpoint(source.path)) is not None:
+        source.refuse_done(run)
+        return _import_checkpoint(found, draft)
+    root = source.path if source.path.is_dir() else source.path.parent
+    names = [name.as_posix() for name in fs.tree_files(root)] if source.path.is_dir() else [source.path.name]
+    for name in names:
+        _refuse_file(root, name)
+    if ".metadata" not in names and any(name.endswith(".distcp") for name in names):
+        raise CheckpointError(f"{root}: torn: has no .metadata, which torch.distributed.checkpoint writes last")
+    told, typed = source.path / HANDOVER_FILE, source.done
+    if HANDOVER_FILE in names:
+        source.refuse_done(run)
+        names.remove(HANDOVER_FILE)
+        handover, how = _read_handover(told), f"how far it is: {HANDOVER_FILE} says it"
+    elif typed is not None:
+        handover, how = _typed(run, source, draft), f"how far it is: {typed:.10g} was typed"
+    else:
+        unit = run.settings.get("goal_unit", "steps")
+        raise ConfigError([f"{run.name}: {source.path}: does not say how many {unit} are done; type --done N"])
+    copy_files(root, names, draft)
+    not_checked = "whether the program loads all of its state from these files: only it knows"
+    checked, unknown = ((how,), ()) if typed is None else ((), (how,))
+    return ImportedFiles(handover, checked, (*unknown, not_checked))
+
+
+def _typed(run: Run, source: ImportSource, draft: Path) -> Handover:
+    """Note in the draft how far the files are; ConfigError if it is no whole number."""
+    done, unit = source.done or 0.0, str(run.settings.get("goal_unit", "steps"))
+    if done != int(done):
+        raise ConfigError([f"{run.name}: --done: found {done:g}, allowed: a whole number"])
+    path = "." if source.path.is_dir() else source.path.name
+    ImportNote(path, **{"epoch" if unit == "epochs" else "step": int(done)}).write(draft)
+    return Handover(Progress(done, run.goal, unit))
+
+
+def _read_handover(path: Path) -> Handover:
+    try:
+        return parse_handover(read_told(path), str(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from error
+
+
+def _refuse_file(root: Path, name: str) -> None:
+    """Raise CheckpointError for a file that a checkpoint cannot hold, or that is torn."""
+    path = root / name
+    if path.is_symlink():
+        raise CheckpointError(f"{path}: a link; a checkpoint holds plain files only")
+    if name.split("/")[0] in (PARTS, NOTE):
+        raise CheckpointError(f"{path}: the name {name.split('/')[0]} belongs to unbroken; rename yours")
+    if _is_torn(path):
+        raise CheckpointError(f"{path}: torn: the end of the file is missing")
+
+
+def _is_torn(path: Path) -> bool:
+    """Return True for a zip, as torch.save writes it, without its index, or an HDF5 file shorter than its head says."""
+    with path.open("rb") as file:
+        head = file.read(48)
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        at = 40 if head[8] == 0 else 28  # superblock 0, or 2 and 3
+        return head[8] != 1 and path.stat().st_size < int.from_bytes(head[at : at + 8], "little")
+    return head.startswith(b"PK\x03\x04") and not zipfile.is_zipfile(path)
+
+
+def _own_checkpoint(path: Path) -> Checkpoint | None:
+    """Return the checkpoint of unbroken in a folder, or the newest good one below `checkpoints/`; None without one."""
+    if (path / FILE_NAME).is_file():
+        checkpoint = Checkpoint(path, read_passport(path))
+        verify_files(checkpoint)
+        return checkpoint
+    why: CheckpointError | None = None
+    for checkpoint in reversed(Store(path / "checkpoints").readable()):
+        try:
+            verify_files(checkpoint)
+        except CheckpointError as error:
+            why = why or error
+            continue
+        return checkpoint
+    if why is not None:
+        raise why
+    return None
+
+
+def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
+    """Copy a checkpoint, of which every byte has been read; its digests stay, and are compared once more."""
+    if checkpoint.parts:
+        what = "has pieces of results, which only its own run can join; type there: unbroken export"
+        raise CheckpointError(f"{checkpoint.folder}: {what}")
+    passport = checkpoint.passport
+    copy_files(checkpoint.folder, list(passport.files), draft)
+    versions = {name: text for name, text in passport.versions.items() if name != "unbroken"}
+    handover = Handover(
+        passport.progress,
+        is_finished=passport.is_finished,
+        versions=versions,
+        algorithm=passport.algorithm,
+        digests=passport.files,
+    )
+    return ImportedFiles(handover, (f"checkpoint {checkpoint.name} of unbroken: every byte, by its manifest",))
