@@ -116,17 +116,17 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
 
 def test_a_checkpoint_of_unbroken_is_imported_by_its_manifest(tmp_path: Path) -> None:
     toy(tmp_path / "other", goal=20)
-    folder = toy_job(tmp_path / "other").places.checkpoints
-    flip_byte(next(folder.glob("*_20-steps_*")) / "trace.csv")
+    root = toy_job(tmp_path / "other").places.root
+    newest = Store(root / "checkpoints").readable()[-1].folder
 
-    passport = taken(tmp_path, folder.parent).passport
+    passport = taken(tmp_path, root).passport
 
-    assert passport.progress.done < 20  # the newest is corrupt
+    assert passport.progress.done == 20
     assert passport.imported is not None
-    assert passport.imported.checked[0].endswith("of unbroken: every byte, by its manifest")
-    assert passport.imported.not_checked == ()
+    assert passport.imported.checked == (f"checkpoint {newest.name} of unbroken: every byte, by its manifest",)
+    flip_byte(newest / "trace.csv")
     with pytest.raises(CheckpointError, match="the content changed"):
-        taken(tmp_path / "next", next(folder.glob("*_20-steps_*")))
+        taken(tmp_path / "next", newest)
 
 
 def test_what_is_exported_goes_on_by_its_script(tmp_path: Path) -> None:

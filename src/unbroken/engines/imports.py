@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system import fs
-from unbroken.system.digests import sha256_of
 
 # Next to the draft of the checkpoint: a folder that becomes the run's `output`, if the engine makes it.
 OUTPUT = "output"
@@ -32,14 +31,6 @@ class ImportSource:
 
     path: Path
     done: float | None = None
-
-    def folder(self, run: Run) -> Path:
-        """Return the folder; ConfigError if it is a file, or if `--done` was typed: the files say how far they are."""
-        if not self.path.is_dir():
-            found = f"found {self.path}, a file; allowed: the folder in which the program ran"
-            raise ConfigError([f"{run.name}: --from: {found}"])
-        self.refuse_done(run)
-        return self.path
 
     def refuse_done(self, run: Run) -> None:
         """Raise ConfigError if `--done` was typed."""
@@ -80,13 +71,6 @@ def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
         for name in names:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, draft / name)
-
-
-def differing_inputs(names: Iterable[str], base: Path, folder: Path) -> tuple[str, ...]:
-    """Return a line for each input of the run that differs from the file of its name in the program's folder."""
-    there = {name: folder / Path(name).name for name in names}
-    found = [name for name, path in there.items() if path.is_file() and sha256_of(path) != sha256_of(base / name)]
-    return tuple(f"input {name}: differs from {there[name]}" for name in found)
 
 
 # --- programs that keep the contract ---
@@ -161,26 +145,15 @@ def _is_torn(path: Path) -> bool:
 
 
 def _own_checkpoint(path: Path) -> Checkpoint | None:
-    """Return the checkpoint of unbroken in a folder, or the newest good one below `checkpoints/`; None without one."""
+    """Return the checkpoint of unbroken that a folder is, or the newest below its `checkpoints/`; None without one."""
     if (path / FILE_NAME).is_file():
-        checkpoint = Checkpoint(path, read_passport(path))
-        verify_files(checkpoint)
-        return checkpoint
-    why: CheckpointError | None = None
-    for checkpoint in reversed(Store(path / "checkpoints").readable()):
-        try:
-            verify_files(checkpoint)
-        except CheckpointError as error:
-            why = why or error
-            continue
-        return checkpoint
-    if why is not None:
-        raise why
-    return None
+        return Checkpoint(path, read_passport(path))
+    return next(reversed(Store(path / "checkpoints").readable()), None)
 
 
 def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
-    """Copy a checkpoint, of which every byte has been read; its digests stay, and are compared once more."""
+    """Read every byte of a checkpoint and copy it; its digests stay, and are compared once more."""
+    verify_files(checkpoint)
     if checkpoint.parts:
         what = "has pieces of results, which only its own run can join; type there: unbroken export"
         raise CheckpointError(f"{checkpoint.folder}: {what}")

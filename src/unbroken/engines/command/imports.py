@@ -20,8 +20,8 @@ from unbroken.engines.files.states import RestartState, complete_states, copied,
 from unbroken.engines.files.tables import HEADS, Outputs
 from unbroken.engines.files.tracker import written_after
 from unbroken.engines.files.workspace import SMALL_BYTES
-from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, differing_inputs, unchanged
-from unbroken.errors import CheckpointError, SegmentError
+from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, unchanged
+from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.imported import SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS
@@ -29,6 +29,7 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
 from unbroken.system import fs
 from unbroken.system.copying import append_range
+from unbroken.system.digests import sha256_of
 
 # A program that saves as its last action closes its outputs so long after it.
 LAST_ACTION_SECONDS = 2.0
@@ -38,7 +39,10 @@ _SHOWN = 5
 
 def import_files(run: Run, program: Program, base: Path, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft from the folder in which the program ran; CheckpointError says what does not fit."""
-    folder = source.folder(run)
+    folder = source.path
+    source.refuse_done(run)
+    if not folder.is_dir():
+        raise ConfigError([f"{run.name}: --from: found {folder}, a file; allowed: the folder in which the program ran"])
     if program.finished_file and matching(folder, [program.finished_file]):
         raise CheckpointError(f"{run.name}: {folder}: finished_file {program.finished_file} is there: the run is done")
     confirm_check(run, program)
@@ -52,14 +56,16 @@ def import_files(run: Run, program: Program, base: Path, source: ImportSource, d
             fs.remove_tree(draft)
             draft.mkdir()
             continue
-        differing = differing_inputs((*program.inputs, *program.templates), base, folder)
         checked, not_checked = _import_outputs(program, base, state, draft)
-        return replace(
-            found,
-            checked=(*found.checked, *checked),
-            not_checked=(*found.not_checked, *not_checked, *differing),
-        )
+        not_checked += _differing_inputs(program, base, folder)
+        return replace(found, checked=(*found.checked, *checked), not_checked=(*found.not_checked, *not_checked))
     raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was imported")
+
+
+def _differing_inputs(program: Program, base: Path, folder: Path) -> list[str]:
+    there = {name: folder / Path(name).name for name in (*program.inputs, *program.templates)}
+    found = [name for name, path in there.items() if path.is_file() and sha256_of(path) != sha256_of(base / name)]
+    return [f"input {name}: differs from {there[name]}" for name in found]
 
 
 # --- restart files ---
