@@ -77,7 +77,7 @@ def test_progress_json_says_how_far_it_is(tmp_path: Path) -> None:
         ('{"done": 20}', 20, "--done: the files themselves say how far they are; leave it out"),
         ("{", None, "progress.json: not JSON"),
         ('{"done": "much"}', None, "'done' is 'much', allowed: a number"),
-        ("link", 20, "more: a link; a checkpoint holds plain files only"),
+        ("link", 20, "more: not a plain file; a checkpoint holds no links"),
         ("parts", 20, "the name parts belongs to unbroken; rename yours"),
         ("zip", 20, r"more: torn: the end of the file is missing"),
         ("hdf5", 20, r"more: torn: the end of the file is missing"),

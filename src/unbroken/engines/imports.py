@@ -90,29 +90,30 @@ def import_contract(run: Run, source: ImportSource, draft: Path) -> ImportedFile
         _refuse_file(root, name)
     if ".metadata" not in names and any(name.endswith(".distcp") for name in names):
         raise CheckpointError(f"{root}: torn: has no .metadata, which torch.distributed.checkpoint writes last")
-    told, typed = source.path / HANDOVER_FILE, source.done
+    loads = "whether the program loads all of its state from these files: only it knows"
     if HANDOVER_FILE in names:
         source.refuse_done(run)
         names.remove(HANDOVER_FILE)
-        handover, how = _read_handover(told), f"how far it is: {HANDOVER_FILE} says it"
-    elif typed is not None:
-        handover, how = _typed(run, source, draft), f"how far it is: {typed:.10g} was typed"
+        handover = _read_handover(root / HANDOVER_FILE)
+        found = ImportedFiles(handover, (f"how far it is: {HANDOVER_FILE} says it",), (loads,))
+    elif source.done is not None:
+        handover = _typed(run, source, source.done, draft)
+        found = ImportedFiles(handover, (), (f"how far it is: {source.done:.10g} was typed", loads))
     else:
         unit = run.settings.get("goal_unit", "steps")
         raise ConfigError([f"{run.name}: {source.path}: does not say how many {unit} are done; type --done N"])
     copy_files(root, names, draft)
-    not_checked = "whether the program loads all of its state from these files: only it knows"
-    checked, unknown = ((how,), ()) if typed is None else ((), (how,))
-    return ImportedFiles(handover, checked, (*unknown, not_checked))
+    return found
 
 
-def _typed(run: Run, source: ImportSource, draft: Path) -> Handover:
+def _typed(run: Run, source: ImportSource, done: float, draft: Path) -> Handover:
     """Note in the draft how far the files are; ConfigError if it is no whole number."""
-    done, unit = source.done or 0.0, str(run.settings.get("goal_unit", "steps"))
-    if done != int(done):
+    unit = str(run.settings.get("goal_unit", "steps"))
+    if done != int(done) and unit in ("epochs", "steps"):
         raise ConfigError([f"{run.name}: --done: found {done:g}, allowed: a whole number"])
     path = "." if source.path.is_dir() else source.path.name
-    ImportNote(path, **{"epoch" if unit == "epochs" else "step": int(done)}).write(draft)
+    note = ImportNote(path, epoch=int(done)) if unit == "epochs" else ImportNote(path, step=int(done))
+    note.write(draft)
     return Handover(Progress(done, run.goal, unit))
 
 
@@ -126,8 +127,8 @@ def _read_handover(path: Path) -> Handover:
 def _refuse_file(root: Path, name: str) -> None:
     """Raise CheckpointError for a file that a checkpoint cannot hold, or that is torn."""
     path = root / name
-    if path.is_symlink():
-        raise CheckpointError(f"{path}: a link; a checkpoint holds plain files only")
+    if path.is_symlink() or not path.is_file():
+        raise CheckpointError(f"{path}: not a plain file; a checkpoint holds no links")
     if name.split("/")[0] in (PARTS, NOTE):
         raise CheckpointError(f"{path}: the name {name.split('/')[0]} belongs to unbroken; rename yours")
     if _is_torn(path):

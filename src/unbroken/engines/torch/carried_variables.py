@@ -86,22 +86,29 @@ def _globals_changed(loop: TrainingLoop) -> list[str]:
     if loop.function is None:
         return []
     declared = {name for node in ast.walk(loop.function) if isinstance(node, ast.Global) for name in node.names}
-    own = _stored(loop.function.body) | {each.arg for each in loop.function.args.args}
+    own = _stored(loop.function.body) | _parameters(loop.function)
     return [name for name in _changed_in(loop.function.body) if name in declared or name not in own]
 
 
 def _known_before(script: Script, loop: AnyLoop) -> set[str]:
     """Return the variables of a loop's scope that are assigned above it."""
-    scope: ast.AST = function_with(script.tree, loop) or script.tree
-    nodes = [each for part in ast.iter_child_nodes(scope) for each in _walk(part)]
-    return {each.id for each in nodes if _is_stored(each) and each.lineno < loop.lineno}  # type: ignore[attr-defined]
+    function = function_with(script.tree, loop)
+    body = script.tree.body if function is None else function.body
+    nodes = [each for statement in body for each in _walk(statement)]
+    found = {each.id for each in nodes if _is_stored(each) and each.lineno < loop.lineno}  # type: ignore[attr-defined]
+    return found | _parameters(function)
 
 
 def _certain_before(script: Script, loop: AnyLoop, before: Sequence[ast.stmt]) -> set[str]:
     """Return the variables that are there for certain where a loop begins."""
     function = function_with(script.tree, loop)
-    body = function.body if function is not None else script.tree.body
-    return _certain(before) | _certain([each for each in body if each.lineno < loop.lineno and not holds(each, loop)])
+    body = script.tree.body if function is None else function.body
+    above = [each for each in body if each.lineno < loop.lineno and not holds(each, loop)]
+    return _certain([*before, *above]) | _parameters(function)
+
+
+def _parameters(function: ast.FunctionDef | None) -> set[str]:
+    return {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
 
 
 def _is_savable(script: Script, name: str, parts: Collection[str]) -> bool:
