@@ -137,7 +137,7 @@ def test_a_schema_version_that_never_was_is_refused(folder: Path, version: objec
     [
         ({"segment": "1"}, r"of a wrong type \['segment'\]"),
         ({"extra": 1}, r"unknown \['extra'\]"),
-        ({"imported": {"from": "/x"}}, "'imported' is malformed, allowed: from (text), checked, not_checked (lists)"),
+        ({"imported": {"from": "/x"}}, "'imported' is malformed, allowed: from"),
         ({"imported": {"from": "/x", "checked": [1], "not_checked": []}}, "'imported' is malformed"),
         ({"progress": {"goal": 1}}, "'done' is None"),
         ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),

@@ -81,9 +81,9 @@ def import_contract(run: Run, source: ImportSource, draft: Path) -> ImportedFile
 
     How far it is says `progress.json` in the folder, else the user.  CheckpointError if a file is torn.
     """
-    if (found := _own_checkpoint(source.path)) is not None:
+    if (checkpoint := _own_checkpoint(source.path)) is not None:
         source.refuse_done(run)
-        return _import_checkpoint(found, draft)
+        return _import_checkpoint(checkpoint, draft)
     root = source.path if source.path.is_dir() else source.path.parent
     names = [name.as_posix() for name in fs.tree_files(root)] if source.path.is_dir() else [source.path.name]
     for name in names:

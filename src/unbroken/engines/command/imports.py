@@ -196,9 +196,9 @@ def _names(folder: Path, base: Path) -> list[str]:
     for parent, folders, names in os.walk(folder):
         links = [each for each in folders if os.path.islink(os.path.join(parent, each))]
         kept = (each for each in folders if each not in (*links, *_TOOLS))
-        folders[:] = sorted(each for each in kept if (Path(parent) / each).resolve() not in ours)
-        found += [(Path(parent) / each).relative_to(folder).as_posix() for each in sorted([*names, *links])]
-    return found
+        folders[:] = [each for each in kept if (Path(parent) / each).resolve() not in ours]
+        found += [(Path(parent) / each).relative_to(folder).as_posix() for each in (*names, *links)]
+    return sorted(found)
 
 
 def _copy_output(folder: Path, name: str, draft: Path, algorithm: str, written_ns: int) -> OutputFile:

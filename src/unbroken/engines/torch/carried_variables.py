@@ -14,8 +14,8 @@ _CONTAINERS = {"list", "dict", "set", "OrderedDict", "Counter"}
 _CLOCKS = {"time", "perf_counter", "monotonic", "now", "process_time", "time_ns"}
 # What cannot be saved as it is: iterators, progress bars, copies of whole models.
 _UNSAVABLE = {"iter", "tqdm", "trange", "deepcopy"}
-_APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_APART = (*_APART, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *_COMPREHENSIONS)
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,8 @@ def _loader_line(script: Script, before: list[ast.stmt], name: str) -> str:
     made = [each for each in before if isinstance(each, ast.Assign) and target_name(each) == name]
     call = made[-1].value if made else None
     if not isinstance(call, ast.Call) or not _is_plain_loader(call):
-        words = ", ".join(f"{each}={name}.{each}" for each in _COPIED_OPTIONS)
-        return f"{name} = training.loader({name}.dataset, {words})  # shuffled; if it was not: shuffle=False"
+        options = ", ".join(f"{each}={name}.{each}" for each in _COPIED_OPTIONS)
+        return f"{name} = training.loader({name}.dataset, {options})  # shuffled; if it was not: shuffle=False"
     words = [*map(script.source, call.args), *(f"{each.arg}={script.source(each.value)}" for each in call.keywords)]
     words += ["shuffle=False"] * (keyword(call, "shuffle") is None)  # a DataLoader keeps the order, ours shuffles
     later = before[before.index(made[-1]) + 1 :]

@@ -106,9 +106,9 @@ def range_of(loop: ast.For, script: Script) -> tuple[str, float | None, int]:
     end, number = call.args[-1], script.number(call.args[-1])
     if len(call.args) == 1:
         return script.source(end), number, 0
-    first = script.number(call.args[0]) or (0 if last_name(call.args[0]) in _RESTARTS else None)
-    if isinstance(call.args[0], ast.Constant):
-        first = call.args[0].value
+    first = script.number(call.args[0])
+    if first is None and last_name(call.args[0]) in _RESTARTS:
+        first = 0
     if first == 0:
         return script.source(end), number, 0
     if first != 1:
