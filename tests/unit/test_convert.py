@@ -449,4 +449,4 @@ def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
 
     convert_script(script, directory=tmp_path)
 
-    assert f"unbroken adopt job --from {tmp_path}" in capsys.readouterr().out
+    assert f"unbroken import job --from {tmp_path}" in capsys.readouterr().out

@@ -79,7 +79,7 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
 def _under_way(reading: Reading, words: list[str]) -> list[str]:
     """Return the line that continues what mdrun has begun in this folder."""
     cpt = f"{(dict(options_of(words[2:])).get('-cpi') or 'state').removesuffix('.cpt')}.cpt"
-    line = f"unbroken adopt RUN --from {reading.script.folder}"
+    line = f"unbroken import RUN --from {reading.script.folder}"
     found = f"a run is under way ({cpt} is here); to continue it, type before the first start: {line}"
     return [found] if reading.script.is_file(cpt) else []
 

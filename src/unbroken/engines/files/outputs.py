@@ -43,7 +43,7 @@ class OutputFile:
     `segment` has begun the file.  `is_continued` is True if a resumed program went on writing in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
     frames; else empty.  `has_grown` is True for a file that was written at more than one checkpoint, or kept open.
-    `is_late` is True for a file of an adopted run that was written after its restart files.  `is_silent` is True if the
+    `is_late` is True for an imported file that was written after the restart files.  `is_silent` is True if the
     program had the file open and had written nothing to it since it was started: its lines may lie in a buffer.
     """
 

@@ -360,8 +360,8 @@ def _piece(name: str, sequence: int, entry: OutputFile) -> Piece:
 
 
 def written_after(name: str) -> str:
-    """Return the doubt about a file that an adopted program wrote after its restart files, and continued in."""
-    return f"{name}: was written after the restart files that were adopted; what was written again stands there twice"
+    """Return the doubt about a file that an imported program wrote after its restart files, and continued in."""
+    return f"{name}: was written after the restart files that were imported; what was written again stands there twice"
 
 
 def _in_buffer(name: str) -> str:
