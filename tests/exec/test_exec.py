@@ -187,6 +187,20 @@ def test_a_goal_or_a_file_decides_what_exit_code_0_means(called, way):
     assert (first.returncode, second.returncode) == (85, 0)
 
 
+def test_a_program_that_is_done_just_after_it_was_told_to_leave_is_done(called):
+    leave = "echo 2 > ckpt/n; echo done > sum.txt; exit 0"
+    work = f"mkdir -p ckpt; echo 1 > ckpt/n; trap '{leave}' TERM; touch ready; while :; do sleep 0.05; done"
+    options = ("--keep", "ckpt/*", "--save-minutes", "60", "--outputs", "sum.txt", "--done-if", "sum.txt")
+    process = called.start(*options, program=("sh", "-c", work))
+    called.wait_until((called.folder / "ready").exists)
+    time.sleep(2)  # until the save is seen to be over
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(600) == 0
+    kept = sorted(called.store().glob("checkpoints/0*/kept/ckpt/n"))
+    assert [path.read_text() for path in kept] == ["1\n", "2\n"]
+
+
 def test_another_command_line_goes_on_with_resume(called):
     going_on = f"{sys.executable} program.py 20 sum.txt again"
     pause_at(called, 9, "--resume", going_on)

@@ -169,19 +169,18 @@ class ExecEngine(CalledEngine):
         kept = self._files(task)
         kept.has_left_well = is_whole
         kept.end_observing()
-        handed = super().last_states(task, is_whole)
-        found = [*self._pending, *(self._listed(task, each, is_at_end=True) for each in handed)]
-        self._pending = []
+        found, self._pending = self._pending, []
+        handed = [self._listed(task, each, is_at_end=True) for each in super().last_states(task, is_whole)]
         files: dict[str, Stamp] = {}
         if self.options.keep:
             files = kept.whole() if is_whole else kept.last()
         missing = [name for name, path in self._results.items() if not os.path.lexists(path)]
         if self._is_done and not missing:
-            return [*found[:-1], self._result(task, files, found[-1] if found else None)]
-        found += self._state(task, files, is_running=False) if self.options.keep else []
+            return [*found, *handed[:-1], self._result(task, files, handed[-1] if handed else None)]
+        states = self._state(task, files, is_running=False) if self.options.keep else []
         if self._is_done:
             self._why = f"--outputs: it made no {', '.join(missing)}"
-        return found
+        return [*found, *handed, *states]
 
     def why_nothing_newer(self, task: Task) -> str:
         return self._why
