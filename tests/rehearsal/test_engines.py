@@ -81,8 +81,8 @@ def test_a_table_that_each_start_empties_and_a_best_value_in_a_variable_are_name
     done = rehearse({**run, "settings": settings})
 
     assert (done.code, done.verdict) == (1, "differs"), done.said
-    assert re.search(r"log\.csv \(beside results/\): \d+ rows instead of 300", done.said), done.said
-    assert "best.txt (beside results/)" in done.said
+    assert re.search(r"log\.csv \(next to results/\): \d+ rows instead of 300", done.said), done.said
+    assert "best.txt (next to results/)" in done.said
 
 
 @pytest.mark.slow
@@ -90,9 +90,7 @@ def test_a_plain_training_that_saves_all_of_its_state_is_identical(plain_torch):
     done = plain_torch("")
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    control = (
-        r"^demo: control: with a wrong state\.pt at \d+ steps it was found in \d+ s: state\.pt: model\.\S+: .* differ"
-    )
+    control = r"^demo: control: with a wrong state\.pt at \d+ steps it was found in \d+ s: state\.pt: \S+: .* differ"
     assert re.search(control, done.said, re.M), done.said
 
 
@@ -102,9 +100,7 @@ def test_an_optimizer_that_is_not_put_back_is_named_by_the_keys_of_the_state(pla
 
     assert (done.code, done.verdict) == (1, "differs"), done.said
     assert any(line.startswith("state.pt: optimizer.state.0.exp_avg: ") for line in done.noted["findings"]), done.said
-    assert re.match(
-        r"state\.pt: \S+: .* values differ, by \S+ at most; the optimizer's state is not saved", done.reason
-    )
+    assert re.match(r"state\.pt: \S+: .* values differ, by \S+ at most", done.reason)
 
 
 @pytest.mark.slow
@@ -112,9 +108,7 @@ def test_layers_that_stay_frozen_after_a_restart_are_named_by_their_parameters(p
     done = plain_torch("unfrozen once")
 
     assert (done.code, done.verdict) == (1, "differs"), done.said
-    assert re.search(
-        r"; most different at the end: model\.0\.weight by \S+, .*; also the optimizer's state", done.reason
-    ), done.reason
+    assert any(line.startswith("state.pt: model.0.weight: ") for line in done.noted["findings"]), done.said
 
 
 @pytest.mark.slow

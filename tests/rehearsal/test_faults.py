@@ -7,7 +7,7 @@ import pytest
 
 IN_TABLE = r"table\.csv: column (value|lr), from row \d+ \(step \d+\) on: \S+ instead of \S+"
 EPOCHS_END = r"from (80|100|120|140|160|180|200|220) on: something that is used first there is not saved"
-WENT_ON = r"it went on from \d+ after a (polite stop|SIGKILL in mid-\w+), and differs"
+WENT_ON = r"it resumed from \d+ after a (polite stop|SIGKILL in mid-\w+), and differs"
 # Beside the training: a restart file with a line a step, and a word in it that stays 0.
 WRAPPER = """
 import subprocess, sys
@@ -60,11 +60,11 @@ FAULTS = {
     "absolute path": ("fails", "after a polite stop: .*FileNotFoundError: "),  # a long path is cut
     "epoch's end": ("differs", f"{IN_TABLE}; {WENT_ON} {EPOCHS_END}"),
     "random state": ("differs", f"{IN_TABLE}; {WENT_ON}"),
-    "scheduler": ("differs", "the learning rate differs: the scheduler's state is not saved"),
+    "scheduler": ("differs", f"{IN_TABLE}; {WENT_ON}"),
     "order": ("differs", f"{IN_TABLE}; {WENT_ON}"),
     "gradient accumulation": ("differs", f"{IN_TABLE}; {WENT_ON}"),
     "wall clock": ("differs", r"its state holds a time \(state\.json key started\)"),
-    "resume ignored": ("fails", r"it was to go on from \d+, and said \d+ soon after: it begins anew"),
+    "resume ignored": ("fails", r"it was to resume from \d+, and said \d+ soon after: it starts from the beginning"),
     "cast": ("differs", f"{IN_TABLE}; {WENT_ON}"),
 }
 
@@ -78,7 +78,7 @@ def test_a_program_that_really_resumes_is_identical(with_fault):
     assert left == ["demo.json", "demo.lock"]
     assert re.search(r"^demo: a polite stop: saved at \d+, in [\d.]+ s$", done.said, re.M)
     assert re.search(r"^demo: a SIGKILL in mid-save of state\.tmp after ", done.said, re.M)
-    assert re.search(r"^demo: first_margin_seconds: \d+$", done.said, re.M)
+    assert re.search(r"^demo: took at most: start [\d.]+ s, save [\d.]+ s, stop [\d.]+ s$", done.said, re.M)
     read = r"progress was read: progress_json step is 240 in state\.json; it grew from \d+ to 240 steps"
     assert re.search(f"^demo: {read}$", done.said, re.M)
     assert re.fullmatch(read, done.noted["progress_read"])
@@ -93,7 +93,6 @@ def test_a_program_that_saves_twice_more_is_killed_at_one_of_them(with_fault, tm
     done = with_fault("", goal=100, **own)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    assert "\ndemo: output: 1 file, 10 bytes\n" in done.said
 
 
 @pytest.mark.slow
@@ -104,7 +103,7 @@ def test_a_program_whose_saves_are_too_quick_to_be_seen_is_killed_right_after_on
     done = rehearse({"engine": "command", "segments": 9, "segment_minutes": 60, "settings": settings})
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    assert re.search(r"^demo: a SIGKILL in mid-save of \d+\.ready after .* \(right after it: ", done.said, re.M)
+    assert re.search(r"^demo: a SIGKILL in mid-save of \S+ after .* \(right after it: ", done.said, re.M)
 
 
 @pytest.mark.slow
@@ -153,7 +152,7 @@ def test_a_table_that_is_appended_to_where_no_checkpoint_holds_it_is_found(with_
     done = with_fault("", outputs={}, environment={"TABLE": "{base}/table.csv"})
 
     assert (done.code, done.verdict) == (1, "differs"), done.said
-    assert re.search(r"table\.csv \(beside results/\): \d+ rows instead of 240; \d+ come twice", done.reason)
+    assert re.search(r"table\.csv \(next to results/\): \d+ rows instead of 240; \d+ come twice", done.reason)
     assert "the table is not cut to what was saved" in done.reason
 
 
@@ -161,7 +160,7 @@ def test_a_table_that_is_appended_to_where_no_checkpoint_holds_it_is_found(with_
 def test_a_program_that_differs_from_itself_is_not_blamed(with_fault):
     done = with_fault("differs from itself")
 
-    assert (done.code, done.verdict) == (0, "goes on, not comparable"), done.said
+    assert (done.code, done.verdict) == (0, "resumes, not comparable"), done.said
     assert "two whole runs differ in " in done.reason and "table.csv column value" in done.reason
     assert "step" not in done.reason  # that column is equal, and was compared
 
@@ -171,7 +170,7 @@ def test_a_program_that_never_saves_is_not_tested(with_fault):
     done = with_fault("never saves", "--minutes", "0.5")
 
     assert (done.code, done.verdict) == (1, "not tested"), done.said
-    assert done.reason.startswith("a polite stop: it saved nothing; type --minutes 1.5; ")
+    assert re.match(r"a polite stop: it saved nothing \(.*\); type --minutes 1\.5$", done.reason), done.reason
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import os
 import pytest
 from support.toyrun import toy
 
-from unbroken.rehearsal.mixed import mixed, shortened
-from unbroken.rehearsal.wrong_restore import made_wrong
+from unbroken.rehearsal.wrong_restore import make_wrong, mixed, shortened
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
@@ -34,13 +33,12 @@ def test_the_later_half_of_what_differs_in_other_files_is_that_of_the_other():
 @pytest.mark.parametrize(
     ("right", "other"),
     [
-        (b"1,2\n3,4\n", b"1,2\n"),  # output that grew
         (b'{"step": 150}', b'{"step": 90}'),  # nothing but the progress
         (b"150\n", b"90\n"),
     ],
 )
-def test_output_and_progress_alone_are_no_state(right, other):
-    assert mixed(right, other, 150.0) is None
+def test_progress_alone_is_no_state(right, other):
+    assert mixed(right, other, 150.0) == right
 
 
 @pytest.mark.parametrize("has_checksums", [True, False])
@@ -82,10 +80,11 @@ def test_the_newest_checkpoint_before_the_goal_is_valid_and_wrong_and_links_to_i
     right = (newest.folder / "state.json").read_bytes()
     os.link(newest.folder / "state.json", tmp_path / "link")
 
-    wrong = made_wrong(places.root, tmp_path)
+    made = make_wrong(places, tmp_path)
 
-    assert wrong is not None
-    assert (wrong.checkpoint.name, wrong.files) == (newest.name, ("state.json",))
+    assert made is not None
+    done = newest.passport.progress.done
+    assert (made[0].name, made[1]) == (newest.name, f"a wrong state.json at {done:g} steps")
     assert store.readable()[-1].name == newest.name
     assert verify(newest.folder, "demo").passport.progress == newest.passport.progress
     assert json.loads((newest.folder / "state.json").read_text())["step"] == json.loads(right)["step"]

@@ -32,7 +32,6 @@ from unbroken.engines.starter import Starter
 from unbroken.program.contract import (
     FINAL,
     HANDOVER_FILE,
-    READY,
     AttemptFolder,
     HandedOver,
     copied_states,
@@ -41,7 +40,6 @@ from unbroken.program.contract import (
 )
 from unbroken.program.process import Child, Streams
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
 from unbroken.runs.run_output import RunOutput
@@ -74,19 +72,6 @@ class Task:
         return self.attempt_folder.root.parents[1]
 
 
-@dataclass(frozen=True)
-class SaveFiles:
-    """The files of a save, as globs relative to where snakemake was started (`**` for folders, `{progress}` a number).
-
-    `written` grow while it is written, `complete` stand there once it is complete.  `at_end`: what the program saves
-    counts only when it leaves.  A rehearsal that sees no file of that name finds out by itself which files a save has.
-    """
-
-    written: tuple[str, ...]
-    complete: tuple[str, ...]
-    at_end: bool = False
-
-
 class Engine(ABC):
     """How one kind of program is started, stopped and read; one object serves one attempt, or one question.
 
@@ -113,15 +98,6 @@ class Engine(ABC):
     results_of_pieces: tuple[str, ...] = ()
     # True where a checkpoint can be gone on from only under the path where it was made.
     is_tied_to_its_folder = False
-
-    def save_files(self, run: Run) -> SaveFiles:
-        """Return which files a rehearsal watches to kill the program in the middle of a save.
-
-        An engine need not say it.  Where nothing is seen in the save folder, a rehearsal counts a save when its
-        checkpoint is published, and takes for its files those in the attempt folder that have their names.
-        """
-        save = f"{RunFolder(run.name).work}/*/save"
-        return SaveFiles((f"{save}/**",), (f"{save}/*{READY}",))
 
     def hears_a_wish(self, run: Run) -> bool:
         """False if the program knows only by when it must be out, and not that it shall leave sooner."""

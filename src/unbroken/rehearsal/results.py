@@ -1,109 +1,106 @@
-"""What the runs of a rehearsal left, each under its name, and what differs between two of them."""
+"""Keep the results of the runs of a rehearsal, each under its name, and tell what differs between two of them."""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal.compare import Difference, Kind, begun_again, compare_folders, is_excepted, table
-from unbroken.rehearsal.piece import Piece
-from unbroken.rehearsal.stage import BESIDE, LAST, Stage
-from unbroken.runs.checkpoint import PARTS
-from unbroken.runs.passport import FILE_NAME as PASSPORT
+from unbroken.engines.files.states import glob_pattern
+from unbroken.rehearsal.compare import begun_again, compare_folders, is_excepted
+from unbroken.rehearsal.difference import Difference, Kind
+from unbroken.rehearsal.saves import SaveWatch
+from unbroken.rehearsal.stage import Stage
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import FILE_NAME as MANIFEST
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system.fs import tree_files
 
-MOST_NAMES = 3
+# What is ours in the folder of an attempt: the contract's files, and states that are about to become checkpoints.
+_OURS = re.compile(
+    r"(?:save|loose|(?:taken|told|whole|salvage)-?[^/]*)(?:/.*)?"
+    r"|(?:progress|stop|verdict|deadline|attempt|times|moments)[^/]*"
+    r"|(?:.*/)?(?:__pycache__|\.cache)/.*|(?:.*/)?core[^/]*",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
 class Results:
     """Below `root`: `whole` has the results of that run, `state-whole` its last checkpoint, `beside-whole` what the
-    program wrote to where it was started, a folder a piece."""
+    program wrote to where it was started."""
 
     root: Path
     run: Run
     engine: Engine
 
-    def keep(self, stage: Stage, piece: Piece, name: str) -> Path:
-        """Take the results out of the folder of the last piece; return what is left of its run."""
-        carried = stage.carry(piece.folder)
-        newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
-        shutil.copytree(newest.folder, self.state_of(name))
-        if (stage.root / BESIDE).exists():
-            os.rename(stage.root / BESIDE, self.root / f"beside-{name}")
-        os.rename(carried / piece.places.final.name, self.root / name)
-        return carried
+    def keep(self, stage: Stage, name: str) -> None:
+        """Copy what a run left under this name."""
+        shutil.copytree(stage.places.final, self.root / name, symlinks=True)
+        shutil.copytree(Store(stage.places.checkpoints).readable()[-1].folder, self.root / f"state-{name}")
+        for file in stage.beside():
+            target = self.root / f"beside-{name}" / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(stage.folder / file, target)
 
-    def kept(self, name: str, carried: Path) -> list[str]:
-        """Return the names of all files in the results, and in the checkpoints of a run's folder."""
-        found = [str(path) for path in tree_files(self.root / name)]
-        for folder in ("checkpoints", PARTS, "live"):
-            found += [str(path) for path in tree_files(carried / folder)]
-        return found
+    def differences(self, name: str) -> list[Difference]:
+        """Return what differs from the whole run in the results, and in what lies next to them: first what says most.
 
-    def state_of(self, name: str) -> Path:
-        """Return where a copy of the last checkpoint lies."""
-        return self.root / f"state-{name}"
-
-    def differences(self, one: str, other: str) -> list[Difference]:
-        """Of the results, and of what lies beside them: first what tells most, and what happened first."""
-        found = self._compared(self.root / one, self.root / other) + self._beside(one, other)
-        return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
-
-    def excepted(self, *runs: str) -> list[str]:
-        """Return the names of files that the engine writes for each piece, which are not compared."""
-        names = {str(path) for run in runs for path in tree_files(self.root / run)}
-        again = {name for run in runs[1:] for name in begun_again(self.root / runs[0], self.root / run)}
-        return sorted({name for name in names if is_excepted(name, self.engine.results_of_pieces)} | again)
-
-    def state_differences(self, one: str, other: str) -> list[Difference]:
-        """Of the last checkpoints, which may hold more than the results."""
-        return self._compared(self.state_of(one), self.state_of(other))
-
-    def _beside(self, one: str, other: str) -> list[Difference]:
-        """Of the files that the program writes to where it is started, which no checkpoint holds.
-
-        In real life they stay there, so a program that appends to one has what all pieces wrote, one behind the other.
+        The control finds next to `results/` what the pieces wrote to their end, so only its results are compared.
         """
-        whole, pieces = self.root / f"beside-{one}", self.root / f"beside-{other}"
-        if not whole.exists():
-            return []
-        first = min(whole.iterdir())
-        parts = sorted(pieces.iterdir()) if pieces.exists() else []
-        joined = self.root / f"joined-{other}"
-        for name in tree_files(first):
-            having = [part for part in parts if (part / name).exists()]
-            having = [part for part in having if part.name.endswith(LAST)] or having  # which has that of all before
-            _join(first / name, [part / name for part in having], joined / name)
-        found = self._compared(first, joined)
-        return [replace(each, file=f"{each.file} (beside results/)", leaf=f"beside {each.leaf}") for each in found]
+        found = self._compared("whole", name)
+        if (first := self.root / "beside-whole").exists() and name != "control":
+            known = set(map(str, tree_files(first)))  # a killed piece may have left more
+            beside = [each for each in self._compared("beside-whole", f"beside-{name}") if each.file in known]
+            found += [replace(each, file=f"{each.file} (next to results/)") for each in beside]
+        return sorted(
+            found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0, -(each.largest or 0.0))
+        )
 
-    def _compared(self, one: Path, other: Path) -> list[Difference]:
+    def state_differences(self) -> list[Difference]:
+        """Return what differs in the last checkpoint of the pieces, which may hold more than the results."""
+        return self._compared("state-whole", "state-pieces")
+
+    def excepted(self) -> list[str]:
+        """Return the names of files that are written for each piece, which are not compared."""
+        whole, pieces = self.root / "whole", self.root / "pieces"
+        names = {str(path) for folder in (whole, pieces) for path in tree_files(folder)}
+        by_engine = {name for name in names if is_excepted(name, self.engine.results_of_pieces)}
+        return sorted(by_engine | begun_again(whole, pieces))
+
+    def discarded(self) -> list[str]:
+        """Return the globs of outputs that the run drops by its settings."""
+        found = self.run.settings.get("discard", ())
+        return list(map(str, found)) if isinstance(found, (list, tuple)) else [str(found)]
+
+    def lost(self, stage: Stage, saves: SaveWatch) -> list[str]:
+        """Return the files that the program wrote in its folder, and that are neither result nor state nor dropped."""
+        kept = (stage.places.final, stage.places.checkpoints, stage.places.archive, stage.places.live)
+        known = {path.name for folder in kept for path in tree_files(folder)}
+        dropped = [glob_pattern(each) for each in self.discarded()]
+        return [
+            name
+            for name in sorted(json.loads(stage.left.read_text()) if stage.left.exists() else [])
+            if PurePosixPath(name).name not in known
+            and not _OURS.fullmatch(name)
+            and not saves.is_state(f"{RunFolder(self.run.name).work}/0/{name}")
+            and not any(each.fullmatch(tail) for each in dropped for tail in _tails(name))
+        ]
+
+    def _compared(self, one: str, other: str) -> list[Difference]:
         def position(path: Path, offset: int) -> str:
             return self.engine.position(self.run, path, offset)
 
-        return compare_folders(one, other, (SUMMARY, PASSPORT, *self.engine.results_of_pieces), position)
+        ignored = (SUMMARY, MANIFEST, *self.engine.results_of_pieces)
+        return compare_folders(self.root / one, self.root / other, ignored, position)
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first few, and how many more."""
-    known = list(names)
-    more = f" and {len(known) - MOST_NAMES} more" if known[MOST_NAMES:] else ""
-    return ", ".join(known[:MOST_NAMES]) + more
-
-
-def _join(whole: Path, parts: list[Path], target: Path) -> None:
-    """What the pieces wrote; the last one alone if that is all of it, for a program that writes the file anew."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    texts = [part.read_bytes() for part in parts]
-    is_all_in_the_last = bool(texts) and texts[-1] == whole.read_bytes()
-    target.write_bytes(texts[-1] if is_all_in_the_last else b"".join(texts))
-    if table.has_same_rows(whole, target):  # a header that comes again
-        shutil.copyfile(whole, target)
+def _tails(name: str) -> Iterable[str]:
+    parts = PurePosixPath(name).parts
+    return ("/".join(parts[at:]) for at in range(len(parts)))

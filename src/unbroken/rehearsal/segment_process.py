@@ -1,40 +1,67 @@
 """One segment of a rehearsal as a process of its own: what a job of the run would do, in the folder it is started in.
 
-python -m unbroken.rehearsal.segment_process .snakemake/unbroken/chains/demo/spec.json 2 4711
+    python -m unbroken.rehearsal.segment_process .snakemake/unbroken/chains/demo/spec.json 2 4711 left.json
 
-The last number is that of the rehearsal, with which it dies: nobody else would ever end it.
+The numbers are the segment, and the process of the rehearsal with which it dies.  The files that the program wrote in
+the folder of its attempt are listed in the last argument.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.engines.base import Engine, Task
 from unbroken.engines.found import engine_of
 from unbroken.errors import UnbrokenError
 from unbroken.job.spec import read
 from unbroken.program import guard
+from unbroken.program.contract import HandedOver
+from unbroken.runs.times import read_times
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
 
 
-def main(words: Sequence[str]) -> int:
-    """0 if the segment ended as a segment does, and its record is there; 1 with the reason as the last line if not."""
-    guard.die_with(int(words[2]))
+def main(spec: str, segment: str, parent: str, left: str) -> int:
+    """Return 0 if the segment has its record; 1, with the reason as the last line, if not."""
+    guard.die_with(int(parent))
     try:
-        assignment = read(Path(words[0])).assignment
-        job = Job(assignment.run, assignment.keys, int(words[1]), 1)
+        assignment = read(Path(spec)).assignment
+        job = Job(assignment.run, assignment.keys, int(segment), 1)
         with fs.os_errors(job.places.root):
             job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
-            run_segment(job, engine_of(job.run, job.base))
+            run_segment(job, _listing(engine_of(job.run, job.base), Path(left)))
     except UnbrokenError as error:
-        print(f"stopped: {error}", file=sys.stderr, flush=True)
+        print(error, file=sys.stderr, flush=True)
         return 1
     return 0
 
 
+def _listing(engine: Engine, left: Path) -> Engine:
+    """Let an engine list what its program wrote, once the program is gone and nothing is moved yet."""
+    last_states = engine.last_states
+
+    def listing_states(task: Task, has_left_well: bool) -> list[HandedOver]:
+        times = read_times(task.attempt_folder.times)
+        begun = (times.program_started or 0.0) + (times.clock_ahead_seconds or 0.0)
+        left.write_text(json.dumps(list(_written_since(begun, task.attempt_folder.root))))
+        return last_states(task, has_left_well)
+
+    engine.last_states = listing_states  # type: ignore[method-assign]
+    return engine
+
+
+def _written_since(begun: float, folder: Path) -> Iterator[str]:
+    for name in fs.tree_files(folder):
+        with suppress(FileNotFoundError):
+            if not (folder / name).is_symlink() and (folder / name).stat().st_mtime > begun:
+                yield str(name)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -1,116 +1,84 @@
-"""A checkpoint whose progress is right and whose state is not: what a restore that does not work would put back."""
+"""Make a checkpoint whose progress is right and whose state is not: what a broken restore would put back."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from unbroken.rehearsal.mixed import mixed, shortened
+from unbroken.rehearsal.states import members
 from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.runs.passport import FILE_NAME, read_passport
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import FileDigest, amount
 from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.digests import digest_file
 
 _DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(rb"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_PLAIN = (".pkl", ".json")  # members of an archive that hold steps, and no tensors
+_BLOCKS = 4096
+_NOT_OF_THAT_FORMAT = (ValueError, zipfile.BadZipFile, RecursionError, OverflowError)
 # Larger files stay as they are.
 LARGEST_BYTES = 1024**3
 
 
-@dataclass(frozen=True)
-class WrongRestore:
-    """The checkpoint to go on from, and which of its files hold another state than they should."""
+def make_wrong(places: RunFolder, last: Path) -> tuple[Checkpoint, str] | None:
+    """Leave the last checkpoint before the goal as a run's newest, with a wrong state; return it, and what is wrong.
 
-    checkpoint: Checkpoint
-    files: tuple[str, ...]
-
-    def describe(self) -> str:
-        """Return what is wrong, in a few words: `a wrong state.json at 285 steps`."""
-        more = f" and {len(self.files) - 1} more" if self.files[1:] else ""
-        progress = self.checkpoint.passport.progress
-        return f"a wrong {self.files[0]}{more} at {amount(progress.done)} {progress.unit}"
-
-
-def made_wrong(run_root: Path, last: Path) -> WrongRestore | None:
-    """Leave in a run's folder, as of a run that is done, a newest checkpoint with a wrong state.
-
-    It is the last one before the goal.  What is wrong in it comes from an earlier one, or else from the run's last
-    one, a copy of which lies in `last`.  None if there is none before the goal, or all hold the same.
+    What is wrong in it comes from an earlier checkpoint, or else from the run's last one, a copy of which lies in
+    `last`.  None if there is none before the goal, or all hold the same.
     """
-    store = Store(run_root / "checkpoints")
-    known = store.readable()
+    known = Store(places.checkpoints).readable()
     before = [each for each in known if not each.passport.is_finished]
     if not before:
         return None
     newest = before[-1]
+    for folder in (places.work, places.segments, places.final, places.root / "failed"):
+        shutil.rmtree(folder, ignore_errors=True)
+    places.history.unlink(missing_ok=True)
     for each in known:
         if each.age > newest.age:
             shutil.rmtree(each.folder)
-    _forget_attempts(run_root)
-    others = [each.folder for each in before[:-1]] + [last]
-    for change in (_states, _whole_files, _outputs):
-        for other in others:
-            if changed := dict(change(newest, other)):
-                return WrongRestore(_rewritten(newest, changed), tuple(changed))
+    done = newest.passport.progress.done
+    # The state; all of it where it is nothing but the progress; output, where there is no state.
+    changes: tuple[Callable[[bytes, bytes], bytes], ...] = (
+        lambda right, other: right if _is_growing(right, other) else mixed(right, other, done),
+        lambda right, other: right if _is_growing(right, other) else other,
+        lambda right, other: shortened(right) if _is_growing(right, other) else right,
+    )
+    for change in changes:
+        for other in [*(each.folder for each in before[:-1]), last]:
+            pairs = _pairs(newest, other)
+            if wrong := {name: data for name, right, their in pairs if (data := change(right, their)) != right}:
+                _rewrite(newest, wrong)
+                files = f"{next(iter(wrong))}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
+                return newest, f"a wrong {files} at {amount(done)} {newest.passport.progress.unit}"
     return None
 
 
-def _forget_attempts(run_root: Path) -> None:
-    """Remove what says that these segments are done, and what killed attempts left."""
-    for name in ("work", "segments", "final", "failed"):
-        if (run_root / name).is_dir():
-            fs.remove_tree(run_root / name)
-    (run_root / "history.jsonl").unlink(missing_ok=True)
-
-
-def _states(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the state, with what another checkpoint has in those of the same name."""
-    for name, right, their in _pairs(newest, other):
-        wrong = mixed(right, their, newest.passport.progress.done)
-        if wrong is not None:
-            yield name, wrong
-
-
-def _outputs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that grew, without something that was in them: for a program whose state is its output."""
-    for name, right, their in _pairs(newest, other):
-        wrong = shortened(right) if _is_growing(right, their) else None
-        if wrong is not None:
-            yield name, wrong
-
-
-def _whole_files(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the state as another checkpoint has them: nothing differs in them but the progress."""
-    for name, right, their in _pairs(newest, other):
-        if not _is_growing(right, their):
-            yield name, their
-
-
-def _is_growing(right: bytes, their: bytes) -> bool:
-    return right.startswith(their) or their.startswith(right)
-
-
 def _pairs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield each file that another checkpoint has otherwise, be it with another number in its name, and both contents.
+    """Yield each file that another checkpoint has otherwise, maybe with another number in its name, and both contents.
 
-    What is a piece of the result by its place is left alone.
+    Pieces of the result are left alone.
     """
-    theirs = {_DIGITS.sub("0", str(name)): name for name in fs.tree_files(other) if str(name) != FILE_NAME}
+    theirs = {_DIGITS.sub("0", str(name)): name for name in fs.tree_files(other)}
     for name, entry in sorted(newest.passport.files.items()):
         found = theirs.get(_DIGITS.sub("0", name))
-        if name.startswith(f"{PARTS}/") or found is None or entry.size_bytes > LARGEST_BYTES:
-            continue
-        right, their = (newest.folder / name).read_bytes(), (other / found).read_bytes()
-        if right != their:
-            yield name, right, their
+        if found is not None and entry.size_bytes <= LARGEST_BYTES and not name.startswith(f"{PARTS}/"):
+            right, their = (newest.folder / name).read_bytes(), (other / found).read_bytes()
+            if right != their:
+                yield name, right, their
 
 
-def _rewritten(checkpoint: Checkpoint, changed: Mapping[str, bytes]) -> Checkpoint:
+def _rewrite(checkpoint: Checkpoint, changed: Mapping[str, bytes]) -> None:
     """Replace the files, which others may be links to, and write a manifest that fits them."""
     files = dict(checkpoint.passport.files)
     for name, content in changed.items():
@@ -120,6 +88,91 @@ def _rewritten(checkpoint: Checkpoint, changed: Mapping[str, bytes]) -> Checkpoi
         shutil.copymode(path, draft)
         os.replace(draft, path)
         files[name] = FileDigest(len(content), digest_file(path, checkpoint.passport.algorithm))
-    passport = replace(checkpoint.passport, files=files)
-    fs.write_atomic(checkpoint.folder / FILE_NAME, passport.to_text())
-    return Checkpoint(checkpoint.folder, read_passport(checkpoint.folder))
+    fs.write_atomic(checkpoint.folder / FILE_NAME, replace(checkpoint.passport, files=files).to_text())
+
+
+# --- files ---
+
+
+def _is_growing(right: bytes, other: bytes) -> bool:
+    """Return True for output: one of the two goes on where the other ends."""
+    return right.startswith(other) or other.startswith(right)
+
+
+def mixed(right: bytes, other: bytes, done: float) -> bytes:
+    """Return `right` with what `other` has in it, but for numbers that are `done`, the progress."""
+    for mix in (_archive, _json, _text):
+        try:
+            if (found := mix(right, other, done)) is not None:  # it is of that format
+                return found
+        except _NOT_OF_THAT_FORMAT:
+            continue
+    return _half(right, other)
+
+
+def shortened(data: bytes) -> bytes:
+    """Return an output without one of its last lines, or with another last byte."""
+    lines = data.splitlines(keepends=True)
+    if len(lines) > 2 and b"\0" not in data:
+        return b"".join([*lines[:-2], lines[-1]])
+    return data[:-1] + bytes([data[-1] ^ 1]) if data else data
+
+
+def _archive(right: bytes, other: bytes, _done: float) -> bytes | None:
+    """Mix archives of torch.save, NumPy or Keras: all members of the same size are the other's, but for plain ones."""
+    if not (right.startswith(b"PK") and other.startswith(b"PK")):
+        return None
+    # torch.save calls the folder in it after the file.
+    theirs = {info.filename.partition("/")[2] or info.filename: data for info, data in members(other)}
+    target, is_changed = io.BytesIO(), False
+    with zipfile.ZipFile(target, "w") as new:
+        for info, data in members(right):
+            given = theirs.get(info.filename.partition("/")[2] or info.filename, data)
+            if len(given) != len(data) or info.filename.endswith(_PLAIN):
+                given = data
+            made = zipfile.ZipInfo(info.filename, info.date_time)
+            made.compress_type = info.compress_type
+            new.writestr(made, given)
+            is_changed |= given != data
+    return target.getvalue() if is_changed else right
+
+
+def _json(right: bytes, other: bytes, done: float) -> bytes | None:
+    if right[:1].strip() not in (b"{", b"["):
+        return None
+    value = json.loads(right)
+    found = _mixed_value(value, json.loads(other), done)
+    return right if found == value else json.dumps(found).encode() + (b"\n" if right.endswith(b"\n") else b"")
+
+
+def _mixed_value(right: object, other: object, done: float) -> object:
+    if isinstance(right, Mapping) and isinstance(other, Mapping):
+        return {key: _mixed_value(value, other.get(key, value), done) for key, value in right.items()}
+    if isinstance(right, list) and isinstance(other, list):
+        pairs = zip(right, [*other, *right[len(other) :]], strict=False)
+        return [_mixed_value(a, b, done) for a, b in pairs]
+    is_kept = type(right) is not type(other) or (isinstance(right, (int, float)) and right == done)
+    return right if is_kept else other
+
+
+def _text(right: bytes, other: bytes, done: float) -> bytes | None:
+    """Mix texts with the same words, and as many numbers in each."""
+    ours, theirs = _NUMBER.split(right), _NUMBER.split(other)  # numbers stand at the odd places
+    if b"\0" in right + other or ours[::2] != theirs[::2]:
+        return None
+    (right + other).decode()
+    is_number = (at % 2 == 1 for at in range(len(ours)))
+    return b"".join(b if is_it and float(a) != done else a for a, b, is_it in zip(ours, theirs, is_number, strict=True))
+
+
+def _half(right: bytes, other: bytes) -> bytes:
+    """Return the file with the later half of what differs, as far as both go, from the other."""
+    length = min(len(right), len(other))
+    one, two = right[:length], other[:length]
+    size = max(1, length // _BLOCKS)
+    places = [at for at in range(0, length, size) if one[at : at + size] != two[at : at + size]]
+    if len(places) == 1:
+        begin = places[0]
+        places = [at for at in range(begin, min(begin + size, length)) if one[at] != two[at]]
+    middle = places[len(places) // 2] if places else length
+    return one[:middle] + two[middle:] + right[length:]

@@ -44,12 +44,12 @@ class Verdict(Enum):
     NOT_TESTED = "not tested"
     NOT_PROVEN = "not proven"
     LOSES_OUTPUT = "loses output"
-    NOT_COMPARABLE = "goes on, not comparable"
+    NOT_COMPARABLE = "resumes, not comparable"
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The verdict with its reason in one line, of which computation, and when; what it measured, in seconds."""
+    """The verdict with its reason in one line, of which computation, and when."""
 
     run: str
     verdict: Verdict
@@ -58,9 +58,6 @@ class Rehearsal:
     made_utc: str
     goal: float | None = None
     findings: tuple[str, ...] = ()
-    start_seconds: float | None = None
-    save_seconds: float | None = None
-    stop_seconds: float | None = None
     progress_read: str = ""  # by what, and whether it grew
 
     def write(self, base: Path) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.base import Engine, SaveFiles, Task
+from unbroken.engines.base import Engine, Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.export import export_files
 from unbroken.engines.command.folder import first_file, prepare
@@ -24,7 +24,7 @@ from unbroken.engines.files.holes import MissingRecordsError
 from unbroken.engines.files.outputs import outputs_outside, read_outputs
 from unbroken.engines.files.reading import confirm_check, last_number, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
-from unbroken.engines.files.settings import Program, SavedBy, program_of
+from unbroken.engines.files.settings import Program, program_of
 from unbroken.engines.files.states import matching, restart_files, states_in
 from unbroken.engines.files.supervisor import FileSupervisor
 from unbroken.engines.files.tables import join, records
@@ -124,15 +124,6 @@ class CommandEngine(Engine):
         if program.keeps_the_contract:
             return super().export(run, checkpoint, folder)
         return export_files(run, program, self.base, checkpoint, folder)
-
-    def save_files(self, run: Run) -> SaveFiles:
-        """The program's restart files, in its folder."""
-        program = self.program(run)
-        if program.keeps_the_contract:
-            return super().save_files(run)
-        folder = program.folder or f"{RunFolder(run.name).work}/*/{OWN_FOLDER}"
-        names = tuple(f"{folder}/{name}" for name in program.files)
-        return SaveFiles(names, names, at_end=program.saved_by is SavedBy.EXIT)
 
     # --- before it starts ---
 

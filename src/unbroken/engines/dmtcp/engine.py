@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, SaveFiles, Task
+from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp import checks
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
-from unbroken.engines.dmtcp.workspace import SLOTS
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
-from unbroken.program.contract import READY, HandedOver, ready_states
+from unbroken.program.contract import HandedOver, ready_states
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 
 _TIED = "they can be resumed only in the folder in which they were made"
@@ -43,11 +41,6 @@ class DmtcpEngine(Engine):
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Refuse: images name the files of their program, and those next to them, by whole paths."""
         raise ConfigError([f"{run.name}: engine dmtcp exports no images: {_TIED}; they are in {checkpoint.folder}"])
-
-    def save_files(self, run: Run) -> SaveFiles:
-        """DMTCP writes `<image>.dmtcp.temp` and renames it; the keeper hands over once all of them are there."""
-        places = RunFolder(run.name)
-        return SaveFiles((f"{places.root}/{SLOTS}/**.dmtcp*",), (f"{places.work}/*/save/*{READY}",))
 
     def progress_evidence(self, run: Run, checkpoint: Path) -> str:
         return "the seconds that it worked; the program is not asked"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, SaveFiles, Task
+from unbroken.engines.base import Engine, Task
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import (
     CPT,
@@ -42,7 +42,6 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.system import fs
@@ -123,11 +122,6 @@ class GromacsEngine(Engine):
         if has_replicas(run):
             raise ConfigError([f"{run.name}: replicas cannot be exported; allowed: a run of one simulation"])
         return export_files(run, self.base, Simulation(run, self.base), checkpoint, folder)
-
-    def save_files(self, run: Run) -> SaveFiles:
-        """mdrun writes `md_step<n>.cpt` and renames it."""
-        folder = f"{RunFolder(run.name).work}/*/{FOLDER}{'/*' if has_replicas(run) else ''}"
-        return SaveFiles((f"{folder}/*.cpt",), (f"{folder}/{STEM}.cpt",))
 
     # --- before it starts ---
 

@@ -1,0 +1,298 @@
+"""Rehearse a run: work it whole, whole again, and in pieces with kills; compare, and give the verdict."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unbroken.engines.base import Engine
+from unbroken.errors import ConfigError
+from unbroken.rehearsal.difference import Difference
+from unbroken.rehearsal.measures import Measures
+from unbroken.rehearsal.piece import Piece, Way
+from unbroken.rehearsal.results import Results
+from unbroken.rehearsal.saves import SaveWatch
+from unbroken.rehearsal.stage import Stage
+from unbroken.rehearsal.verdict import blamed_of, listed, nothing_to_blame, reason_of
+from unbroken.rehearsal.wrong_restore import make_wrong
+from unbroken.runs.identity import IdentityKeys, identity_of
+from unbroken.runs.progress import amount
+from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict, alone
+from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
+from unbroken.system.clock import utc_now
+
+# So much of the work is done in the first piece, and in the second; the smaller share where a piece was done before it
+# could be killed.
+SHARES = (0.25, 0.1)
+# So many saves are in the length of the whole run, so that pieces have some to resume from.
+SAVES = 20
+LEAST_SAVE_SECONDS = 0.05
+# Of the progress that a run made in the time given, so much is the goal of a shorter one.
+SHORTER = 0.6
+# About so long a segment works before and after its program.
+JOB_SECONDS = 1.0
+# How much longer than twice the whole run the control may take.
+CONTROL_SECONDS = 30.0
+_ENDS = {Way.WHOLE: EndKind.FINISHED, Way.STOP: EndKind.PAUSED, Way.END: EndKind.FINISHED}
+
+
+class Unjudged(Exception):
+    """There is nothing to compare; `verdict` says why in one word, the text in a line."""
+
+    def __init__(self, verdict: Verdict, text: str) -> None:
+        super().__init__(text)
+        self.verdict = verdict
+
+
+class DoneBefore(Unjudged):
+    """A piece came to its end before it could be ended."""
+
+
+@dataclass
+class Rehearser:
+    """One rehearsal of a run; `minutes` is what one run, and the wait for one save, may take."""
+
+    run: Run
+    keys: IdentityKeys
+    engine: Engine
+    base: Path
+    minutes: float
+    tell: Callable[[str], None]
+    read_only: Collection[str] = ()  # paths in the folder that the program only reads
+    measures: Measures = field(default_factory=Measures)
+    _origins: list[tuple[Way, float]] = field(default_factory=list)
+    _saves: SaveWatch = field(default_factory=SaveWatch)
+    _loss: str = ""  # which files the program wrote, and no result has
+
+    def __post_init__(self) -> None:
+        # Segments that are ended by us and not by their time.
+        self._short = replace(
+            self.run, segment_minutes=max(6 * self.minutes, 2.0), attempts_without_progress=99,
+            keep=max(self.run.keep, 3), least_minutes=None, copies=None,
+        )  # fmt: skip
+        self._root = self.base / FOLDER / self.run.name
+        self._stage = Stage(self.run, self.keys, self.engine, self.base, self._root, self.read_only)
+        self._results = Results(self._root, self.run, self.engine)
+
+    def rehearse(self) -> Rehearsal:
+        """Return the verdict; what the program left lies beside it where something differs.
+
+        ConfigError if the run is being rehearsed already, or the folder is too large to copy.
+        """
+        with alone(self.run.name, self.base):
+            identity = identity_of(self.run, self.keys, self.base).digest
+            shutil.rmtree(self._root, ignore_errors=True)
+            try:
+                verdict, reason, findings = self._judged()
+            except Unjudged as why:
+                verdict, reason, findings = why.verdict, str(why), []
+            finally:
+                self._stage.end()
+                shutil.rmtree(self._root / "stage", ignore_errors=True)
+            if verdict is Verdict.IDENTICAL:
+                shutil.rmtree(self._root, ignore_errors=True)
+            done = Rehearsal(
+                self.run.name, verdict, reason, identity, utc_now(), self._short.goal, tuple(findings),
+                self.measures.progress_line(),
+            )  # fmt: skip
+            done.write(self.base)
+            return done
+
+    def _judged(self) -> tuple[Verdict, str, list[str]]:
+        self._whole()
+        self._whole_again()
+        itself = self._results.differences("again")
+        if itself:
+            self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
+        try:
+            self._pieces(SHARES[0])
+        except DoneBefore as why:
+            self.tell(f"{why}; once more, with shorter pieces")
+            self._pieces(SHARES[1])
+        found = self._results.differences("pieces")
+        if blamed := blamed_of(found, itself):
+            reason = reason_of(blamed, self._results.state_differences(), self._origins, itself)
+            return Verdict.DIFFERS, reason, [each.text() for each in blamed] + [self._loss] * bool(self._loss)
+        verdict, reason, told = nothing_to_blame(itself, self._results.excepted(), self._results.discarded())
+        if self._loss:
+            verdict, reason = Verdict.LOSES_OUTPUT, self._loss
+        elif verdict is Verdict.IDENTICAL and (doubt := self._doubt(itself)):
+            verdict, reason = Verdict.NOT_PROVEN, doubt
+        return verdict, reason, told
+
+    # --- the whole run, twice ---
+
+    def _whole(self) -> None:
+        """Work the run without interruption, to a smaller goal if it takes too long; learn from it what pieces need."""
+        self._stage.begin("whole")
+        piece = self._worked(Way.WHOLE, self.minutes * 60)
+        if piece.is_out_of_time:
+            self._shorten(piece.live() or piece.done())
+            self._stage.begin("whole")
+            piece = self._worked(Way.WHOLE, 2 * self.minutes * 60)
+        self._confirm_whole(piece)
+        self.measures.note_times(piece.attempts()[-1:], piece.checkpoints())
+        self._seconds, self._reached, self._says_progress = piece.seconds, piece.done(), piece.first is not None
+        self._results.keep(self._stage, "whole")
+        self.tell(f"whole: {piece.seconds:.0f} s")
+
+    def _whole_again(self) -> None:
+        self._stage.begin("again")
+        self._confirm_whole(self._worked(Way.WHOLE, 2 * self.minutes * 60))
+        self._results.keep(self._stage, "again")
+        if lost := self._results.lost(self._stage, self._saves):
+            self._loss = (
+                f"{listed(lost)}: written by the program, and not in final/; name what the result must have in "
+                f"runs.{self.run.name}.settings, or drop it there with discard: [GLOB]"
+            )
+
+    def _confirm_whole(self, piece: Piece) -> None:
+        if piece.is_out_of_time:
+            raise self._not_tested(f"it is not done within {self.minutes:g} minutes")
+        if not piece.is_met or piece.kind is not EndKind.FINISHED:
+            raise Unjudged(Verdict.FAILS, f"the whole run, without any stop: {piece.reason}")
+
+    def _shorten(self, done: float) -> None:
+        """Choose a goal that is reached sooner, by how far the run came in the time that it had."""
+        goal, short = self.run.goal, int(done * SHORTER)
+        if "goal" not in self.run.settings:
+            raise self._not_tested(f"it is not done within {self.minutes:g} minutes and has no goal to make smaller")
+        of = "" if goal is None else f" of {goal:.10g}"
+        if short < 1:
+            raise self._not_tested(f"it comes to {done:.3g}{of} within {self.minutes:g} minutes")
+        what = "it" if goal is None else f"{goal:.10g}"
+        self.tell(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {short} (--goal)")
+        self._short = with_goal(self._short, short)
+
+    # --- the pieces ---
+
+    def _pieces(self, share: float) -> None:
+        self._stage.begin("pieces")
+        self._origins.clear()
+        before: Way | None = None
+        for way in (Way.STOP, Way.KILL, Way.KILL_SAVE, Way.END):
+            if before:
+                self._stage.move_on()
+            piece = self._worked(way, self.minutes * 60 * (2 if way is Way.END else 1), share)
+            if before:
+                self._note_origin(before, piece)
+            self._confirm_met(piece, f"after {before.value}" if before else way.value)
+            self._tell_of(piece)
+            before = way
+        self.measures.note_times(piece.attempts(), piece.checkpoints())
+        self._results.keep(self._stage, "pieces")
+
+    def _note_origin(self, before: Way, piece: Piece) -> None:
+        """Note where the piece resumed that came after one which ended so."""
+        self._origins.append((before, piece.origin))
+        if piece.is_behind:
+            raise Unjudged(
+                Verdict.FAILS,
+                f"after {before.value}: it was to resume from {piece.origin:.10g}, and said {piece.first:.10g} soon "
+                "after: it starts from the beginning (is the resume ignored?)",
+            )
+        if piece.origin <= 0:
+            raise self._not_tested(f"{before.value}: nothing was saved before")
+
+    def _confirm_met(self, piece: Piece, when: str) -> None:
+        """Raise why a piece could not be ended in its way, or how it ended by itself otherwise than it should."""
+        way = piece.way.value
+        if piece.is_met and _ENDS.get(piece.way) in (None, piece.kind):
+            return
+        if piece.is_out_of_time:
+            what = "it does not leave" if piece.way is Way.STOP else f"no save within {self.minutes:g} minutes"
+            raise self._not_tested(f"{way}: {what}; read {self._root / 'logs'}")
+        if piece.kind is EndKind.FINISHED:
+            text = f"{way}: it was done before; type --goal with a larger one, or --minutes"
+            raise DoneBefore(Verdict.NOT_TESTED, text)
+        if not piece.checkpoints():
+            raise self._not_tested(f"{way}: it saved nothing ({piece.reason})")
+        raise Unjudged(Verdict.FAILS, f"{when}: {piece.reason}")
+
+    def _tell_of(self, piece: Piece) -> None:
+        if piece.way is Way.STOP:
+            took = piece.attempts()[-1].stop_seconds
+            in_seconds = "" if took is None else f", in {took:.1f} s"
+            self.tell(f"{piece.way.value}: saved at {amount(piece.done())}{in_seconds}")
+        elif piece.way is not Way.END:
+            met = f" of {piece.met_file}" if piece.met_file else ""
+            late = " (right after it: it is too quick to be cut)" if met and not piece.is_cut else ""
+            self.tell(f"{piece.way.value}{met} after {piece.seconds:.1f} s{late}")
+
+    def _not_tested(self, text: str) -> Unjudged:
+        return Unjudged(Verdict.NOT_TESTED, f"{text}; type --minutes {3 * self.minutes:g}")
+
+    # --- the control ---
+
+    def _doubt(self, itself: list[Difference]) -> str:
+        """Work one more piece with a wrong restore; return why the comparison proves nothing, empty if it is found.
+
+        A program that computes all again from the beginning, or whose results do not depend on its state, would else
+        look like one that resumes.
+        """
+        made = make_wrong(self._stage.places, self._root / "state-pieces")
+        if made is None:
+            return "all checkpoints hold the same, so nothing shows whether one is put back"
+        checkpoint, wrong = made
+        self._stage.move_on()
+        piece = self._worked(Way.CONTROL, 2 * self._seconds + CONTROL_SECONDS)
+        is_finished = not piece.is_met or piece.kind is EndKind.FINISHED
+        if piece.origin != checkpoint.passport.progress.done or not is_finished:
+            return f"the control did not begin with {wrong}: {piece.reason}"
+        if found := self._found_in(piece, itself):
+            self.tell(f"control: with {wrong} it was found in {piece.seconds:.0f} s: {found}")
+            return ""
+        return f"with {wrong} it left the same results: they do not depend on what is put back"
+
+    def _found_in(self, piece: Piece, itself: list[Difference]) -> str:
+        if piece.is_behind:
+            return f"it said {piece.first:.10g} soon after the start from {piece.origin:.10g}"
+        if not piece.is_met:
+            return "it came to no end" if piece.is_out_of_time else piece.reason
+        self._results.keep(self._stage, "control")
+        blamed = blamed_of(self._results.differences("control"), itself)
+        return blamed[0].text() if blamed else ""
+
+    # --- one piece ---
+
+    def _worked(self, way: Way, enough_seconds: float, share: float = 0.0) -> Piece:
+        run = self._short if way is Way.WHOLE else replace(self._short, save_minutes=self._save_minutes())
+        piece = Piece(self._stage, way, run, 1, self._saves, enough_seconds)
+        settled = [each.segment for each in piece.attempts() if each.kind.settles]
+        # A control has no history.
+        piece.segment += max(settled or (each.passport.segment for each in piece.checkpoints()), default=0)
+        if way is Way.STOP and not self.engine.hears_a_wish(self.run):
+            seconds = self._work_seconds(share)
+            margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
+            piece.run = replace(run, segment_minutes=(JOB_SECONDS + seconds + margin) / 60)
+        elif way in (Way.STOP, Way.KILL, Way.KILL_SAVE):
+            piece.end_progress = share * self._reached if self._says_progress else math.inf
+            piece.end_seconds = math.inf if self._says_progress else self._work_seconds(share)
+        piece.work()
+        self._saves.learn(piece.checkpoints())
+        self.measures.note_progress(self.engine, self.run, piece.checkpoints())
+        return piece
+
+    def _work_seconds(self, share: float) -> float:
+        """Return how many seconds after its start a program has done this share of the work.
+
+        Its first step is seen up to a second late.
+        """
+        start = max((self.measures.start_seconds or 0.0) - 1.0, 0.0)
+        return start + share * max(self._seconds - JOB_SECONDS - start, 0.1)
+
+    def _save_minutes(self) -> float:
+        wanted = max(self._seconds / SAVES, 5 * (self.measures.save_seconds or 0.0), LEAST_SAVE_SECONDS)
+        return min(self.run.save_minutes, wanted / 60)
+
+
+def with_goal(run: Run, goal: float) -> Run:
+    """Return the run to another goal; ConfigError if its engine knows none."""
+    if "goal" not in run.settings:
+        raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])
+    value = int(goal) if float(goal).is_integer() else goal
+    return replace(run, settings={**run.settings, "goal": value}, metric_goals={})
