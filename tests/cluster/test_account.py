@@ -11,8 +11,8 @@ from cluster.lab import Cluster
 from support.pages import facts_in
 from support.workdir import WorkDir, until
 
-from unbroken.accounting.account import account
-from unbroken.accounting.kinds import Kind
+from unbroken.report.account import account
+from unbroken.report.spans import Kind
 from unbroken.runs.segment_end import EndKind
 
 
