@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean, median
 
-from unbroken.report.turns import Turn, log_rates, start_seconds, turns_of, waits
+from unbroken.report.spans import Kind
+from unbroken.report.turns import OTHER, Turn, log_rates, start_seconds, turns_of, waits
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import duration
@@ -143,7 +144,7 @@ def _length(turns: Sequence[Turn], segment_seconds: float | None) -> float:
     full = [turn for turn in turns if turn.attempt.kind is EndKind.PAUSED][-5:]
     if not full:
         return limit
-    seen = median(turn.useful_seconds + turn.other_seconds for turn in full) or limit
+    seen = median(turn.took(Kind.USEFUL, *OTHER) for turn in full) or limit
     before = median(turn.limit_seconds for turn in full)
     return seen * limit / before if before > 0 and limit < math.inf else seen
 
@@ -176,8 +177,8 @@ def _simulate(rest: _Rest, random: Random) -> tuple[float, float]:
     pace = median(random.choices(rest.log_rates, k=len(rest.log_rates)))
     pace += random.gauss(0, PACE_DOUBT / math.sqrt(len(rest.log_rates)))
     turns = random.choices(rest.turns, k=len(rest.turns)) if rest.turns else []
-    useful = sum(turn.useful_seconds for turn in turns)
-    share = sum(turn.other_seconds for turn in turns) / useful if useful > 0 else 0.0
+    useful = sum(turn.took(Kind.USEFUL) for turn in turns)
+    share = sum(turn.took(*OTHER) for turn in turns) / useful if useful > 0 else 0.0
     work = math.exp(min(rest.log_left - pace, 600.0)) * (1 + share)
     is_live = rest.worked is not None
     later = max(work - max(rest.length - rest.worked, 0.0), 0.0) if rest.worked is not None else work

@@ -22,6 +22,8 @@ REMEMBERED = 12
 LOOKED_AT = 200
 # A driver or a dependent job follows at once; what comes later, a person has submitted.
 IDLE_SECONDS = 900.0
+# What the job of an attempt does apart from useful work.
+OTHER = tuple(kind for kind in Kind if kind not in {*WITHOUT_NODES, Kind.USEFUL})
 # With fewer waits in the partition of the last attempt, those in all partitions count.
 LEAST_WAITS = 3
 
@@ -37,19 +39,9 @@ class Turn:
     def advance(self) -> float:
         return self.attempt.progress_to - self.attempt.progress_from
 
-    @property
-    def useful_seconds(self) -> float:
-        return self.seconds.get(Kind.USEFUL, 0.0)
-
-    @property
-    def other_seconds(self) -> float:
-        """Return the seconds that its job took beside useful work: start, saves, losses, end."""
-        useless = self.seconds.keys() - WITHOUT_NODES - {Kind.USEFUL}
-        return sum(self.seconds[kind] for kind in useless)
-
-    @property
-    def wait_seconds(self) -> float:
-        return self.seconds.get(Kind.QUEUED, 0.0)
+    def took(self, *kinds: Kind) -> float:
+        """Return its seconds of these kinds."""
+        return sum(self.seconds.get(kind, 0.0) for kind in kinds)
 
     @property
     def limit_seconds(self) -> float:
@@ -73,13 +65,14 @@ def turns_of(attempts: Sequence[Attempt]) -> list[Turn]:
 
 def log_rates(turns: Sequence[Turn]) -> list[float]:
     """Return the logarithms of the units per second of useful work, of the last attempts that advanced."""
-    advanced = [turn for turn in turns if turn.advance > 0 and turn.useful_seconds > 0]
-    return [math.log(turn.advance) - math.log(turn.useful_seconds) for turn in advanced[-RECENT:]]
+    # All that it took counts where its first step was seen as late as its last one.
+    advanced = [(turn.advance, turn.took(Kind.USEFUL) or turn.took(*OTHER)) for turn in turns if turn.advance > 0]
+    return [math.log(advance) - math.log(seconds) for advance, seconds in advanced if seconds > 0][-RECENT:]
 
 
 def start_seconds(turns: Sequence[Turn]) -> float:
     """Return the median of the seconds from the start of a job to its program's first step."""
-    return median([turn.seconds.get(Kind.STARTING, 0.0) for turn in turns[-RECENT:]]) if turns else 0.0
+    return median(turn.took(Kind.STARTING) for turn in turns[-RECENT:]) if turns else 0.0
 
 
 def waits(turns: Sequence[Turn]) -> list[float]:
@@ -89,23 +82,23 @@ def waits(turns: Sequence[Turn]) -> list[float]:
     work, so the waits between them are what is to be expected.
     """
     found = list(_waits(turns))
-    there = [turn.attempt.slurm_partition for turn in turns[-1:]]
-    same = [seconds for partition, seconds in found if partition in {*there, ""}]
+    now = turns[-1].attempt.slurm_partition if turns else ""
+    same = [seconds for partition, seconds in found if partition in {now, ""}]
     return same if len(same) >= LEAST_WAITS else [seconds for _, seconds in found]
 
 
 def _waits(turns: Sequence[Turn]) -> Iterator[tuple[str, float]]:
     is_array = bool(turns) and array_of(turns[-1].attempt) != ""
     if turns and not is_array and turns[0].attempt.times.submitted is not None:
-        yield turns[0].attempt.slurm_partition, turns[0].wait_seconds
+        yield turns[0].attempt.slurm_partition, turns[0].took(Kind.QUEUED)
     for before, after in pairwise(turns):
         if before.attempt.slurm_cluster != after.attempt.slurm_cluster:
             continue
         if is_array and array_of(before.attempt) != array_of(after.attempt):
             continue
-        idle = before.seconds.get(Kind.IDLE, 0.0)
+        idle = before.took(Kind.IDLE)
         if idle <= IDLE_SECONDS or after.attempt.times.submitted is not None:
-            yield after.attempt.slurm_partition, after.wait_seconds + (idle if idle <= IDLE_SECONDS else 0.0)
+            yield after.attempt.slurm_partition, after.took(Kind.QUEUED) + (idle if idle <= IDLE_SECONDS else 0.0)
 
 
 def _is_sound(attempt: Attempt) -> bool:
