@@ -23,8 +23,8 @@ from unbroken.system.clock import duration
 SIMULATIONS = 160
 SEED = 19
 # What few attempts do not show: paces of later ones differ by so much, and waits by a factor of e to the power of that.
-PACE_DOUBT = 0.2
-WAIT_DOUBT = 1.0
+PACE_DOUBT = 0.12
+WAIT_DOUBT = 1.5
 # So many waits are drawn; of more the mean is that of these, because one wait is like the one before it.
 WAITS_DRAWN = 4
 # An attempt at work tells its pace from this share of a segment on, in the first one not before half a minute.
