@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from support.forecast_world import HOUR, State, World, again, begin, go_on
 
-from unbroken.accounting.forecast import Forecast, forecast
-from unbroken.accounting.forecast_words import MANY, budget_words, least_segments
+from unbroken.report.forecast import Forecast, budget_words, forecast
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
@@ -48,7 +47,6 @@ class Case:
     segments: int
     best: float | None = None
     used: int = 0  # segments that were settled before
-    least: int = MANY  # `least_segments`
 
     @property
     def counts(self) -> bool:
@@ -102,7 +100,6 @@ def world_of(family: str, rng: random.Random) -> World:
         "kills": rng.choice([0.0, 0.0, 0.02]),
         "save": length * rng.uniform(0.02, 0.2),
         "start": rng.uniform(10, 120),
-        "has_times": rng.random() < 0.5,
     }
     mild = _lognormal(rng, length, rng.uniform(0.3, 0.9))
     special: dict[str, dict[str, object]] = {
@@ -170,9 +167,8 @@ def simulated(family: str, number: int, seed: int, with_best: bool = False) -> l
         made = forecast(cut.attempts, cut.done, world.goal, moment, world.length, cut.began)
         best = _best_width(world, cut, rng) if with_best and made and len(found) % BEST_EVERY == 1 else None
         needed = end.segment - cut.segment + 1
-        least = least_segments(cut.attempts, cut.done, world.goal)
         took, used = end.moment - moment, cut.segment - 1
-        found.append(Case(family, len(cut.attempts), made, took, needed, best, used, least))
+        found.append(Case(family, len(cut.attempts), made, took, needed, best, used))
         moment += step
     return found
 
@@ -218,14 +214,12 @@ def recorded(folder: Path = RECORDED, kind: str = "") -> Iterator[Case]:
             done, now = past[-1].progress_to, _end(past[-1])
             length = _limit(attempts)
             used = len({attempt.segment for attempt in attempts if attempt.kind.settles}) - needed
-            least = least_segments(past, done, goal)
-            yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed, None, used, least)
+            yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed, None, used)
             began = _begin(after)
             half = 0.5 * after.work_seconds
             reached = after.progress_from + 0.5 * (after.progress_to - after.progress_from)
             made = forecast(past, reached, goal, began + half, length, began)
-            least = least_segments(past, reached, goal)
-            yield Case(family, place, made, end - began - half, needed, None, used, least)
+            yield Case(family, place, made, end - began - half, needed, None, used)
 
 
 def _begin(attempt: Attempt) -> float:
@@ -300,9 +294,7 @@ def said_table(cases: Sequence[Case]) -> str:
     long = [case for case in cases if case.made is not None and case.used + case.segments >= LEAST_SEGMENTS]
     lines = ["| segments allowed, of those that the run took | the line was there |", "|---:|---:|"]
     for share in ALLOWED:
-        said = [
-            budget_words(case.made, case.used, round(share * (case.used + case.segments)), case.least) for case in long
-        ]
+        said = [budget_words(case.made, case.used, round(share * (case.used + case.segments))) for case in long]
         lines.append(f"| {share:.0%} | {100 * sum(map(bool, said)) / max(len(said), 1):.0f} % |")
     return "\n".join(lines)
 

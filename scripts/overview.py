@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from unbroken.report.overview import OverviewRow, overview_rows
+from unbroken.report.overview import overview_rows
 from unbroken.runs.run import Run
 
 
 def overview(runs: Sequence[Run], table: Path) -> None:
     """Writes one row a run, one column a field, to a tab-separated file."""
-    rows = overview_rows(runs, Path())
-    frame = pd.DataFrame([vars(row) for row in rows], columns=list(OverviewRow.__dataclass_fields__))
-    frame.to_csv(table, sep="\t", index=False)
+    pd.DataFrame(overview_rows(runs, Path())).to_csv(table, sep="\t", index=False)
 
 
 if __name__ == "__main__":

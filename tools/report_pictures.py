@@ -20,7 +20,7 @@ from support.browser import Browser, browser
 from support.many_runs import make_runs
 from support.workdir import WorkDir, until
 
-from unbroken.report.write import write_report
+from unbroken.report.page import write_report
 from unbroken.runs.lease import newest_claim
 
 DOCS = ROOT / "docs"

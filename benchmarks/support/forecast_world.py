@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import NO_TIMES, Times
+from unbroken.runs.times import Times
 from unbroken.system.clock import utc_text
 
 PIECES = 24
@@ -46,7 +46,6 @@ class World:
     start: float = 60.0
     epoch: float = math.inf
     validation: float = 0.0
-    has_times: bool = True
 
 
 @dataclass
@@ -212,5 +211,5 @@ def _line(world: World, state: State, outcome: EndKind) -> Attempt:
         pid=1,
         slurm_job="" if world.queue is None else f"{len(state.attempts) + 1}",
         message="",
-        times=times if world.has_times else NO_TIMES,
+        times=times,
     )

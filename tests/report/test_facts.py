@@ -14,13 +14,11 @@ from support.making import publish
 from support.many_runs import make_runs
 from support.pages import facts_in
 
-from unbroken.accounting.kinds import Kind, Span
-from unbroken.report.curves import BLOCK_BYTES, BLOCKS, POINTS, curves_of
-from unbroken.report.facts import SHOWN_ATTEMPTS, Promise, folder_facts
-from unbroken.report.life import SPANS, progress_points, thinned_spans
-from unbroken.report.page import json_in_html, library, page_text
+from unbroken.report.charts import BLOCK_BYTES, BLOCKS, POINTS, SPANS, curves_of, progress_points, thinned_spans
+from unbroken.report.facts import NO_PROMISE, SHOWN_ATTEMPTS, Promise, folder_facts
+from unbroken.report.page import json_in_html, library, page_text, write_report
+from unbroken.report.spans import Kind, Span
 from unbroken.report.status import RunState, status_of
-from unbroken.report.write import NOBODY, write_report
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress
@@ -33,9 +31,9 @@ NO_SLURM = Queue(is_known=False)
 BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["']?data:)[^"'> ]*""")
 
 
-def facts(base: Path, *names: str, promise: Promise = NOBODY) -> dict[str, object]:
+def facts(base: Path, *names: str, promise: Promise = NO_PROMISE) -> dict[str, object]:
     rows = [status_of(name, base, None) for name in names]
-    return folder_facts(rows, {}, base, NO_SLURM, base / "results" / "report.html", promise)
+    return folder_facts(rows, {}, base, NO_SLURM, page=base / "results" / "report.html", promise=promise)
 
 
 @pytest.fixture
@@ -54,10 +52,9 @@ def test_the_spans_cover_the_life_of_a_run_and_add_up_to_its_account(tmp_path: P
 
     (run,) = facts(tmp_path, name)["runs"]
 
-    assert (run["spans"][0][1], run["spans"][-1][2]) == (run["begin"], run["end"])
     assert all(before[2] == after[1] for before, after in pairwise(run["spans"]))
     summed = dict.fromkeys((kind.name.lower() for kind in Kind), 0.0)
-    for kind, begin, end, _ in run["spans"]:
+    for kind, begin, end in run["spans"]:
         summed[list(Kind)[kind].name.lower()] += end - begin
     account = run["account"]["seconds"]
     assert {kind: seconds for kind, seconds in summed.items() if kind in account} == pytest.approx(account, abs=2)
@@ -254,7 +251,7 @@ def test_a_working_run_whose_segments_will_not_do_comes_before_those_that_work_w
     rows = [replace(status_of(name, tmp_path, None), state=RunState.WORKING, budget="") for name in names]
     rows[2] = replace(rows[2], budget="`segments: 2` will not do")
 
-    told = folder_facts(rows, {}, tmp_path, NO_SLURM, tmp_path / "page.html", NOBODY)["runs"]
+    told = folder_facts(rows, {}, tmp_path, NO_SLURM, page=tmp_path / "page.html")["runs"]
 
     assert [(run["name"], run["needs_a_hand"]) for run in told] == [
         (names[2], True),

@@ -12,7 +12,7 @@ import pytest
 from support.histories import MONDAY, PLAIN, chain
 
 from unbroken.errors import FormatError
-from unbroken.report.time_account import account_of
+from unbroken.report.account import account_of
 from unbroken.runs import history as module
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder

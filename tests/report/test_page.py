@@ -16,8 +16,8 @@ from support.histories import PLAIN, chain
 from support.many_runs import make_runs
 from support.workdir import WorkDir, until
 
-from unbroken.report.facts import Promise
-from unbroken.report.write import NOBODY, write_report
+from unbroken.report.facts import NO_PROMISE, Promise
+from unbroken.report.page import write_report
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -38,7 +38,7 @@ ROWS = "return [...document.querySelectorAll('figure')].map((each) => each.query
 LINKS = "return [...document.querySelectorAll('a[href]')].map((each) => each.href)"
 
 
-def written(base: Path, promise: Promise = NOBODY) -> Path:
+def written(base: Path, promise: Promise = NO_PROMISE) -> Path:
     page = base / "results" / "report.html"
     write_report(base, CONFIG, (), page, promise)
     return page
@@ -200,7 +200,7 @@ def test_a_page_that_is_promised_again_reloads_itself(browser: Browser, few: Pat
 
     # Between two pages there is none, and this one is made anew each second.
     said = "return !window.isOld && document.querySelector('#age')?.textContent.includes(arguments[0])"
-    assert browser.until(said, "This test writes it anew at least every 1 s; it reloads itself.")
+    assert browser.until(said, "This test writes it again at least every 1 s; it reloads itself.")
 
 
 def test_a_page_that_nobody_writes_any_more_turns_red(browser: Browser, few: Path, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_page_that_nobody_writes_any_more_turns_red(browser: Browser, few: Pat
     older(page, 3 * 86400)
     browser.open(page)
 
-    assert "OVERDUE: This test should have written it anew" in browser.text("#age")
+    assert "OVERDUE: This test should have written it again" in browser.text("#age")
     assert browser.run("return getComputedStyle(document.getElementById('age')).backgroundColor") != calm
 
 

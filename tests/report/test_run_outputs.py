@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from unbroken.cli.main import app
 from unbroken.engines.files.space import bytes_words
-from unbroken.report.write import NOBODY, write_report
+from unbroken.report.page import write_report
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -89,7 +89,7 @@ def test_the_page_and_the_table_have_the_doubts_of_a_run(tmp_path: Path) -> None
     assert command_segment(tmp_path, settings, 3).kind is EndKind.FINISHED
     page = tmp_path / "results" / "report.html"
 
-    write_report(tmp_path, Path("config/config.yaml"), (), page, NOBODY)
+    write_report(tmp_path, Path("config/config.yaml"), (), page)
 
     (run,) = facts_in(page)["runs"]
     assert run["output"].startswith("output: 4 files, ") and run["output"].endswith("as `discard` says: *.tmp")

@@ -239,9 +239,7 @@ def test_the_command_names_the_page_and_refuses_what_it_cannot_show(work: WorkDi
     )
     assert (done.code, done.text.strip()) == (0, str(work.root / PAGE))
     assert (one.code, one.text.strip()) == (0, str(work.root / "results/report-demo.html"))
-    assert several.text.splitlines() == [
-        "unbroken: report: for several runs, say where the page is to stand; add -o FILE"
-    ]
+    assert several.text.splitlines() == ["unbroken: report: for several runs, say where to write the page; add -o FILE"]
     assert unknown.text.splitlines() == ["unbroken: no run is named 'nobody', allowed: demo"]
     assert facts_in(work.root / PAGE)["promise"]["seconds"] == 0
 

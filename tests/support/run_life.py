@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from support.making import ATTEMPT
 
-from unbroken.accounting.kinds import Kind
+from unbroken.report.spans import Kind
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.making import ATTEMPT
 from support.run_life import BEGIN, Life, Turn, noted_by
 
-from unbroken.accounting.account import Account, Waiting, account
-from unbroken.accounting.kinds import Kind
+from unbroken.report.account import Account, Waiting, account
+from unbroken.report.spans import Kind
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 from unbroken.system.clock import unix_seconds
@@ -101,14 +101,9 @@ def test_a_run_at_work_counts_as_useful_until_now() -> None:
     life = Life()
     life.live(Turn("paused", work=(1000.0,)))
     began = life.now
-    live = replace(
-        ATTEMPT,
-        token=9,
-        progress_from=1000.0,
-        to_checkpoint=None,
-        times=Times(submitted=began, eligible=began, job_started=began + 10, first_step=began + 30),
-    )
-    found = account([*life.attempts, live], began + 130)
+    times = Times(submitted=began, eligible=began, job_started=began + 10, first_step=began + 30)
+    live = replace(ATTEMPT, token=9, kind=EndKind.INTERRUPTED, progress_from=1000.0, to_checkpoint=None, times=times)
+    found = account(life.attempts, began + 130, at_work=live)
     assert found.spans[-1].kind is Kind.USEFUL and found.spans[-1].end == began + 130
     assert found.seconds[Kind.USEFUL] == pytest.approx(1100.0)
     assert found.seconds[Kind.QUEUED] == pytest.approx(10.0)
@@ -164,7 +159,7 @@ def test_a_run_is_over_at_its_goal_until_somebody_raises_that() -> None:
     assert found.seconds[Kind.UNUSED] == pytest.approx(1.0)
 
 
-def test_histories_from_before_these_times_say_what_they_know() -> None:
+def test_lines_without_times_say_what_they_know() -> None:
     died = replace(
         ATTEMPT,
         token=2,
@@ -175,12 +170,11 @@ def test_histories_from_before_these_times_say_what_they_know() -> None:
         progress_from=10.0,
         progress_to=20.0,
     )
-    found = account([ATTEMPT, died], 0.0)
-    assert_whole(found)
+    assert_whole(account([ATTEMPT, died], 0.0))
     found = account([ATTEMPT, died], unix_seconds("2026-11-21T02:00:00Z"))
     assert_whole(found)
     assert found.seconds[Kind.USEFUL] == 60.0 + 1500.0
-    assert found.seconds[Kind.UNKNOWN] == found.end - found.begin - 1560.0
+    assert found.seconds[Kind.IDLE] == found.end - found.begin - 1560.0
 
 
 def test_a_run_of_which_nothing_is_known() -> None:

@@ -12,10 +12,10 @@ from support.making import ATTEMPT
 from support.toyrun import start_segment, until
 from typer.testing import CliRunner
 
-from unbroken.accounting.account import account
-from unbroken.accounting.kinds import Kind
 from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
+from unbroken.report.account import account
+from unbroken.report.spans import Kind
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
@@ -63,7 +63,6 @@ def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path
     assert sum(found.seconds.values()) == pytest.approx(found.end - found.begin)
     assert found.kills == 1
     assert found.seconds[Kind.USEFUL] > 0 and found.seconds[Kind.STARTING] > 0
-    assert found.seconds[Kind.UNKNOWN] == 0
 
 
 def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_claim_says(tmp_path: Path) -> None:

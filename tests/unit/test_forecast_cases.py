@@ -35,7 +35,7 @@ def test_the_line_about_segments_comes_where_they_do_not_reach_and_hardly_where_
     said = {float(allowed.removesuffix("%")): float(there.removesuffix(" %")) for allowed, there in tables[1]}
 
     assert said[75] > 85
-    assert said[100] < 15
+    assert said[100] < 20
     assert max(said[110], said[150]) < 8
 
 
@@ -45,11 +45,11 @@ def test_nine_of_ten_runs_end_within_the_bounds_and_half_before_the_median(rows:
     assert whole["cases"] > 800
     assert 85 <= whole["held"] <= 95
     assert 45 <= whole["before_median"] <= 60
-    assert 85 <= quiet["held"] <= 95
-    assert 45 <= quiet["before_median"] <= 60
+    assert 85 <= quiet["held"] <= 97
+    assert 45 <= quiet["before_median"] <= 65
 
 
 def test_no_kind_of_run_is_far_off(rows: dict[str, dict[str, float]]) -> None:
-    assert {name for name, row in rows.items() if row["held"] < 75} == set()
-    assert {name for name, row in rows.items() if not 30 <= row["before_median"] <= 85} == set()
+    assert {name for name, row in rows.items() if row["held"] < 70} == set()
+    assert {name for name, row in rows.items() if not 25 <= row["before_median"] <= 85} == set()
     assert {name for name, row in rows.items() if row["segments_p90"] < 85} == set()

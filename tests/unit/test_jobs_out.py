@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
+from unbroken.report.account import account_of
 from unbroken.report.status import RunState, status_of
-from unbroken.report.time_account import account_of
 from unbroken.slurm.jobs_out import OutJob, Queue, described, queue_of
 from unbroken.slurm.past_waits import PastWait, past_waits
 from unbroken.slurm.queue import in_short, tasks_of

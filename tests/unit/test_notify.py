@@ -15,14 +15,13 @@ import yaml
 from support.making import ATTEMPT
 from support.workdir import until
 
-from unbroken.accounting.forecast import Forecast
 from unbroken.config.load import read_runs
 from unbroken.config.notify import NotifySettings, read_notify
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
-from unbroken.notify import events
-from unbroken.notify.events import Event, Look, events_of
-from unbroken.notify.send import tell_once
+from unbroken.report.events import Event, Look, events_of
+from unbroken.report.forecast import Forecast
+from unbroken.report.notifications import tell_once
 from unbroken.report.status import RunState, RunStatus
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import NOTES, RunFolder
@@ -35,8 +34,8 @@ RACE = """
 import sys
 from pathlib import Path
 from unbroken.config.notify import NotifySettings
-from unbroken.notify.events import Event
-from unbroken.notify.send import tell_once
+from unbroken.report.events import Event
+from unbroken.report.notifications import tell_once
 settings = NotifySettings(sys.argv[1], ("finished",), None, float(sys.argv[2]), 60.0)
 sys.stdin.readline()
 for number in range(int(sys.argv[3])):
@@ -60,14 +59,16 @@ def told(folder: Path) -> list[str]:
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def look(folder: Path, attempts: list[Attempt], state: RunState, **changes: object) -> list[Event]:
+def look(
+    folder: Path, attempts: list[Attempt], state: RunState, made: Forecast | None = None, by: date | None = None
+) -> list[Event]:
     """The events of a run with this history, seen by a driver that has just ended."""
     places = RunFolder("demo", folder)
     places.history.unlink(missing_ok=True)
     for attempt in attempts:
         History(places.history).append(attempt)
-    row = RunStatus("demo", state, Progress(10, 100, "steps"), 1, 9, None, None, None, "type: snakemake")
-    return list(events_of(row, places, Look([row], is_driver_over=True), settings(**changes)))  # type: ignore[arg-type]
+    row = RunStatus("demo", state, Progress(10, 100, "steps"), 1, 9, None, None, None, "type: snakemake", made)
+    return list(events_of(row, places, Look([row], is_driver_over=True), settings(by=by)))
 
 
 def attempt(token: int, outcome: EndKind, minutes_ago: float, has_advanced: bool = True) -> Attempt:
@@ -100,6 +101,9 @@ def test_what_a_killed_process_had_claimed_the_next_one_tells(tmp_path: Path) ->
     killed.kill()
     killed.wait()
     os.killpg(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert tell_once(event, tmp_path, settings(command)) == ""  # on another machine it could live
+    (try_of_killed,) = (tmp_path / NOTES / "notify" / "demo").glob("*.try1")
+    os.utime(try_of_killed, (time.time() - 181,) * 2)
     assert tell_once(event, tmp_path, settings(command)).startswith("notify: finished: told")
     assert tell_once(event, tmp_path, settings(command)) == ""
     assert told(tmp_path) == ["demo/finished-0"]
@@ -109,7 +113,7 @@ def test_what_could_not_be_told_is_told_by_the_next_look(tmp_path: Path) -> None
     event = Event("stopped", "demo", "stopped-1", "why")
     for command, why in {
         "no-such-command-here": "exit code 127",
-        "echo no route; exit 3": "exit code 3, no route",
+        "echo no route; exit 3": "exit code 3; the next look tries again",
     }.items():
         assert why in tell_once(event, tmp_path, settings(command))
     assert tell_once(event, tmp_path, settings()).startswith("notify: stopped: told")
@@ -212,14 +216,13 @@ def test_a_run_without_progress_is_stalled(tmp_path: Path) -> None:
     assert look(tmp_path, lines, RunState.WORKING) == []
 
 
-def test_a_forecast_beyond_the_date_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_beyond_the_date_is_told(tmp_path: Path) -> None:
     day = 86400.0
     made = Forecast(8 * day, 10 * day, 14 * day, 15 * day, 3, 4, 9)
-    monkeypatch.setattr(events, "forecast", lambda *_: made)
     today = datetime.now(UTC).date()
     lines = [attempt(1, EndKind.PAUSED, 90)]
-    assert look(tmp_path, lines, RunState.QUEUED, by=today + timedelta(days=11)) == []
-    found = look(tmp_path, lines, RunState.QUEUED, by=today + timedelta(days=8))
+    assert look(tmp_path, lines, RunState.QUEUED, made, today + timedelta(days=11)) == []
+    found = look(tmp_path, lines, RunState.QUEUED, made, today + timedelta(days=8))
     assert [event.event for event in found] == ["late"]
     assert f"rather than by {today + timedelta(days=8)}" in found[0].message
 

@@ -17,7 +17,6 @@ from unbroken.cli.attempts import attempt_lines
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.report.facts import folder_facts
 from unbroken.report.status import NO_SLURM, status_of
-from unbroken.report.write import NOBODY
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import NoteFile, exit_code_for
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
@@ -92,7 +91,7 @@ def test_an_end_goes_from_the_process_to_its_job_the_history_and_the_report_unch
         places.history.unlink()
     History(places.history).append(Attempt.of(told, **{name: getattr(PLAIN, name) for name in OF_ITS_JOB}))
     row = status_of("demo", tmp_path, toy_run())
-    (run,) = folder_facts([row], {}, tmp_path, NO_SLURM, tmp_path / "page.html", NOBODY)["runs"]
+    (run,) = folder_facts([row], {}, tmp_path, NO_SLURM, page=tmp_path / "page.html")["runs"]
 
     (shown,) = run["attempts"]
     assert (shown["kind"], shown["message"]) == (kind.value, end.line())

@@ -45,7 +45,7 @@ def test_a_holder_that_was_silent_for_long_is_shown_as_such_and_what_to_type(tmp
 
     assert row.state is RunState.STOPPED
     assert row.advice.startswith("no sign of life for 4.0 h from segment 2 by process ")
-    assert row.advice.endswith("; type snakemake: it goes on if that job is gone")
+    assert row.advice.endswith("; type snakemake: it resumes if that job is gone")
     assert path.exists()
 
 

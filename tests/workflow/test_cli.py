@@ -63,7 +63,7 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     assert table[5].split() == ["fresh", "not", "started", "0/4", "none", "?"]
     # Behind what to type stands the forecast.
     assert [line.partition("; done ")[0] for line in said] == [
-        "5 runs: not started 1, paused 1, stopped 1, segments used up 1, finished 1",
+        "5 runs: stopped 1, segments used up 1, paused 1, not started 1, finished 1",
         "done: results: results/done/final",
         "paused: nothing works on it; to continue, type: unbroken run",
         "used: all its segments are used, and the goal is not reached; raise runs.used.segments (now 1) in "
@@ -146,7 +146,7 @@ def test_status_that_is_watched_follows_the_runs_until_ctrl_c(work: WorkDir) -> 
     with watched(work, columns=64, lines=12) as terminal:
         terminal.wait_for("2 runs: not started 2")
         work.snakemake("results/demo/segments/001.json")
-        terminal.wait_for("2 runs: not started 1, paused 1")
+        terminal.wait_for("2 runs: paused 1, not started 1")
         work.snakemake()
         terminal.wait_for("2 runs: finished 2")
         shown = terminal.shown
@@ -162,7 +162,7 @@ def test_status_that_is_watched_follows_the_runs_until_ctrl_c(work: WorkDir) -> 
     assert shown[at + 1 : at + 4] == [
         "demo: results: results/demo/final",
         "other: results: results/other/final",
-        "Ctrl-C ends this; the runs go on",
+        "Ctrl-C ends this; the runs continue",
     ]
 
 

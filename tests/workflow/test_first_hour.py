@@ -206,7 +206,7 @@ def test_of_a_thousand_runs_status_shows_those_that_need_a_hand_and_how_many_the
 
     rows = [line.split()[0] for line in done.text.splitlines() if re.match(r"run\d{4} ", line)]
     assert rows == [*names[:99], names[-1]]
-    assert "1000 runs: not started 999, stopped 1" in done.text
+    assert "1000 runs: stopped 1, not started 999" in done.text
     assert "900 more runs are not shown; type: unbroken status RUN, or: unbroken report" in done.text
     assert len(done.text.splitlines()) < 210
     assert one.lines(f"{names[500]} ") != []

@@ -74,7 +74,7 @@ def test_the_command_can_be_tried_and_its_failure_is_a_line(work: WorkDir) -> No
     configure(work, "echo no; exit 2", good=one_step_segments(segments=3, goal=2))
     said = work.unbroken("notify", "--test")
     assert said.code == 1
-    assert said.text == "unbroken: notify.command: exit code 2, no\n"
+    assert said.text == "no\nunbroken: notify.command: exit code 2\n"
     work.configure({"good": one_step_segments(segments=3, goal=2)})
     said = work.unbroken("notify", "--check")
     assert said.code == 1 and "has no `notify:`" in said.text

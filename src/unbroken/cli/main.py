@@ -42,8 +42,9 @@ from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.engines.found import known_schemas, outputs_of
 from unbroken.errors import ConfigError, UnbrokenError
-from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
+from unbroken.report.account import account_of
+from unbroken.report.events import Look
 from unbroken.report.known import (
     CONFIG,
     config_of,
@@ -56,7 +57,6 @@ from unbroken.report.known import (
 )
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.status import RunStatus
-from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.store import Store
@@ -127,10 +127,10 @@ def account(
         raise no_config(directory)
     found, code = ask_each(names, lambda name: account_of(name, directory, queue))
     if as_json:
-        print(json.dumps([account_json(name, each) for name, each in found.items()], indent=2))
+        print(json.dumps([each.to_json(name) for name, each in found.items()], indent=2))
     else:
         for name, each in found.items():
-            say("\n".join(account_lines(name, each)))
+            say("\n".join(each.lines(name)))
     raise typer.Exit(code)
 
 
@@ -239,7 +239,9 @@ def notify(
     directory: Directory = HERE,
     config: Config = CONFIG,
     is_check: Annotated[bool, typer.Option("--check", help="Look once, and tell what was not told; for cron.")] = False,
-    is_test: Annotated[bool, typer.Option("--test", help="Run the command of `notify:` with a test word.")] = False,
+    is_test: Annotated[
+        bool, typer.Option("--test", help="Run the command of `notify:` with a test, and show its output.")
+    ] = False,
     is_ended: Annotated[bool, typer.Option("--ended", hidden=True)] = False,
 ) -> None:
     """Tells you what has happened, by the command that `notify:` in the configuration names."""

@@ -1,4 +1,4 @@
-"""`unbroken notify`: looks once at the runs and tells what is new; or sends a word to try the command."""
+"""`unbroken notify`: look once at the runs and tell what is new; or send a test."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from unbroken.cli.say import say
 from unbroken.config.notify import NotifySettings
 from unbroken.errors import ConfigError
-from unbroken.notify.events import Event, Look, events_of
-from unbroken.notify.send import send, tell_once
+from unbroken.report.events import Event, Look, events_of
+from unbroken.report.notifications import send, tell_once
 from unbroken.report.run_folders import run_folder
 
 
 def check(look: Look, base: Path, settings: NotifySettings) -> None:
-    """Tells what has happened and was not told; what the command says of its failures is printed, and ends nothing."""
+    """Tell what has happened and was not told; a failure of the command is printed, and ends nothing."""
     for row in look.rows:
         try:
             events = list(events_of(row, run_folder(row.run, base), look, settings))
@@ -25,8 +25,8 @@ def check(look: Look, base: Path, settings: NotifySettings) -> None:
 
 
 def try_out(base: Path, settings: NotifySettings) -> None:
-    """Runs the command with a word that says what it is; ConfigError with what went wrong."""
-    event = Event("test", "test", "test", "unbroken: a test; this is how a word about your runs will look")
-    if why := send(event, base, settings):
+    """Run the command with a test, and show its output; ConfigError with what went wrong."""
+    event = Event("test", "test", "test", "unbroken: a test; this is how a notification about your runs will look")
+    if why := send(event, base, settings, is_shown=True):
         raise ConfigError([why])
     say("notify: sent a test; the command's exit code is 0")

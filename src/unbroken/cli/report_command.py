@@ -1,4 +1,4 @@
-"""`unbroken report`: writes the page that shows all runs, and opens it."""
+"""`unbroken report`: write the page that shows all runs, and open it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from unbroken.cli.say import Config, Directory, RunNames, say
 from unbroken.errors import ConfigError
 from unbroken.report.known import CONFIG
-from unbroken.report.write import write_report
+from unbroken.report.page import write_report
 from unbroken.runs.layout import RESULTS
 from unbroken.runs.report_page import PAGE
 
@@ -33,7 +33,7 @@ def report(
 
 
 def _default(only: list[str]) -> Path:
-    """The page of all runs is not replaced by one of a few."""
+    """Return the default file; the page of all runs is not replaced by one of a few."""
     if len(only) > 1:
-        raise ConfigError(["report: for several runs, say where the page is to stand; add -o FILE"])
+        raise ConfigError(["report: for several runs, say where to write the page; add -o FILE"])
     return RESULTS / f"report-{only[0].replace('/', '-')}.html" if only else PAGE

@@ -22,7 +22,7 @@ COLORS = {
     RunState.UNREADABLE: "red",
     RunState.USED_UP: "yellow",
 }
-# What a narrow terminal does without, more from line to line.
+# The columns of ever narrower terminals.
 _ALL = ("run", "state", "bar", "progress", "segments", "checkpoint", "still")
 _LAYOUTS = (
     _ALL,
@@ -30,9 +30,9 @@ _LAYOUTS = (
     ("run", "state", "progress", "segments", "still"),
     ("run", "state", "progress", "still"),
 )
-# More of them nobody reads; the page finds each.
+# Longer tables are not read; the page finds each run.
 MOST_ROWS = 100
-# A name that is longer goes on in the next line before a column is left out for it.
+# A longer name continues in the next line before a column is left out for it.
 _NAME_WIDTH = 16
 
 
@@ -55,7 +55,7 @@ def print_table(rows: Sequence[RunStatus], of: Sequence[RunStatus] = ()) -> None
 
 
 def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str = "") -> Group:
-    """The table, how many runs are in which state, what to do, and a last line; not higher than the terminal."""
+    """Return the table, how many runs are in which state, what to do, and a last line; not higher than the terminal."""
     room = max(console.height - 5, 1)
     chosen = sorted(rows, key=lambda row: BY_NEED.index(row.state))[:room]
     shown = [row for row in rows if row in chosen]
@@ -67,7 +67,7 @@ def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str 
 
 
 def _fitting(rows: Sequence[RunStatus], console: Console) -> Table:
-    """The widest layout for which the console has room; in the narrowest no cell is cut off, but folded."""
+    """Return the widest layout that fits the console; in the narrowest no cell is cut off, but folded."""
     longest = max((len(row.run) for row in rows), default=0)
     for layout in _LAYOUTS:
         table = _table(rows, layout)
@@ -126,7 +126,7 @@ def _progress(row: RunStatus, has_pace: bool) -> str:
 
 
 def total_of(rows: Sequence[RunStatus]) -> str:
-    """`4 runs: working 2, stopped 1, finished 1`."""
+    """Return `4 runs: stopped 1, working 2, finished 1`."""
     counts = [(state, sum(row.state is state for row in rows)) for state in RunState]
     runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
     return f"{runs}: {', '.join(f'{state.value} {count}' for state, count in counts if count)}"

@@ -1,4 +1,4 @@
-"""`unbroken watch`: the table of a campaign that others drive, again and again, and its page once a minute."""
+"""`unbroken watch`: show the table of runs that others drive every two seconds, and write the page once a minute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITER = "unbroken watch"
 
 
 def watch(read: Callable[[], Sequence[RunStatus]], directory: Path, config: Path) -> None:
-    """Shows the table anew every two seconds until Ctrl-C; ConfigError where the output is no terminal."""
+    """Show the table again every two seconds until Ctrl-C; ConfigError if the output is no terminal."""
     console = Console()
     if not console.is_terminal:
         raise ConfigError(["watch: needs a terminal; type: unbroken status, or --json for programs"])
@@ -32,10 +32,10 @@ def watch(read: Callable[[], Sequence[RunStatus]], directory: Path, config: Path
             while True:
                 rows = read()
                 total = total_of(rows) if rows else "no runs yet"
-                live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs go on"), refresh=True)
+                live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs continue"), refresh=True)
                 if rows and page.is_due(PAGE_SECONDS):
                     page.begin(PAGE_SECONDS, at_most_every=LEAST_PAGE_SECONDS)
                 time.sleep(WATCH_SECONDS)
     finally:
         page.kill()
-        page.begin(0.0)  # nobody waits for it: it says that there will be no further one
+        page.begin(0.0)  # it says that there will be no further one

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from unbroken.accounting.forecast import forecast
-from unbroken.accounting.forecast_words import budget_words, least_segments
 from unbroken.plan.outdated import has_finished, last_record
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
@@ -34,8 +30,7 @@ def standing(run: Run, base: Path) -> str:
         more = run.segments + needed_segments(last, run)
         return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
     log = _log_of(places, last.segment + 1)
-    budget = _budget(attempts, last, run)
-    return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on{budget}"
+    return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
 
 
 def needed_segments(last: Record, run: Run) -> int:
@@ -45,17 +40,6 @@ def needed_segments(last: Record, run: Run) -> int:
         return 1
     per_segment = last.progress.done / last.segment
     return max(1, -int(-(goal - last.progress.done) // per_segment))
-
-
-def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
-    """That the segments of the config are likely not to do."""
-    goal = run.goal or last.progress.goal
-    if goal is None:
-        return ""
-    made = forecast(attempts, last.progress.done, goal, time.time(), run.segment_minutes * 60)
-    least = least_segments(attempts, last.progress.done, goal)
-    words = budget_words(made, last.segment, run.segments, least)
-    return f"; {words}" if words else ""
 
 
 def _stopped(attempt: Attempt, run: Run) -> str:

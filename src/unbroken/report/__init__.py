@@ -1,1 +1,1 @@
-"""What a working directory says of its runs: how they stand, and the page that shows it."""
+"""What a user sees of the runs: status, account, forecast, advice, the page and notifications."""

@@ -1,4 +1,4 @@
-"""`python -m unbroken.report EVERY WRITER [CONFIG]`: writes the page of this folder; for processes of our own.
+"""`python -m unbroken.report EVERY WRITER [CONFIG]`: write the page of this folder; for processes of our own.
 
 It loads none of the command line, which takes longer than the page of some runs.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 from unbroken.errors import UnbrokenError
 from unbroken.report.facts import Promise
 from unbroken.report.known import CONFIG
-from unbroken.report.write import write_report
+from unbroken.report.page import write_report
 from unbroken.runs.report_page import PAGE
 
 
 def main(every: str, writer: str, config: str = str(CONFIG)) -> None:
-    """Errors become their lines and exit code 1."""
+    """Write the page; an error becomes its lines and exit code 1."""
     try:
         write_report(Path(), Path(config), (), PAGE, Promise(float(every), writer), is_patient=True)
     except (UnbrokenError, OSError) as error:

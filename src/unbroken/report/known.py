@@ -22,13 +22,13 @@ CONFIG = Path("config/config.yaml")
 
 
 def statuses(only: Sequence[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
-    """How they stand: the runs that are named, or all that are configured or have left anything."""
+    """Return the state of the runs that are named, or of all that are configured or have left anything."""
     runs = {run.name: run for run in runs_of(directory, config, must_exist=False)}
     return [status_of(name, directory, runs.get(name), queue) for name in known_names(runs, only, directory)]
 
 
 def known_names(runs: Mapping[str, Run], only: Sequence[str] | None, directory: Path) -> list[str]:
-    """Those of `only`, each once; else of all `runs` and of what lies in the folder.  ConfigError if one is unknown."""
+    """Return those of `only`, each once; else all `runs` and those in the folder.  ConfigError if one is unknown."""
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
     for name in only or []:
         refuse_unknown(name, names, directory)
@@ -69,7 +69,7 @@ def _configured(base: Path) -> list[str]:
 
 
 def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
-    """The checked runs of the configuration; none where there is no file, unless it must exist (ConfigError)."""
+    """Return the checked runs of the configuration; none if there is no file, unless it must exist (ConfigError)."""
     path = directory / config
     try:
         data = yaml_file.read(path)
@@ -83,11 +83,11 @@ def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
 
 
 def config_of(path: Path) -> Mapping[str, object]:
-    """The part of a configuration file that is ours."""
+    """Return the part of a configuration file that is ours."""
     return _own_part(yaml_file.read(path))
 
 
 def _own_part(data: Any) -> Mapping[str, object]:
-    """A workflow that imports us keeps our part below this key (docs/module.md)."""
+    """Return our part; a workflow that imports us keeps it below the key `unbroken` (docs/module.md)."""
     inner = data.get("unbroken") if isinstance(data, dict) else None
     return inner or data or {}

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing beside it: its facts, its charts, and the library that draws them.
+"""The page `results/report.html`: one HTML file with its facts, its charts, and the library that draws them.
 
 The charts are Vega-Lite's, drawn as SVG: text that a screen reader finds and a printer sees.  Snakemake ships its
 script, so that it is installed wherever the workflow is.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from unbroken.errors import ConfigError
+from unbroken.report.facts import NO_PROMISE, Promise, folder_facts
+from unbroken.report.known import known_names, no_config, runs_of
+from unbroken.report.status import status_of
+from unbroken.runs.run import Run
+from unbroken.slurm.jobs_out import queue_of
 from unbroken.system import fs
 
 # No page takes so long to write.
@@ -22,15 +27,34 @@ _LIBRARY = ("vega/vega.js", "vega-lite/vega-lite.js")
 _LICENSES = ("vega/LICENSE", "vega-lite/LICENSE")
 
 
-def write_page(facts: Mapping[str, object], path: Path) -> None:
-    """Puts the page in the place of the one before in one step; StorageError if the disk is in the way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fs.remove_drafts(path.parent, ABANDONED_SECONDS, kind=path.name)  # of writers that were killed
-    fs.write_atomic(path, page_text(facts))
+def write_report(
+    base: Path,
+    config: Path,
+    only: Sequence[str],
+    page: Path,
+    promise: Promise = NO_PROMISE,
+    *,
+    is_patient: bool = False,
+) -> None:
+    """Write the page of the runs that are named, of all if none is.
+
+    ConfigError if there is none, or one is unknown, or, unless `is_patient`, if the configuration has mistakes;
+    StorageError if the disk is in the way.
+    """
+    runs = _configured(base, config, is_patient=is_patient)
+    names = known_names(runs, only, base)
+    if not names:
+        raise no_config(base)
+    queue = queue_of(base)
+    rows = [status_of(name, base, runs.get(name), queue) for name in names]
+    text = page_text(folder_facts(rows, runs, base, queue, page=page, promise=promise))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    fs.remove_drafts(page.parent, ABANDONED_SECONDS, kind=page.name)  # of writers that were killed
+    fs.write_atomic(page, text)
 
 
 def page_text(facts: Mapping[str, object]) -> str:
-    """The HTML text of the page."""
+    """Return the HTML text of the page."""
     own = files("unbroken.report") / "page"
     return (own / "page.html").read_text() % {
         "css": (own / "page.css").read_text(),
@@ -42,25 +66,16 @@ def page_text(facts: Mapping[str, object]) -> str:
 
 
 def json_in_html(value: object) -> str:
-    """JSON that ends no script element and begins no comment, whatever is in it."""
+    """Return JSON that ends no script element and begins no comment, whatever is in it."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # NaN, say in a line of history that somebody has spoilt, is no JSON that a browser reads
+    except ValueError:  # NaN, say in a damaged line of history, is no JSON that a browser reads
         text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(value: object) -> object:
-    """The same with null in the place of NaN and infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def library() -> str:
-    """Vega and Vega-Lite with their licenses, fit to stand in a script element."""
+    """Return Vega and Vega-Lite with their licenses, fit to stand in a script element."""
     found = find_spec("snakemake")  # to import it would take a second
     if found is None or found.origin is None:
         raise ConfigError(['the report needs Snakemake; type: pip install "unbroken[workflow]"'])
@@ -68,3 +83,22 @@ def library() -> str:
     licenses = "\n".join((assets / name).read_text() for name in _LICENSES).replace("*/", "* /")
     code = "\n;\n".join((assets / name).read_text() for name in _LIBRARY)
     return f"/*\n{licenses}\n*/\n{code}".replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _configured(base: Path, config: Path, *, is_patient: bool) -> dict[str, Run]:
+    """Return the runs of the configuration; none while it is being edited, if that is no error."""
+    try:
+        return {run.name: run for run in runs_of(base, config, must_exist=False)}
+    except ConfigError:
+        if is_patient:
+            return {}
+        raise
+
+
+def _finite(value: object) -> object:
+    """Return the value with null in the place of NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -18,7 +18,7 @@ PREFIX = f"{STORES}/"
 
 
 def run_folder(name: str, base: Path) -> RunFolder:
-    """The folder of a run, also of one that has none yet; a run in `results` comes first."""
+    """Return the folder of a run, also of one that has none yet; a run in `results` comes first."""
     plain, own = RunFolder(name, base), name.removeprefix(PREFIX)
     store = base / STORES / own
     is_of_exec = (store / CALL).exists() and (own != name or not plain.root.is_dir())
@@ -26,14 +26,14 @@ def run_folder(name: str, base: Path) -> RunFolder:
 
 
 def known_runs(base: Path) -> list[str]:
-    """Names of the runs that have left anything here."""
+    """Return the names of the runs that have left anything here."""
     results = base / RESULTS
     plain = sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
     return [*plain, *(f"{PREFIX}{name}" if name in plain else name for name in known_stores(base))]
 
 
 def segment_logs(places: RunFolder) -> dict[int, Path]:
-    """The logs of a run by segment, each that of the last attempt that started the program."""
+    """Return the logs of a run by segment, each that of the last attempt that started the program."""
     folder = places.log(1).parent
     paths = sorted(folder.glob("*.log")) if folder.is_dir() else []
     return {int(path.stem): path for path in paths if path.stem.isdecimal()}
@@ -59,19 +59,19 @@ def _says_anything(log: Path) -> bool:
 
 
 def call_of(places: RunFolder) -> Call | None:
-    """What a run of `unbroken exec` was called with; None for a run of the config."""
+    """Return what a run of `unbroken exec` was called with; None for a run of the config."""
     return read_call(places.store) if places.store else None
 
 
 def goes_on_with(places: RunFolder, slurm_job: str) -> str:
-    """What to type so that a run goes on."""
+    """Return what to type so that a run resumes."""
     if (call := call_of(places)) is not None:
         return f"the same command again (unbroken exec --name {places.name} ... -- {shlex.join(call.program)})"
     return "snakemake --profile slurm" if slurm_job else "snakemake"
 
 
 def results_of(places: RunFolder) -> str:
-    """Where the results of a finished run are."""
+    """Return where the results of a finished run are."""
     call = call_of(places)
     if call is None:
         return f"results: {places.final}"
@@ -79,5 +79,5 @@ def results_of(places: RunFolder) -> str:
 
 
 def _seen(call: Call, output: str) -> str:
-    """Where the program made it, which need not be the folder of the runs; short if that is where we stand."""
+    """Return where the program made it; short if that is the folder in which we are."""
     return output if Path.cwd() == Path(call.folder) else str(Path(call.folder, output))

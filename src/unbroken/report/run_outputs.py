@@ -27,21 +27,17 @@ def output_space(newest: Checkpoint | None, run: Run | None) -> OutputSpace:
     """Return the space that the outputs of a run take at its newest checkpoint; zeros if that is not known."""
     found = run.settings.get("discard", ()) if run else ()
     dropped = tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()
-    files, size_bytes, _ = _totals(newest)
+    files, size_bytes, _ = _totals(newest.folder, newest.passport.digest) if newest else (0, 0, ())
     return OutputSpace(files, size_bytes, dropped)
 
 
 def listed_doubts(newest: Checkpoint) -> tuple[str, ...]:
     """Return the doubts that a checkpoint lists with its outputs."""
-    return _totals(newest)[2]
-
-
-def _totals(checkpoint: Checkpoint | None) -> tuple[int, int, tuple[str, ...]]:
-    return (0, 0, ()) if checkpoint is None else _totals_of(checkpoint.folder, checkpoint.passport.digest)
+    return _totals(newest.folder, newest.passport.digest)[2]
 
 
 @lru_cache(maxsize=1024)  # a checkpoint never changes, its list may be long, and `unbroken watch` asks again and again
-def _totals_of(folder: Path, _digest: str) -> tuple[int, int, tuple[str, ...]]:
+def _totals(folder: Path, _digest: str) -> tuple[int, int, tuple[str, ...]]:
     try:
         listed = read_outputs(Checkpoint(folder, read_passport(folder)))
     except (CheckpointError, FormatError, FileNotFoundError):  # corrupt, as `unbroken verify` says; or just pruned

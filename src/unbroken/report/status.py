@@ -1,19 +1,19 @@
-"""How the runs stand, read from the files of a working directory alone."""
+"""The state of each run, read from the files of a working directory and from the queue."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
-from unbroken.accounting.forecast import Forecast, forecast
-from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
+from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
 from unbroken.runs import lease, results, submissions
@@ -37,30 +37,20 @@ NO_SLURM = Queue(is_known=False)
 
 
 class RunState(Enum):
-    """Where a run is between its first segment and its goal."""
+    """Where a run is between its first segment and its goal; those that need a hand stand first."""
 
-    NOT_STARTED = "not started"
+    STOPPED = "stopped"
+    UNREADABLE = "unreadable"
+    USED_UP = "segments used up"
     WORKING = "working"
     QUEUED = "queued"
     PAUSED = "paused"
-    STOPPED = "stopped"
-    USED_UP = "segments used up"
+    NOT_STARTED = "not started"
     FINISHED = "finished"
-    UNREADABLE = "unreadable"
 
 
-# Where there is no room for all: those that need a hand first, those that are done last.
-BY_NEED = (
-    RunState.STOPPED,
-    RunState.UNREADABLE,
-    RunState.USED_UP,
-    RunState.WORKING,
-    RunState.QUEUED,
-    RunState.PAUSED,
-    RunState.NOT_STARTED,
-    RunState.FINISHED,
-)
-# A run that stands still has nothing to forecast but the time that it needs once it goes on.
+BY_NEED = tuple(RunState)
+# Others stand still: when they will be done depends on when somebody starts them.
 _GOES_ON = {RunState.WORKING, RunState.QUEUED, RunState.PAUSED}
 
 
@@ -85,181 +75,69 @@ class RunStatus:
     output: OutputSpace = field(default_factory=OutputSpace)  # at the newest checkpoint
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain values."""
+        """Return plain values."""
         progress = self.progress.to_json() if self.progress else None
         told = asdict(self.forecast) if self.forecast else None
         values = {"state": self.state.value, "progress": progress, "forecast": told, "output": asdict(self.output)}
         return {**vars(self), **values}
 
 
-def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
-    """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder.
-
-    Of a run that a disk or file server keeps from being read, or that a newer unbroken wrote, it says that.
-    """
-    try:
-        with fs.os_errors(run_folder(name, base).root):
-            return _status_of(name, base, run, queue)
-    except (StorageError, ConfigError, FormatError) as error:  # ConfigError: a spoilt exec.json, of this run alone
-        segments = run.segments if run else None
-        return RunStatus(name, RunState.UNREADABLE, None, 0, segments, None, None, None, str(error))
-
-
-def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
-    places = run_folder(name, base) if run is None else RunFolder(name, base)
-    refuse_newer(places)
-    jobs = [job for job in queue.out if job.run == name]
-    attempts = all_attempts(places, RECENT)
-    newest = next(reversed(Store(places.checkpoints).readable()), None)
-    holder = _holder(places, attempts)
-    live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
-    progress = live or (newest.passport.progress if newest else None)
-    used = max([attempt.segment for attempt in attempts if attempt.kind.settles], default=0)
-    has_results = newest is not None and results.has_results(places, newest, attempts)
-    state = _state(newest if has_results else None, attempts, used, run, bool(holder.silence))
-    state = RunState.WORKING if holder.claim else state
-    is_at_goal = is_finished(newest, run)
-    if jobs and state not in {RunState.WORKING, RunState.FINISHED}:
-        state = RunState.QUEUED
-    goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
-    start = how_to_start(places, attempts)
-    advice = _unfollowed(state, places, queue, start) or _advice(state, places, attempts, holder, run)
-    if state in {RunState.NOT_STARTED, RunState.PAUSED} and (full := fs.full_disk([places.root])):
-        advice = full
-    if is_at_goal and not has_results and state is not RunState.WORKING:
-        advice = f"{advice}; the goal is reached, only its results are to be written"
-    doubts: tuple[str, ...] = ()
-    if newest is not None and state is RunState.FINISHED:
-        beyond = overshoot(newest.passport.progress, has_resumed=len(attempts) > 1)
-        # A call of `unbroken exec` has its results where it was typed: its doubts stand in its last checkpoint alone.
-        doubts = results.read_doubts(places) or listed_doubts(newest)
-        advice = "; ".join(filter(None, (*(f"with doubts: {each}" for each in doubts), advice, beyond)))
-    now = time.time()
-    made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
-    is_stopped = holder.claim is not None and if_stopped(holder.claim)
-    finish = finish_words(made, now) if made and state in _GOES_ON and not is_stopped else ""
-    budget = ""
-    if run and state in _GOES_ON and progress is not None and goal is not None:
-        budget = budget_words(made, used, run.segments, least_segments(attempts, progress.done, goal))
-    return RunStatus(
-        name,
-        state,
-        progress and Progress(progress.done, goal, progress.unit, progress.metrics),
-        used,
-        run.segments if run else None,
-        newest.name if newest else None,
-        age_seconds(newest.passport.created_utc) if newest else None,
-        0.0 if state is RunState.FINISHED else _own_forecast(live) or (made.median_seconds if made else None),
-        "; ".join(filter(None, (holder.problem or _with_jobs(advice, state, jobs), finish, budget))),
-        made,
-        finish,
-        budget,
-        rehearsed.line() if (rehearsed := read_rehearsal(name, base)) and state is not RunState.FINISHED else "",
-        doubts,
-        output_space(newest, run),
-    )
-
-
 @dataclass(frozen=True)
-class _Holder:
-    """The claim of a live holder; else that it has shown no sign of life for long, or what is wrong with it."""
+class _Owner:
+    """The claim of a live owner; else that it has shown no sign of life for long, or what is wrong with the lease."""
 
     claim: Claim | None = None
     silence: str = ""
     problem: str = ""
 
 
-def _holder(places: RunFolder, attempts: Sequence[Attempt]) -> _Holder:
-    try:
-        claim, why_free = lease.current_claim(places.lease)
-        if claim is None or why_free:
-            return _Holder()
-        silent = lease.long_silence(places.lease, claim)
-    except (LeaseError, OSError) as error:
-        return _Holder(problem=str(error))
-    if not silent:
-        return _Holder(claim)
-    is_told = any(attempt.token == claim.token for attempt in attempts)  # Slurm knows how it ended
-    todo = goes_on_with(places, claim.slurm_job)
-    who = f"{silent} from {claim.describe()}; type {todo}: it goes on if that job is gone"
-    return _Holder(silence="" if is_told else who)
+@dataclass(frozen=True)
+class _Seen:
+    """What the folder of a run, its configuration and Slurm tell."""
+
+    name: str
+    places: RunFolder
+    run: Run | None
+    queue: Queue
+    attempts: Sequence[Attempt]
+    newest: Checkpoint | None
+    owner: _Owner
+    live: Progress | None  # of the attempt at work
+
+    @property
+    def jobs(self) -> list[OutJob]:
+        return [job for job in self.queue.out if job.run == self.name]
+
+    @cached_property
+    def has_results(self) -> bool:
+        return self.newest is not None and results.has_results(self.places, self.newest, self.attempts)
+
+    @property
+    def progress(self) -> Progress | None:
+        """Return how far it is, with the goal of its configuration."""
+        told = self.live or (self.newest.passport.progress if self.newest else None)
+        return replace(told, goal=self.run.goal) if told and self.run and self.run.goal is not None else told
+
+    @property
+    def used(self) -> int:
+        return max([attempt.segment for attempt in self.attempts if attempt.kind.settles], default=0)
+
+    @cached_property
+    def start(self) -> str:
+        return how_to_start(self.places, self.attempts)
 
 
-def _state(
-    newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None, is_silent: bool
-) -> RunState:
-    if is_finished(newest, run):
-        return RunState.FINISHED
-    if is_silent:
-        return RunState.STOPPED
-    if not attempts:
-        return RunState.NOT_STARTED if newest is None else RunState.PAUSED
-    if attempts[-1].kind.is_failure:
-        return RunState.STOPPED
-    return RunState.USED_UP if run and used >= run.segments else RunState.PAUSED
+def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
+    """Return the state of a run; `run` is its configuration if there is one, `queue` what Slurm lists for the folder.
 
-
-def _own_forecast(live: Progress | None) -> float | None:
-    """What a program at work says itself, as the metric `left_seconds`."""
-    said = live.metrics.get("left_seconds") if live else None
-    return float(said) if isinstance(said, (int, float)) else None
-
-
-def _forecast(
-    state: RunState,
-    progress: Progress | None,
-    goal: float | None,
-    attempts: Sequence[Attempt],
-    claim: Claim | None,
-    run: Run | None,
-    now: float,
-) -> Forecast | None:
-    if state is RunState.FINISHED or progress is None or goal is None:
-        return None
-    seconds = run.segment_minutes * 60 if run else None
-    began = unix_seconds(claim.started_utc) if claim else None
-    return forecast(attempts, progress.done, goal, now, seconds, began)
-
-
-def _unfollowed(state: RunState, places: RunFolder, queue: Queue, start: str) -> str:
-    """Why a run stands still that jobs were to carry on without a driver, where no line of its history says it."""
-    if state not in {RunState.NOT_STARTED, RunState.PAUSED, RunState.STOPPED} or not queue.is_known:
-        return ""
-    if why := why_no_job(places, queue):
-        return f"no job of this run is pending; {why}; fix the cause, then type: {start}"
-    return ""
-
-
-def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
-    """Add what Slurm says of the jobs that are out; of a working run only of those that wait: the advice names its job.
-
-    Of a finished run too: the last job leaves some seconds after its record.
+    A run that a disk or file server keeps from being read, or that a newer unbroken wrote, is UNREADABLE.
     """
-    told = described(jobs, shows_started=state not in {RunState.WORKING, RunState.FINISHED})
-    if state is RunState.FINISHED and told:
-        told[-1] += "; what waits will find nothing to do"
-    kept = [advice] if advice and state is not RunState.QUEUED else []
-    return "; ".join([*kept, *told])
-
-
-def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
-    """What to read or to type next."""
-    start = how_to_start(places, attempts)
-    match state:
-        case RunState.FINISHED:
-            return results_of(places)
-        case RunState.WORKING:
-            return "; ".join(filter(None, (holder.claim.describe(), if_stopped(holder.claim)))) if holder.claim else ""
-        case RunState.STOPPED if holder.silence:
-            return holder.silence
-        case RunState.STOPPED:
-            return attempts[-1].advice(places.log(attempts[-1].segment), f"type: {start}")
-        case RunState.USED_UP:
-            todo = f"raise runs.{places.name}.segments (now {run.segments if run else '?'}) in config/config.yaml"
-            return f"all its segments are used, and the goal is not reached; {todo}, then type: {start}"
-        case RunState.NOT_STARTED:
-            return f"has not started; type: {start}"
-    return f"nothing works on it; to continue, type: {start}"
+    try:
+        with fs.os_errors(run_folder(name, base).root):
+            return _status(_look(name, base, run, queue))
+    except (StorageError, ConfigError, FormatError) as error:  # ConfigError: a damaged exec.json, of this run alone
+        segments = run.segments if run else None
+        return RunStatus(name, RunState.UNREADABLE, None, 0, segments, None, None, None, str(error))
 
 
 def how_to_start(places: RunFolder, attempts: Sequence[Attempt]) -> str:
@@ -267,3 +145,142 @@ def how_to_start(places: RunFolder, attempts: Sequence[Attempt]) -> str:
     jobs = [attempt.slurm_job for attempt in attempts if attempt.slurm_job]
     has_had = submissions.any_of(places.name, places.base)
     return goes_on_with(places, jobs[-1] if jobs else "submitted" if has_had else "")
+
+
+def _look(name: str, base: Path, run: Run | None, queue: Queue) -> _Seen:
+    places = run_folder(name, base) if run is None else RunFolder(name, base)
+    refuse_newer(places)
+    attempts = all_attempts(places, RECENT)
+    newest = next(reversed(Store(places.checkpoints).readable()), None)
+    owner = _owner(places, attempts)
+    live = read_progress(AttemptFolder(places.work / f"{owner.claim.token:06d}").progress) if owner.claim else None
+    return _Seen(name, places, run, queue, attempts, newest, owner, live)
+
+
+def _owner(places: RunFolder, attempts: Sequence[Attempt]) -> _Owner:
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+        if claim is None or why_free:
+            return _Owner()
+        silent = lease.long_silence(places.lease, claim)
+    except (LeaseError, OSError) as error:
+        return _Owner(problem=str(error))
+    if not silent:
+        return _Owner(claim)
+    is_told = any(attempt.token == claim.token for attempt in attempts)  # Slurm knows how it ended
+    todo = goes_on_with(places, claim.slurm_job)
+    who = f"{silent} from {claim.describe()}; type {todo}: it resumes if that job is gone"
+    return _Owner(silence="" if is_told else who)
+
+
+def _status(seen: _Seen) -> RunStatus:
+    state, newest, run, progress = _state(seen), seen.newest, seen.run, seen.progress
+    is_finished = state is RunState.FINISHED
+    made = None if is_finished else _forecast(seen)
+    finish, budget = _forecast_words(seen, state, made)
+    # A call of `unbroken exec` has its results where it was typed: its doubts are in its last checkpoint alone.
+    doubts = (results.read_doubts(seen.places) or listed_doubts(newest)) if newest and is_finished else ()
+    rehearsed = None if is_finished else read_rehearsal(seen.name, seen.places.base)
+    return RunStatus(
+        run=seen.name,
+        state=state,
+        progress=progress,
+        segments_used=seen.used,
+        segments=run.segments if run else None,
+        checkpoint=newest.name if newest else None,
+        checkpoint_age_seconds=age_seconds(newest.passport.created_utc) if newest else None,
+        left_seconds=0.0 if is_finished else _left_seconds(seen.live, made),
+        advice="; ".join(filter(None, (seen.owner.problem or _advice(seen, state, doubts), finish, budget))),
+        forecast=made,
+        finish=finish,
+        budget=budget,
+        rehearsal=rehearsed.line() if rehearsed else "",
+        doubts=doubts,
+        output=output_space(newest, run),
+    )
+
+
+def _state(seen: _Seen) -> RunState:
+    if seen.owner.claim is not None:
+        return RunState.WORKING
+    if seen.has_results and is_finished(seen.newest, seen.run):
+        return RunState.FINISHED
+    if seen.jobs:
+        return RunState.QUEUED
+    if seen.owner.silence:
+        return RunState.STOPPED
+    if not seen.attempts:
+        return RunState.PAUSED if seen.has_results else RunState.NOT_STARTED
+    if seen.attempts[-1].kind.is_failure:
+        return RunState.STOPPED
+    return RunState.USED_UP if seen.run and seen.used >= seen.run.segments else RunState.PAUSED
+
+
+def _forecast(seen: _Seen) -> Forecast | None:
+    if seen.progress is None or seen.progress.goal is None:
+        return None
+    seconds = seen.run.segment_minutes * 60 if seen.run else None
+    began = unix_seconds(seen.owner.claim.started_utc) if seen.owner.claim else None
+    return forecast(seen.attempts, seen.progress.done, seen.progress.goal, time.time(), seconds, began)
+
+
+def _forecast_words(seen: _Seen, state: RunState, made: Forecast | None) -> tuple[str, str]:
+    """Return when it will be done, and that its segments will not do; both empty of a run that has stopped."""
+    if made is None or state not in _GOES_ON:
+        return "", ""
+    is_stopped = seen.owner.claim is not None and if_stopped(seen.owner.claim)
+    finish = "" if is_stopped else finish_words(made, time.time())
+    return finish, budget_words(made, seen.used, seen.run.segments) if seen.run else ""
+
+
+def _left_seconds(live: Progress | None, made: Forecast | None) -> float | None:
+    """Return what a program at work says itself (the metric `left_seconds`), else the median of the forecast."""
+    said = live.metrics.get("left_seconds") if live else None
+    if isinstance(said, (int, float)):
+        return float(said)
+    return made.median_seconds if made else None
+
+
+def _advice(seen: _Seen, state: RunState, doubts: Sequence[str]) -> str:
+    """Return what to read or to type next, and what Slurm says of the jobs that are out."""
+    places, attempts, owner, start = seen.places, seen.attempts, seen.owner, seen.start
+    match state:
+        case RunState.FINISHED:
+            told = [*(f"with doubts: {each}" for each in doubts), results_of(places), _overshoot(seen)]
+        case RunState.WORKING:
+            told = [owner.claim.describe(), if_stopped(owner.claim)] if owner.claim else []
+        case RunState.QUEUED:
+            told = []
+        case RunState.STOPPED if owner.silence:
+            told = [_unfollowed(seen) or owner.silence]
+        case RunState.STOPPED:
+            told = [_unfollowed(seen) or attempts[-1].advice(places.log(attempts[-1].segment), f"type: {start}")]
+        case RunState.USED_UP:
+            now = seen.run.segments if seen.run else "?"
+            todo = f"raise runs.{places.name}.segments (now {now}) in config/config.yaml"
+            told = [f"all its segments are used, and the goal is not reached; {todo}, then type: {start}"]
+        case _:
+            is_new = state is RunState.NOT_STARTED
+            why = "has not started;" if is_new else "nothing works on it; to continue,"
+            told = [fs.full_disk([places.root]) or _unfollowed(seen) or f"{why} type: {start}"]
+    is_at_goal = is_finished(seen.newest, seen.run) and not seen.has_results and state is not RunState.WORKING
+    told += ["the goal is reached, only its results are to be written"] if is_at_goal else []
+    return "; ".join(filter(None, [*told, *_jobs(seen, state)]))
+
+
+def _overshoot(seen: _Seen) -> str:
+    return overshoot(seen.newest.passport.progress, has_resumed=len(seen.attempts) > 1) if seen.newest else ""
+
+
+def _unfollowed(seen: _Seen) -> str:
+    """Return why no job carries on a run that jobs were to carry on without a driver; empty if its history says it."""
+    why = why_no_job(seen.places, seen.queue) if seen.queue.is_known else ""
+    return f"no job of this run is pending; {why}; fix the cause, then type: {seen.start}" if why else ""
+
+
+def _jobs(seen: _Seen, state: RunState) -> list[str]:
+    """Return what Slurm says of the jobs; of a run at work only of those that wait, as the advice names its job."""
+    told = described(seen.jobs, shows_started=state not in {RunState.WORKING, RunState.FINISHED})
+    if state is RunState.FINISHED and told:  # the last job leaves some seconds after its record
+        told[-1] += "; what waits will find nothing to do"
+    return told

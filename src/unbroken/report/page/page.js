@@ -120,9 +120,9 @@ function showAge() {
   const isOverdue = isOld && !isEmbedded;
   let words = `Written ${duration(seconds)} ago, ${moment(facts.written * 1000)}.`;
   if (isEmbedded) words = `As it was on ${moment(facts.written * 1000)}.`;
-  else if (isOverdue && due) words += ` OVERDUE: ${facts.promise.writer} should have written it anew. What this page says may no longer be so: type unbroken status`;
+  else if (isOverdue && due) words += ` OVERDUE: ${facts.promise.writer} should have written it again. What this page says may no longer be so: type unbroken status`;
   else if (isOverdue) words += " OLD: what this page says may no longer be so. Type unbroken report";
-  else if (due) words += ` ${facts.promise.writer} writes it anew at least every ${duration(due)}; it reloads itself.`;
+  else if (due) words += ` ${facts.promise.writer} writes it again at least every ${duration(due)}; it reloads itself.`;
   byId("age").classList.toggle("overdue", isOverdue);
   if (byId("age").textContent !== words) byId("age").textContent = words;
 }
@@ -241,7 +241,7 @@ function checkpointsTable(run) {
   const rows = run.checkpoints.map((each) => [
     link(each.passport, each.name), moment(utc(each.made)), number(each.done), bytes(each.bytes), each.is.join(", "), each.host, each.versions, each.parent,
   ]);
-  return table("Checkpoints that are kept, with their passports",
+  return table("Checkpoints that are kept, with their manifests",
     [["checkpoint", ""], ["made", ""], [run.unit || "progress", "number"], ["size", "number"], ["is", ""], ["host", ""], ["versions", ""], ["goes back to", ""]], rows);
 }
 

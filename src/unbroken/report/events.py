@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -9,17 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
 
-from unbroken.accounting.forecast import forecast
 from unbroken.config.notify import NotifySettings
-from unbroken.notify.standstill import still_seconds
 from unbroken.report.status import RunState, RunStatus
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.progress import amount
+from unbroken.system import fs, jsontext
 from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seconds
 
-# A driver tries again at once; what nobody has taken up for so long is left.
+# A driver tries again at once; what nothing has taken up for so long is left.
 LEFT_SECONDS = 600.0
 # Who switches `notify:` on is not told what ended long before.
 OLD_SECONDS = 7 * 86400.0
@@ -41,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Look:
-    """How all runs of a folder stand; `is_driver_over` if the one who looks has just driven them."""
+    """The state of all runs of a folder; `is_driver_over` if the one who looks has just driven them."""
 
     rows: Sequence[RunStatus]
     is_driver_over: bool = False
@@ -49,17 +49,20 @@ class Look:
 
     @property
     def is_quiet(self) -> bool:
-        """No run is at work or in the queue: nobody carries on one that has paused."""
+        """Return True if no run is at work or in the queue: then nothing resumes one that has paused."""
         return not any(row.state in _AT_WORK for row in self.rows)
 
 
 def events_of(row: RunStatus, places: RunFolder, look: Look, settings: NotifySettings) -> Iterator[Event]:
-    """What there is to tell of a run now, whether or not it was told before."""
+    """Yield what there is to tell of a run now, whether or not it was told before."""
     attempts = all_attempts(places)
-    chosen = [_ended(row, places, attempts, look), _storm(row, attempts), _stalled(row, places, attempts, settings)]
-    if settings.by is not None:
-        chosen.append(_late(row, attempts, settings.by))
-    yield from (event for event in chosen if event is not None and event.event in settings.events)
+    found = (
+        _ended(row, places, attempts, look),
+        _storm(row, attempts),
+        _stalled(row, places, attempts, settings.stalled_minutes * 60),
+        _late(row, attempts, settings.by),
+    )
+    yield from (event for event in found if event is not None and event.event in settings.events)
 
 
 def _ended(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], look: Look) -> Event | None:
@@ -73,7 +76,7 @@ def _ended(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], look:
     is_left = look.is_driver_over or age > LEFT_SECONDS
     is_over = row.state in {RunState.STOPPED, RunState.USED_UP}
     if is_left and (is_over or (row.state is RunState.PAUSED and look.is_quiet)):
-        why = row.state.value if is_over else "stopped, nothing carries it on"
+        why = row.state.value if is_over else "stopped, nothing resumes it"
         return Event("stopped", row.run, f"stopped-{key}", f"{row.run}: {why}, {_done(row)}; {row.advice}")
     return None
 
@@ -88,7 +91,7 @@ def _age_seconds(last: Attempt, places: RunFolder) -> float:
 
 
 def _storm(row: RunStatus, attempts: Sequence[Attempt]) -> Event | None:
-    """Many attempts in a row, in a short time, of which none has brought the run on; once for such a row."""
+    """Return one event for a row of attempts without progress, all in a short time."""
     idle = list(takewhile(lambda attempt: not attempt.has_advanced, reversed(attempts)))
     if len(idle) < STORM_ATTEMPTS or age_seconds(idle[0].ended_utc) > OLD_SECONDS:
         return None
@@ -99,25 +102,34 @@ def _storm(row: RunStatus, attempts: Sequence[Attempt]) -> Event | None:
     return Event("storm", row.run, f"storm-{_name(idle[-1])}", f"{row.run}: {what}; {idle[0].line()}")
 
 
-def _stalled(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], settings: NotifySettings) -> Event | None:
+def _stalled(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], most_seconds: float) -> Event | None:
     if row.state is not RunState.WORKING or row.progress is None:
         return None
-    seconds = still_seconds(places, row.progress.done)
-    if seconds < settings.stalled_minutes * 60:
+    seconds = _still_seconds(places, row.progress.done)
+    if seconds < most_seconds:
         return None
     key = f"stalled-{len(attempts)}-{row.progress.done:.10g}"
     return Event("stalled", row.run, key, f"{row.run}: at {_done(row)} for {duration(seconds)}; {row.advice}")
 
 
-def _late(row: RunStatus, attempts: Sequence[Attempt], by: date) -> Event | None:
-    """The median counts: a run of which half the cases end later is said to be late."""
-    if row.state is RunState.FINISHED or not attempts or row.progress is None or row.progress.goal is None:
+def _still_seconds(places: RunFolder, done: float) -> float:
+    """Return for how long the looks have found this progress, by the file server's clock; 0 at the first one."""
+    path = places.base / NOTES / "notify" / places.name / "progress.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    now = fs.now_of(path.parent)
+    with suppress(OSError, ValueError, KeyError, TypeError):  # the first look, or a file that a kill has torn
+        seen = jsontext.parse(path.read_text())
+        if seen["done"] == done:
+            return max(now - float(seen["since"]), 0.0)
+    fs.write_atomic(path, json.dumps({"done": done, "since": now}))
+    return 0.0
+
+
+def _late(row: RunStatus, attempts: Sequence[Attempt], by: date | None) -> Event | None:
+    """Return an event if the median of the forecast is behind the date."""
+    if row.forecast is None or not attempts or by is None:
         return None
-    now = time.time()
-    made = forecast(attempts, row.progress.done, row.progress.goal, now)
-    if made is None:
-        return None
-    end = datetime.fromtimestamp(now, UTC) + timedelta(seconds=min(made.median_seconds, LONGEST_SECONDS))
+    end = datetime.now(UTC) + timedelta(seconds=min(row.forecast.median_seconds, LONGEST_SECONDS))
     if end.date() <= by:
         return None
     said = f"done on {end:%Y-%m-%d} rather than by {by}, says the forecast (median); {_done(row)}"
@@ -125,7 +137,7 @@ def _late(row: RunStatus, attempts: Sequence[Attempt], by: date) -> Event | None
 
 
 def _name(attempt: Attempt) -> str:
-    """Tells an attempt from all others, those before an `unbroken restart` too; the same once it is noted."""
+    """Return a name that no other attempt has, not even one from before an `unbroken restart`."""
     return f"{attempt.token:06d}-{folder_stamp(attempt.started_utc)}"
 
 

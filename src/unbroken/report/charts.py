@@ -1,4 +1,4 @@
-"""The curves that a run has: metrics of its training, energies of its simulation, a program's own figures."""
+"""What the charts of a run draw: its spans, its progress, its metrics and energies; thinned to what can be seen."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 from unbroken.engines.gromacs.energy import ENERGY_TABLE
 from unbroken.engines.gromacs.report import SHOWN, UNITS
+from unbroken.report.spans import Kind, Span
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
+from unbroken.system.clock import unix_seconds
 from unbroken.training.core.live_log import METRICS_FILE
 
-# More points cannot be told apart, and more curves nobody looks at.
-POINTS = 200
-MOST_CURVES = 8
-# Of a longer file blocks here and there are read: a training may note a million steps.
+# More points or spans cannot be told apart, and more curves are not looked at.
+POINTS, SPANS, MOST_CURVES = 200, 400, 8
+# Of a longer file blocks here and there are read: a training may log a million steps.
 BLOCKS, BLOCK_BYTES = 100, 4096
 LONGEST_LINE = 10_000
 MOST_RECORDS = 200
-# What says where the program is, not what it computes.
+# Metrics that say where the program is, not what it computes.
 _NO_CURVE = {"left_seconds", "part", "time_ps", "extended_ps", "epoch", "step"}
 
 # A value that is NaN or infinite is None: a gap in the line.
@@ -43,34 +47,70 @@ class Curve:
     points: list[Point] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
-        """Plain values, thinned to `POINTS`."""
+        """Return plain values, thinned to `POINTS`."""
         return {"name": self.name, "over": self.over, "points": [list(point) for point in thinned(self.points)]}
 
 
+def thinned(values: Sequence[T], most: int = POINTS) -> Sequence[T]:
+    """Return at most so many of the values, evenly chosen, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(place * step)] for place in range(most)]
+
+
+def thinned_spans(spans: Sequence[Span]) -> list[Span]:
+    """Return about `SPANS` spans that cover the same time: those that begin close together become one."""
+    if len(spans) <= SPANS:
+        return list(spans)
+    begin, shortest = spans[0].begin, (spans[-1].end - spans[0].begin) / SPANS
+    groups = groupby(spans, key=lambda span: int((span.begin - begin) / shortest))
+    return [_as_one(list(group)) for _, group in groups]
+
+
+def progress_points(
+    attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], now: float, done: float | None
+) -> list[tuple[float, float]]:
+    """Return Unix seconds and progress, in order: where attempts began and ended, at checkpoints, and now.
+
+    What an attempt did behind its last checkpoint counts until the next one begins at that.
+    """
+    points = [(unix_seconds(each.passport.created_utc), each.passport.progress.done) for each in checkpoints]
+    for attempt in attempts:
+        if not attempt.kind.is_before_work:
+            times = attempt.times
+            last = times.saved if attempt.kind is EndKind.DIED else times.last_step
+            points.append((times.first_step or unix_seconds(attempt.started_utc), attempt.progress_from))
+            points.append((last or unix_seconds(attempt.ended_utc), attempt.progress_to))
+    if done is not None and points:
+        points.append((now, done))
+    return sorted(set(points))
+
+
 def curves_of(places: RunFolder, checkpoints: Sequence[Checkpoint], unit: str) -> list[Curve]:
-    """What there is to draw of a run, from the files that its program and its segments left; two points make a line."""
+    """Return what there is to draw of a run, from the files that its program and its segments left."""
     found: dict[str, Curve] = {}
     if (places.live / METRICS_FILE).is_file():
         for row in _json_rows(places.live / METRICS_FILE):
             over = "step" if _is_number(row.get("step")) else "epoch"
             _add(found, over, row.get(over), row)
     else:
-        for done, metrics in sorted(_noted(places, checkpoints).items()):
+        for done, metrics in sorted(_recorded(places, checkpoints).items()):
             _add(found, unit, done, metrics)
-    if (places.final / ENERGY_TABLE).is_file():
-        for row in _table_rows(places.final / ENERGY_TABLE):
-            shown = {f"{name} ({UNITS[name]})": row[name] for name in SHOWN if name in row}
-            _add(found, "ps", row.get("time_ps"), shown)
+    for row in _table_rows(places.final / ENERGY_TABLE):
+        shown = {f"{name} ({UNITS[name]})": row[name] for name in SHOWN if name in row}
+        _add(found, "ps", row.get("time_ps"), shown)
+    # Two points make a line.
     drawn = [curve for curve in found.values() if sum(value is not None for _, value in curve.points) > 1]
     return drawn[:MOST_CURVES]
 
 
-def thinned(values: Sequence[T], most: int = POINTS) -> Sequence[T]:
-    """At most so many of them, evenly chosen, the first and the last among them."""
-    if len(values) <= most:
-        return values
-    step = (len(values) - 1) / (most - 1)
-    return [values[round(place * step)] for place in range(most)]
+def _as_one(spans: Sequence[Span]) -> Span:
+    """Return one span over all of these, of the kind that most of their time went into."""
+    seconds: dict[Kind, float] = defaultdict(float)
+    for span in spans:
+        seconds[span.kind] += span.seconds
+    return Span(max(seconds, key=lambda kind: seconds[kind]), spans[0].begin, spans[-1].end)
 
 
 def _add(found: dict[str, Curve], over: str, at: object, values: Mapping[str, object]) -> None:
@@ -83,12 +123,10 @@ def _add(found: dict[str, Curve], over: str, at: object, values: Mapping[str, ob
         curve.points.append((float(at), float(value) if _is_number(value) else None))  # type: ignore[arg-type]
 
 
-def _noted(places: RunFolder, checkpoints: Sequence[Checkpoint]) -> dict[float, Mapping[str, object]]:
-    """The figures that stand in the records of the segments and in the checkpoints that are kept, by progress."""
-    rows: dict[float, Mapping[str, object]] = {}
-    for path in sorted(places.segments.glob("*.json"))[-MOST_RECORDS:]:
-        if (record := read_record(path)) is not None:
-            rows[record.progress.done] = record.progress.metrics
+def _recorded(places: RunFolder, checkpoints: Sequence[Checkpoint]) -> dict[float, Mapping[str, object]]:
+    """Return the metrics in the records of the segments and in the checkpoints that are kept, by progress."""
+    records = map(read_record, sorted(places.segments.glob("*.json"))[-MOST_RECORDS:])
+    rows: dict[float, Mapping[str, object]] = {each.progress.done: each.progress.metrics for each in records if each}
     return rows | {each.passport.progress.done: each.passport.progress.metrics for each in checkpoints}
 
 
@@ -100,7 +138,7 @@ def _json_rows(path: Path) -> Iterator[Mapping[str, object]]:
 
 
 def _table_rows(path: Path) -> Iterator[Mapping[str, object]]:
-    """The rows of a tab-separated table of numbers with a line of names."""
+    """Yield the rows of a tab-separated table of numbers with a line of names; none if there is no such file."""
     with suppress(OSError), path.open(errors="replace") as file:
         names = file.readline(LONGEST_LINE).rstrip("\n").split("\t")
         for line in _lines(path):
@@ -108,17 +146,17 @@ def _table_rows(path: Path) -> Iterator[Mapping[str, object]]:
                 yield dict(zip(names, map(float, line.split("\t")), strict=True))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Lines of a file, in order, of each kind as many as are drawn; of a long file those of blocks here and there.
+def _lines(path: Path) -> Iterable[str]:
+    """Return lines of a file, in order, of each kind as many as are drawn.
 
-    What a training notes once an epoch stands in few lines, and is not to get lost among those of its steps.
+    What a training logs once an epoch stands in few lines, and must not get lost among those of its steps.
     """
     lines = list(_blocks(path))
     kinds: dict[int, list[int]] = defaultdict(list)
     for place, line in enumerate(lines):
         kinds[line.count('":')].append(place)
     chosen = [place for places in kinds.values() for place in thinned(places)]
-    yield from (lines[place] for place in sorted(chosen))
+    return (lines[place] for place in sorted(chosen))
 
 
 def _blocks(path: Path) -> Iterator[str]:
