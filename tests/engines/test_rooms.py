@@ -44,6 +44,7 @@ def test_the_package_never_asks_which_engine_it_is():
     asked = [
         f"{path.name}:{number}"
         for path in (ROOT / "src" / "unbroken").rglob("*.py")
+        if path.parent.name != "convert"  # which recognizes an engine by its launch line
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if "engine ==" in line and "== engine" not in line and "run.engine == engine" not in line
     ]
