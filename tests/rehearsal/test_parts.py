@@ -14,7 +14,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
-from unbroken.plan.unrehearsed import unrehearsed
+from unbroken.plan.driver_lines import unrehearsed
 from unbroken.rehearsal import causes
 from unbroken.rehearsal.compare import Difference, Kind, compare_folders
 from unbroken.rehearsal.piece import Way
