@@ -67,9 +67,11 @@ class Plan:
 
     def pattern(self, engine: str) -> str:
         """Return a regular expression for the runs of an engine, or of all that other packages bring (`outside`)."""
-        ours = {name for name, found in found_engines().items() if found.is_ours}
-        rules = {run.name: run.engine if run.engine in ours else OUTSIDE for run in self.runs}
-        return telling_pattern(rules, engine)
+        found = found_engines()
+        names = [run.name for run in self.runs if engine == (run.engine if found[run.engine].is_ours else OUTSIDE)]
+        # Snakemake copies it into every path that it makes.
+        is_for_all = names and len(names) == len(self._assignments)
+        return r"[^/]+" if is_for_all else "|".join(map(re.escape, names)) or r"(?!)"
 
     def assignment(self, run: str) -> Assignment:
         """Return what every segment of a run is given."""
@@ -160,22 +162,6 @@ class Plan:
 
     def _folder(self, run: Run) -> RunFolder:
         return RunFolder(run.name, self.base)
-
-
-def telling_pattern(rules: dict[str, str], rule: str) -> str:
-    """Return a short regular expression for the names whose rule is `rule`, and no other of these names.
-
-    Snakemake copies it into every path that it makes, so each name counts by no more than the beginning that no other
-    shares.
-    """
-    taken = {name[:length] for name, other in rules.items() if other != rule for length in range(len(name) + 1)}
-    parts = dict.fromkeys(_beginning(name, taken) for name, mine in rules.items() if mine == rule)
-    return "|".join(parts) or r"(?!)"
-
-
-def _beginning(name: str, taken: set[str]) -> str:
-    length = next((length for length in range(len(name) + 1) if name[:length] not in taken), None)
-    return re.escape(name) if length is None else re.escape(name[:length]) + r"[^/]*"
 
 
 def _attempt(wildcards: Any, attempt: int) -> int:

@@ -10,7 +10,6 @@ Without `hide`, the user removes those records; without the others, a start is o
 from __future__ import annotations
 
 import gc
-import hashlib
 import inspect
 import os
 import sys
@@ -31,8 +30,6 @@ COLLECT_EVERY = (50_000, 20, 20)
 # What `leave_out_finished` uses of Snakemake's DAG.  `finish(job)` is what the scheduler awaits for each job that ended
 # well, one after the other, before it looks for jobs that are ready; it expects `register_running({job})` before.
 OF_DAG = ("finish", "depending", "needrun", "ready_jobs", "register_running")
-# The functions that `quicken` changes, by the sha256 of the source that was read (its first 16 digits).
-READ = {"Resource.evaluate": "3c11c1b2a9f52625", "ScriptProcessor.process_job": "168fffa9284a4cdf"}
 _OURS = "_is_of_unbroken"
 
 
@@ -120,24 +117,19 @@ def tune_gc() -> None:
     gc.set_threshold(*COLLECT_EVERY)
 
 
-def quicken() -> list[str]:
-    """Do once what Snakemake does for each job with the same result; return what this release has otherwise."""
+def quicken() -> None:
+    """Do once what Snakemake does for each job with the same result."""
     if "snakemake.workflow" not in sys.modules:
-        return []
+        return
     from snakemake import dag, resources
 
-    found = {
-        "Resource.evaluate": resources.Resource.evaluate,
-        "ScriptProcessor.process_job": dag.ScriptProcessor.process_job,
-    }
-    other = [name for name, inside in found.items() if not hasattr(inside, _OURS) and _digest(inside) != READ[name]]
-    if "Resource.evaluate" not in other:
+    evaluate = vars(resources.Resource).get("evaluate")
+    if evaluate is not None:
         # It is called for each resource of each job; Snakemake looks for a note of its parameters first.
-        _, *others = inspect.signature(resources.Resource.evaluate).parameters.items()
-        vars(resources.Resource)["evaluate"]._overwrite_params = dict(others)
-    if "ScriptProcessor.process_job" not in other:
+        _, *others = inspect.signature(evaluate).parameters.items()
+        evaluate._overwrite_params = dict(others)
+    if hasattr(dag, "ScriptProcessor"):
         look_once_at_each_script(dag.ScriptProcessor)
-    return other
 
 
 def look_once_at_each_script(processor: Any) -> None:
@@ -155,9 +147,3 @@ def look_once_at_each_script(processor: Any) -> None:
 
     setattr(process_job, _OURS, True)
     processor.process_job = process_job
-
-
-def _digest(inside: Any) -> str:
-    with suppress(OSError, TypeError):
-        return hashlib.sha256(inspect.getsource(inside).encode()).hexdigest()[:16]
-    return "no source"
