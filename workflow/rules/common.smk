@@ -1,5 +1,7 @@
 # What all engines' rules share: one short function for each question that a rule asks of the plan.
 
+from unbroken.engines.gromacs.prepare import prepared_record
+
 
 def previous_record(wildcards):
     """The record from which a segment resumes."""
@@ -9,6 +11,13 @@ def previous_record(wildcards):
 def assignment(wildcards):
     """The run's settings; what of them changes the result is checked by its identity, not by Snakemake."""
     return plan.assignment(wildcards.run)
+
+
+def prepared_tpr(wildcards):
+    """The record of a tpr's preparation. Where Snakemake only submits, the first segment prepares it: local rules are skipped."""
+    settings = workflow.remote_execution_settings  # not there yet while the rules are read
+    only_submits = settings is not None and settings.immediate_submit
+    return [] if only_submits else prepared_record(plan.run(wildcards.run), int(wildcards.segment))
 
 
 # For `input: **segment_input`, `output: record=segment_record`, `log: segment_log`, `threads: segment_threads` and

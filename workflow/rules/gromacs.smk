@@ -4,15 +4,6 @@
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results, joined, in results/<run>/final.
 
-from unbroken.engines.gromacs.prepare import prepared_record
-
-
-def prepared_tpr(wildcards):
-    """Nothing where Snakemake only submits: it skips local rules then, and the first segment prepares the run."""
-    settings = workflow.remote_execution_settings  # not there yet while the rules are read
-    only_submits = settings is not None and settings.immediate_submit
-    return [] if only_submits else prepared_record(plan.run(wildcards.run), int(wildcards.segment))
-
 
 # The tpr itself lies in results/<run>/prepared and is no output: Snakemake would remove it before it makes it again,
 # and a new one has other random velocities.
