@@ -28,6 +28,9 @@ __all__ = ["LogHandler"]
 class LogHandler(LogHandlerBase):
     """A handler of Snakemake's records: the console, or Snakemake's own output on request or where it fails."""
 
+    writes_to_stream = has_filter = has_formatter = True
+    writes_to_file = needs_rulegraph = False
+
     def __post_init__(self) -> None:
         # The interface's class says less than what Snakemake gives.
         settings: Any = self.common_settings
@@ -83,26 +86,6 @@ class LogHandler(LogHandlerBase):
             except Exception as error:  # noqa: BLE001  (as above)
                 self._fall_back(error)
         super().close()
-
-    @property
-    def writes_to_stream(self) -> bool:
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        return False
 
 
 def _refuse_second(names: Iterable[str]) -> None:

@@ -72,10 +72,8 @@ class Console:
     def __init__(self, screen: Screen, formatter: Formatter, is_dry: bool, has_progress: bool) -> None:
         self.lock = threading.RLock()
         self.on_failure: Callable[[Exception], None] = lambda error: None  # called where looking after the runs fails
-        self._screen = screen
-        self._formatter = formatter
-        self._is_dry = is_dry
-        self._has_progress = has_progress
+        self._screen, self._formatter = screen, formatter
+        self._is_dry, self._has_progress = is_dry, has_progress
         self._jobs: dict[int, tuple[str, int]] = {}  # segments that were handed out, by Snakemake's numbers
         # Other jobs of runs, which have said on the screen themselves why they failed, and in their logs.
         self._others: dict[int, str] = {}

@@ -21,8 +21,7 @@ from unbroken.runs.report_page import PageProcess
 MINUTE = 60.0
 WRITER = "The snakemake that drives these runs"
 LOOK_SECONDS = 1.0
-# How long the driver's end waits for the last page.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0  # the driver's end waits for the last page
 
 
 class Driver:

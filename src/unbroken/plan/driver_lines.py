@@ -97,9 +97,8 @@ def standing(run: Run, base: Path) -> str:
 
 def _is_told_by_console(attempts: Sequence[Attempt]) -> bool:
     """Return True if the last attempt was interrupted under this driver, whose console has told all about it."""
-    if not attempts or not driver_screen.is_taken_over():
-        return False
-    return attempts[-1].kind is EndKind.INTERRUPTED and attempts[-1].start == driver_start.current()
+    last = attempts[-1] if attempts and driver_screen.is_taken_over() else None
+    return last is not None and last.kind is EndKind.INTERRUPTED and last.start == driver_start.current()
 
 
 def _segments_needed(last: Record, goal: float | None) -> int:

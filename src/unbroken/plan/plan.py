@@ -31,9 +31,6 @@ from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
 
-# The rule of all engines that other packages bring.
-OUTSIDE = "outside"
-
 
 class Plan:
     """All runs of a config; what the rule files ask.  `slurm` is None where no site says that Slurm is meant."""
@@ -68,7 +65,7 @@ class Plan:
     def pattern(self, engine: str) -> str:
         """Return a regular expression for the runs of an engine, or of all that other packages bring (`outside`)."""
         found = found_engines()
-        names = [run.name for run in self.runs if engine == (run.engine if found[run.engine].is_ours else OUTSIDE)]
+        names = [run.name for run in self.runs if engine == (run.engine if found[run.engine].is_ours else "outside")]
         # Snakemake copies it into every path that it makes.
         is_for_all = names and len(names) == len(self._assignments)
         return r"[^/]+" if is_for_all else "|".join(map(re.escape, names)) or r"(?!)"

@@ -85,10 +85,9 @@ def missing_site(executor: str) -> str:
     """Return the refusal of a start whose jobs go to Slurm without a site in the config; empty for other executors."""
     if executor not in EXECUTORS:
         return ""
-    why = (
-        "jobs are to go to Slurm, but the config has no `site`: --configfile takes the place of the profile's own file"
-    )
-    return f"site: {why}; type --profile slurm without it, or name both: --configfile profiles/slurm/site.yaml YOURS"
+    why = "jobs are to go to Slurm, but the config has no `site`: --configfile takes the place of the profile's own"
+    todo = "type --profile slurm without it, or name both: --configfile profiles/slurm/site.yaml YOURS"
+    return f"site: {why} file; {todo}"
 
 
 def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:
