@@ -74,7 +74,7 @@ def usual(base: Path, runs: int, segments: int) -> dict[str, Callable[[], Cost]]
     return {
         "bare rule, `shell:`": partial(bare, base / "bare", runs, segments, DOES_SHELL),
         "unbroken, one engine (toy)": partial(unbroken, base / "toy", toy, segments),
-        "unbroken, one engine, a file as input (torch)": partial(unbroken, base / "torch", torch, segments),
+        "unbroken, one engine (torch)": partial(unbroken, base / "torch", torch, segments),
         "unbroken, two engines": partial(unbroken, base / "two", two, segments),
     }
 

@@ -1,10 +1,11 @@
 """One segment of any process under DMTCP: from its images, to its images."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.engines.dmtcp.command import keeper_command
 from unbroken.engines.dmtcp.engine import DmtcpEngine
-from unbroken.engines.dmtcp.state import DmtcpState, read_state
+from unbroken.engines.dmtcp.programs import Programs
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
@@ -13,17 +14,24 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run, base: Path) -> list[str]:
-    """The keeper, which starts the program under DMTCP."""
+    """Return the keeper, which starts the program under DMTCP and asks for its checkpoints.
+
+    python -I -m unbroken.engines.dmtcp.supervisor --live results/demo/live -- ./simulate -n 5
+    """
     return keeper_command(run, base, RunFolder(run.name, base).root)
 
 
-def read_checkpoint(folder: Path) -> DmtcpState:
-    """What a checkpoint says of the program: how long it has worked, on what machine."""
-    return read_state(folder)
+def program_command(port: int, images: Path, saved: Sequence[Path], command: Sequence[str]) -> list[str]:
+    """Return what the keeper starts: the program in the first segment, its processes as they were saved in later ones.
+
+    dmtcp_launch --join-coordinator --coord-port 7779 --no-gzip --ckptdir images ... ./simulate -n 5
+    dmtcp_restart --join-coordinator --coord-port 7779 --ckptdir images ckpt_simulate.dmtcp
+    """
+    return Programs().restart(port, images, saved) if saved else Programs().launch(port, images, (), command)
 
 
 def dmtcp_segment(job: Job) -> Record:
-    """Lets the program work for one segment."""
+    """Let the program work for one segment."""
     return run_segment(job, DmtcpEngine(job.base))
 
 

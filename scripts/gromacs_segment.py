@@ -4,9 +4,6 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.outcome import MdrunEnd, newest_state
-from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job, main
@@ -14,19 +11,15 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
-    """mdrun on a tpr, from a checkpoint if there is one, to leave after so many seconds."""
+    """Return mdrun on a tpr, from a checkpoint if there is one, to leave after so many seconds.
+
+    gmx -quiet mdrun -s topol.tpr -cpi md.cpt ... -deffnm md -noappend ... -maxh 2.000000000 -cpt 15 -ntmpi 2 -ntomp 4
+    """
     return mdrun_command(run, tpr, cpt, seconds)
 
 
-def read_ending(folder: Path, origin: Checkpoint | None, end_step: int | None) -> MdrunEnd:
-    """What mdrun left in its folder: the checkpoint that counts, and whether the simulation is over."""
-    log = Log(max(folder.glob("md.part*.log"), default=folder / "md.log"))
-    log.read()
-    return newest_state(folder, origin, end_step, log.has_finished)
-
-
 def gromacs_segment(job: Job) -> Record:
-    """Simulates for one segment."""
+    """Simulate for one segment."""
     return run_segment(job, GromacsEngine(job.base))
 
 

@@ -1,4 +1,4 @@
-"""One segment of an engine that another package brings; each of unbroken's own engines has a script of its own."""
+"""One segment of a run of any engine; torch, tensorflow, gromacs and dmtcp have scripts that show their commands."""
 
 from unbroken.engines.found import engine_of
 from unbroken.runs.record import Record
@@ -7,7 +7,7 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def segment(job: Job) -> Record:
-    """Works for one segment."""
+    """Work for one segment."""
     return run_segment(job, engine_of(job.run, job.base))
 
 

@@ -8,12 +8,16 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run) -> list[str]:
-    """The user's Python, script and arguments; with several workers, what starts so many and makes their TF_CONFIG."""
+    """Return the user's Python, script and arguments; with several workers, what starts them and makes their TF_CONFIG.
+
+    python train.py --lr 0.1
+    python -m unbroken.training.launch.ranks --ranks 4 --tasks 2 --tf-config python train.py --lr 0.1
+    """
     return training_command(run)
 
 
 def tensorflow_segment(job: Job) -> Record:
-    """Trains for one segment."""
+    """Train for one segment."""
     return run_segment(job, TensorFlowEngine(job.base))
 
 

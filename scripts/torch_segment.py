@@ -8,12 +8,16 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run) -> list[str]:
-    """The user's Python, script and arguments; with several ranks, what starts so many of them."""
+    """Return the user's Python, script and arguments; with several ranks, what starts so many of them.
+
+    python train.py --lr 0.1
+    python -m unbroken.training.launch.ranks --ranks 4 --tasks 2 python train.py --lr 0.1
+    """
     return training_command(run)
 
 
 def torch_segment(job: Job) -> Record:
-    """Trains for one segment."""
+    """Train for one segment."""
     return run_segment(job, TorchEngine(job.base))
 
 

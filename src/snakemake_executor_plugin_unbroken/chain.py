@@ -105,7 +105,7 @@ class Chain:
         try:
             if (self._end and segment.has_record()) or segment.is_done(self._host.log):
                 if self.found is None:  # else a task ran ahead of Snakemake
-                    self._host.log(f"{segment.name}: its work is done, no job needed")
+                    self._host.log(f"{segment.name}: its work is done, no job needed", is_routine=True)
                 self.succeed(segment)
                 return NEVER
         except LeaseError:  # a job that has not left yet keeps the record from being made again

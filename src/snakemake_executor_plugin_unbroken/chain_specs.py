@@ -35,7 +35,7 @@ MOST_INPUTS = 20
 WARN_SECONDS = 90
 EARLY_SECONDS = 60
 # What our rules have, and what the job's script is given; `prepared` is in that of GROMACS alone.
-_INPUTS, _PARAMS, _OUTPUTS = {"previous", "content", "prepared"}, {"assignment"}, {"record"}
+_INPUTS, _PARAMS, _OUTPUTS = {"previous", "prepared"}, {"assignment"}, {"record"}
 _gives_all_time = cache(time_min.gives_all_time)
 
 
@@ -49,7 +49,7 @@ class Host(Protocol):
     def format_job_exec(self, job: Any) -> str: ...
     def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None: ...
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None: ...
-    def log(self, line: str) -> None: ...
+    def log(self, line: str, *, is_routine: bool = False) -> None: ...
 
 
 def spec_of(host: Host, job: Any, segment: Segment) -> tuple[JobSpec, str]:

@@ -154,9 +154,9 @@ class Executor(internals.BatchStepExecutor):
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 
-    def log(self, line: str) -> None:
-        """Print a line of ours among Snakemake's."""
-        self.logger.info(f"unbroken: {line}")
+    def log(self, line: str, *, is_routine: bool = False) -> None:
+        """Print a line of ours among Snakemake's; a console leaves out what `is_routine`."""
+        self.logger.info(f"unbroken: {line}", extra={"is_routine": is_routine})
 
     # --- in the thread that looks after jobs ---
 

@@ -26,7 +26,10 @@ __all__ = ["LogHandler"]
 
 
 class LogHandler(LogHandlerBase):
-    """Snakemake's interface; Snakemake's own output where the user wants that, or where the console fails."""
+    """A handler of Snakemake's records: the console, or Snakemake's own output on request or where it fails."""
+
+    writes_to_stream = has_filter = has_formatter = True
+    writes_to_file = needs_rulegraph = False
 
     def __post_init__(self) -> None:
         # The interface's class says less than what Snakemake gives.
@@ -52,7 +55,7 @@ class LogHandler(LogHandlerBase):
             driver_screen.take_over()
 
     def emit(self, record: LogRecord) -> None:
-        """Shows the record."""
+        """Show a record."""
         if self._console is not None:
             try:
                 with self._console.lock:
@@ -64,7 +67,7 @@ class LogHandler(LogHandlerBase):
             self._own.handle(record)
 
     def _fall_back(self, error: Exception) -> None:
-        """Snakemake's own output from here on, after a line that says why."""
+        """Give way to Snakemake's own output, after a line that says why."""
         console, self._console = self._console, None
         why = f"{type(error).__name__}: {error}"
         try:
@@ -76,7 +79,7 @@ class LogHandler(LogHandlerBase):
         self._own.flush()
 
     def close(self) -> None:
-        """The last lines."""
+        """Show the last lines."""
         if self._console is not None:
             try:
                 self._console.close()
@@ -84,33 +87,13 @@ class LogHandler(LogHandlerBase):
                 self._fall_back(error)
         super().close()
 
-    @property
-    def writes_to_stream(self) -> bool:
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        return False
-
 
 def _refuse_second(names: Iterable[str]) -> None:
-    """Ends the process with one line, where Snakemake would print a traceback, if another logger wants the terminal."""
+    """End the process with one line, where Snakemake would print a traceback, if another logger wants the terminal."""
     for name in names:
         handler = LoggerPluginRegistry().get_plugin(name).log_handler
         try:
-            # Asked of an object that nobody has set up: one of its own might open files, or connect to somewhere.
+            # Asked of an object that is not set up: setting it up might open files, or connect to somewhere.
             is_second = handler is not LogHandler and handler.writes_to_stream.fget(object.__new__(handler))
         except Exception:  # noqa: BLE001  (one that has to be set up before it knows; Snakemake finds out)
             continue

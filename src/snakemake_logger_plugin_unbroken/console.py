@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from logging import INFO, WARNING, Formatter, LogRecord
+from logging import WARNING, Formatter, LogRecord
 from pathlib import Path
 from typing import Any
 
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.logging import get_event
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -22,11 +23,10 @@ from snakemake_logger_plugin_unbroken.following import Following
 from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
 from unbroken.cli.status_table import total_of
+from unbroken.plan import ctrl_c
 from unbroken.report.status import RunStatus
 from unbroken.runs import notify_process
-from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.progress import amount
-from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
@@ -37,17 +37,8 @@ NOTIFY_SECONDS = 60.0
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
 MOST_NAMES = 8
-# What Snakemake and its Slurm plugin say at each start, at each job, or at the end, which our own lines say instead.
-_CHATTER = re.compile(
-    r"Building DAG of jobs|Using shell:|Provided (cores|remote nodes|resources)|Rules claiming more threads"
-    r"|Select jobs to execute|Execute \d+ jobs|Finished jobid|Trying to restart job|Assuming unrestricted shared"
-    r"|Removing output files of failed job \w+_segment|SLURM run ID|Job \d+ has been submitted with SLURM jobid"
-    r"|Config file \S+ is extended by additional config"
-    r"|unbroken: \S+ segment \d+: its work is done, no job needed"
-    r"|unbroken: \S+: submitted (array of \d+ tasks|job) \d+$"
-    r"|\s*Reasons:|Complete log\(s\):|Elapsed time"
-)
-_CHATTER_EVENTS = {
+# What Snakemake says at each start, of each job, or at the end, which our own lines say instead: by event ...
+CHATTER_EVENTS = {
     LogEvent.WORKFLOW_STARTED,
     LogEvent.RUN_INFO,
     LogEvent.RESOURCES_INFO,
@@ -56,38 +47,38 @@ _CHATTER_EVENTS = {
     LogEvent.JOB_STARTED,
     LogEvent.JOB_FINISHED,
 }
-# What Snakemake makes of a segment's exit code; the run's history, or the segment's log, has the reason.
-_EXIT_CODE = re.compile(
-    r"RuleException:\s.*\s.*\.(\w*segment|gromacs_prepare)\.py' returned non-zero exit status", re.DOTALL
-)
-# The Slurm plugin's warning that all is well; the one that is none says `(<`.
-_ALL_WELL = re.compile(r"MinJobAge \d+s \(>=")
-_INTERRUPTED = "Terminating processes on user request"
-_FAILED = "Exiting because a job execution failed"
-_TOLD_TO_END = "Will exit after finishing currently running jobs"
-# Snakemake's last words after both: after the first nothing is an error, and the second says the same.
-_AT_LEAST_ONE = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
-_SEGMENT_RULE = re.compile(r"\w*_segment")
+# ... and where it has none, by the module and the function that logs it.
+CHATTER_FUNCTIONS = {
+    ("api", "execute_workflow"),
+    ("dag", "print_reasons"),
+    ("jobs", "cleanup"),
+    ("job_scheduler", "schedule"),
+    ("job_scheduler", "_handle_error"),
+    ("logging", "logfile_hint"),
+    ("workflow", "_build_dag"),
+    ("workflow", "configfile"),
+    ("workflow", "log_workflow_runtime"),
+}
+SLURM_PLUGIN = "snakemake_executor_plugin_slurm"
+# How Snakemake calls its copy of a script of ours; the run's history, or the segment's log, has the reason of its end.
+_OUR_SCRIPT = re.compile(r"/\.snakemake/scripts/\w+\.(\w*segment|gromacs_prepare)\.py'")
+# The WorkflowError at the end of a start in which a job failed, or that was told to end.
+_SUMMARY = "At least one job did not complete successfully"
 
 
 class Console:
-    """Everything that a driver shows on its screen; whoever calls `handle` holds `lock`."""
+    """All that a driver shows on its screen; the caller of `handle` holds `lock`."""
 
     def __init__(self, screen: Screen, formatter: Formatter, is_dry: bool, has_progress: bool) -> None:
         self.lock = threading.RLock()
-        # Called where looking after the runs fails.
-        self.on_failure: Callable[[Exception], None] = lambda error: None
-        self._screen = screen
-        self._formatter = formatter
-        self._is_dry = is_dry
-        self._has_progress = has_progress
+        self.on_failure: Callable[[Exception], None] = lambda error: None  # called where looking after the runs fails
+        self._screen, self._formatter = screen, formatter
+        self._is_dry, self._has_progress = is_dry, has_progress
         self._jobs: dict[int, tuple[str, int]] = {}  # segments that were handed out, by Snakemake's numbers
         # Other jobs of runs, which have said on the screen themselves why they failed, and in their logs.
         self._others: dict[int, str] = {}
         self._told: set[tuple[str, int]] = set()  # those of which an attempt was told since then
         self._to_do: Counter[str] = Counter()  # segments of a dry run
-        self._told_again: set[str] = set()  # what a driver says of such runs at its end
-        self._is_end_told = False
         self._is_interrupted = False
         self._last_words = ""  # a retry that is refused says the same again
         self._told_at: dict[str, float] = {}
@@ -97,13 +88,13 @@ class Console:
 
     @cached_property
     def _following(self) -> Following:
-        """Made at the first segment, when the Snakefile has been read."""
+        """The runs, looked up at the first segment, when the Snakefile has been read."""
         return Following()
 
     # --- from Snakemake ---
 
     def handle(self, record: LogRecord) -> None:
-        """Shows a record, or what it means."""
+        """Show a record, or what it means."""
         fields, event = vars(record), get_event(record)
         if event is LogEvent.JOB_INFO:
             self._job(fields)
@@ -120,28 +111,27 @@ class Console:
             self._screen.say(text, is_alert=record.levelno >= WARNING)
 
     def _is_chatter(self, record: LogRecord, event: LogEvent | None) -> bool:
-        text = str(record.msg)
-        if text.startswith(_INTERRUPTED) and self._jobs:
-            self._is_end_told = self._is_interrupted = True
+        if event is LogEvent.ERROR:
+            return _is_said_better(record)
+        if record.levelno >= WARNING:
+            return False
+        if record.module == "job_scheduler" and self._jobs and not self._is_interrupted and ctrl_c.was_heard():
+            self._is_interrupted = True
             self._screen.say("stopping: the segments at work save and leave")
-            return True
-        if text.startswith(_TOLD_TO_END):
-            self._is_end_told = True
-            return True
-        if not INFO <= record.levelno < WARNING:
-            self._is_end_told = self._is_end_told or text.startswith(_FAILED)
-            is_told_better = _EXIT_CODE.match(text) or _ALL_WELL.match(text)
-            return bool(is_told_better or (self._is_end_told and _AT_LEAST_ONE.match(text)))
-        if self._jobs and text.startswith("unbroken: "):
-            self._tell_news()  # of which this line may be one
-        return event in _CHATTER_EVENTS or record.getMessage() in self._told_again or _CHATTER.match(text) is not None
+        if event is not None:
+            return event in CHATTER_EVENTS
+        place = record.module, record.funcName
+        if place == ("workflow", "execute"):
+            return not self._is_dry and record.msg != NOTHING_TO_BE_DONE_MSG
+        is_of_plugin = Path(record.pathname).parent.name == SLURM_PLUGIN
+        return is_of_plugin or place in CHATTER_FUNCTIONS or getattr(record, "is_routine", False)
 
     def _job(self, fields: dict[str, Any]) -> None:
         wildcards = fields.get("wildcards") or {}
         run, segment = str(wildcards.get("run", "")), str(wildcards.get("segment", ""))
-        is_segment = _SEGMENT_RULE.fullmatch(fields["rule_name"]) is not None and segment.isdecimal()
-        if not is_segment or not self._following.knows(run):
-            if self._following.knows(run) and fields.get("log"):
+        is_of_run = self._following.knows(run)
+        if not is_of_run or not segment.isdecimal():
+            if is_of_run and fields.get("log"):
                 self._others[fields["jobid"]] = f"{run}: {fields['rule_name']} failed; log: {', '.join(fields['log'])}"
             if fields["output"]:  # a rule without any only names what is wanted
                 self._screen.say(f"rule {fields['rule_name']}: {', '.join(fields['output'])}")
@@ -154,7 +144,7 @@ class Console:
             self._following.begin(run, int(segment))
 
     def _failed(self, record: LogRecord, run: str, segment: int) -> None:
-        """The run's history has the reason, or the segment's log; where both have none, Snakemake's own words."""
+        """Tell the reason of a failure, from the run's history or the segment's log, else in Snakemake's own words."""
         self._tell_news()
         self._following.end(run, segment)
         if (run, segment) in self._told:
@@ -178,7 +168,7 @@ class Console:
         self._looking.start()
 
     def _tell_plan(self) -> None:
-        """The end of a dry run, in the config's order."""
+        """Tell how many segments a dry run has found to do, in the config's order."""
         for run in filter(self._to_do.__contains__, self._following.names):
             of_all = f"{self._to_do[run]} of {self._following.run(run).segments}"
             self._screen.say(f"{run}: {of_all} segments at most; {_standing(self._following.state(run))}")
@@ -189,8 +179,6 @@ class Console:
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.kind.is_failure)
             self._told.add((run, attempt.segment))
             self._following.state(run)
-            if attempt.kind is EndKind.INTERRUPTED:
-                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.goes_on)}")
         for line in self._following.budgets():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 
@@ -210,7 +198,7 @@ class Console:
     # --- looking after the runs ---
 
     def look(self) -> None:
-        """Tells what has happened, and shows how the runs at work stand."""
+        """Tell what has happened, and show how the runs at work stand."""
         self._tell_news()
         if self._screen.is_live:
             rows = self._following.rows()
@@ -235,7 +223,7 @@ class Console:
             pause = max(LOOK_SECONDS, (time.monotonic() - began) / LOOKING_SHARE)
 
     def close(self) -> None:
-        """The last news; no line is live any more."""
+        """Tell the last news, and remove the live lines."""
         self._stop.set()
         with self.lock:
             try:
@@ -245,8 +233,15 @@ class Console:
                 self._screen.close()
 
 
+def _is_said_better(record: LogRecord) -> bool:
+    """Return True for the exit code of a script of ours, and for Snakemake's summary."""
+    name, text = vars(record).get("exception"), str(record.msg)
+    is_exit_code = name == "RuleException" and _OUR_SCRIPT.search(text) is not None
+    return is_exit_code or (name == "WorkflowError" and _SUMMARY in text)
+
+
 def _standing(row: RunStatus) -> str:
-    """`193/300 steps, 12 ns/day, 3 min left`."""
+    """Return `193/300 steps, 12 ns/day, 3 min left`."""
     if row.progress is None:
         return row.state.value
     goal = "" if row.progress.goal is None else f"/{row.progress.goal:.10g}"

@@ -1,4 +1,4 @@
-"""What happens to the runs of this driver, as their own files tell it: attempts that ended, and how each run stands."""
+"""What happens to the runs of this driver, by their own files: attempts that ended, and how each run stands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUE_SECONDS = 60.0
 
 
 class Following:
-    """The runs whose segments this driver has started, and the attempts that were told already."""
+    """The runs of this driver, which of them have a segment out, and the attempts that were told already."""
 
     def __init__(self) -> None:
         self._runs = {run.name: run for plan in driven_plans() for run in plan.runs}
@@ -39,7 +39,7 @@ class Following:
 
     @property
     def names(self) -> list[str]:
-        """All runs of the config."""
+        """Return all runs of the config."""
         return list(self._runs)
 
     def run(self, name: str) -> Run:
@@ -49,20 +49,20 @@ class Following:
         return run in self._runs
 
     def begin(self, run: str, segment: int) -> None:
-        """A segment was handed out."""
+        """Note that a segment was handed out."""
         self._at_work.setdefault(run, set()).add(segment)
 
     def end(self, run: str, segment: int) -> None:
-        """It is over, well or not."""
+        """Note that it is over, well or not."""
         self._at_work.get(run, set()).discard(segment)
 
     @property
     def at_work(self) -> dict[str, int]:
-        """The runs that have a segment out, and which: the first, where without a driver several are out."""
+        """Return the runs that have a segment out, and which: the first, where without a driver several are out."""
         return {run: min(segments) for run, segments in self._at_work.items() if segments}
 
     def news(self) -> Iterator[tuple[str, Attempt, str]]:
-        """The attempts that were noted since the last call, each with its run and its line."""
+        """Yield the attempts that were noted since the last call, each with its run and its line."""
         for name in self._at_work:
             attempts = _history(name)
             for attempt in attempts[self._told[name] :]:
@@ -70,14 +70,14 @@ class Following:
             self._told[name] = len(attempts)
 
     def rows(self) -> list[RunStatus]:
-        """How the runs at work stand now."""
+        """Return how the runs at work stand now."""
         queue = self._queue.look()
         found = [_driven(status_of(name, Path(), self._runs[name], queue)) for name in self.at_work]
         self._states.update({row.run: row for row in found})
         return found
 
     def budgets(self) -> Iterator[str]:
-        """Of each run whose segments are likely not to do, one line, once."""
+        """Yield one line, once, for each run whose segments are likely too few."""
         for name in self.at_work:
             row = self._states.get(name)
             if row and row.budget and name not in self._warned:
@@ -85,7 +85,7 @@ class Following:
                 yield f"{name}: {row.budget}"
 
     def last_words(self, run: str, segment: int) -> str:
-        """The last line of its own in a segment's log, as `demo segment 2: ...`; empty if none is there."""
+        """Return the last line of unbroken in a segment's log, as `demo segment 2: ...`; empty if none is there."""
         with suppress(OSError):
             text = RunFolder(run).log(segment).read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
             found = [match[1] for line in text.splitlines() if (match := _OWN_LINE.fullmatch(line))]
@@ -93,23 +93,23 @@ class Following:
         return ""
 
     def states(self) -> list[RunStatus]:
-        """How all runs stood when they were last looked at."""
+        """Return how all runs stood when they were last looked at."""
         return [self._states[name] if name in self._states else self.state(name) for name in self._runs]
 
     def state(self, name: str) -> RunStatus:
-        """How a run stands now."""
+        """Return how a run stands now."""
         self._states[name] = status_of(name, Path(), self._runs[name])
         return self._states[name]
 
 
 def _driven(row: RunStatus) -> RunStatus:
-    """Without the advice to start Snakemake, between two segments; the forecast stays."""
+    """Return it without the advice to start Snakemake, between two segments; the forecast stays."""
     told = "; ".join(filter(None, (row.finish, row.budget)))
     return replace(row, advice=told) if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 
 
 def line_of(run: Run, attempt: Attempt) -> str:
-    """`demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
+    """Return `demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
     places = RunFolder(run.name)
     goal = "" if run.goal is None else f"/{run.goal:.10g}"
     done = f"{amount(attempt.progress_to)}{goal} {attempt.unit}".rstrip()

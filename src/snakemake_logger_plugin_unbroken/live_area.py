@@ -17,7 +17,7 @@ _LEAST_TEXT_LINES = 5
 
 
 class LiveArea:
-    """At most one on a terminal; `close` gives the whole screen back."""
+    """The lines at the bottom, at most once on a terminal; `close` gives the whole screen back."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -26,16 +26,16 @@ class LiveArea:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal."""
+        """Return the columns of the terminal."""
         return os.get_terminal_size(self._stream.fileno()).columns
 
     @property
     def room(self) -> int:
-        """How many lines `draw` shows at most."""
+        """Return how many lines `draw` shows at most."""
         return max(os.get_terminal_size(self._stream.fileno()).lines - _LEAST_TEXT_LINES, 0)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Shows these lines, none of which is wider than the terminal, in the place of the last ones."""
+        """Show these lines, none of which is wider than the terminal, in the place of the last ones."""
         size = os.get_terminal_size(self._stream.fileno())
         lines = lines[: self.room]
         text = self._resized(len(lines), (size.columns, size.lines))
@@ -46,13 +46,13 @@ class LiveArea:
         self._write(text)
 
     def close(self) -> None:
-        """Removes the lines; the cursor stays behind the text."""
+        """Remove the lines; the cursor stays behind the text."""
         if self._count:
             self._write(_SAVE + _WHOLE_SCREEN + _RESTORE + _CLEAR_BELOW)
         self._count, self._size = 0, (0, 0)
 
     def _resized(self, count: int, size: tuple[int, int]) -> str:
-        """What makes the region fit: for another number of lines, or another size of the terminal."""
+        """Return what makes the region fit another number of lines, or another size of the terminal."""
         if (count, size) == (self._count, self._size):
             return ""
         text = ""

@@ -28,12 +28,12 @@ class Screen:
         return self._area is not None
 
     def say(self, text: str, is_alert: bool = False) -> None:
-        """Text above the live lines."""
+        """Print text above the live lines."""
         self._stream.write(f"{_RED}{text}{_PLAIN}\n" if is_alert and self._is_colored else f"{text}\n")
         self._stream.flush()
 
     def show(self, rows: Sequence[RunStatus], total: str) -> None:
-        """The live lines: a table of these runs, and a line about all."""
+        """Show the live lines: a table of these runs, and a line about all."""
         if self._area is None:
             return
         width = self._area.width
@@ -45,7 +45,7 @@ class Screen:
         self._area.draw(["─" * width, *captured.get().splitlines()])
 
     def close(self) -> None:
-        """Removes the live lines."""
+        """Remove the live lines."""
         if self._area is not None:
             self._area.close()
             self._area = None

@@ -18,6 +18,7 @@ from support.prefork import Started, start_command
 from support.toyrun import is_alive, programs_of
 
 from unbroken.config.package_files import root_folder
+from unbroken.engines.found import found_engines
 
 ROOT = root_folder()
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
@@ -32,9 +33,8 @@ MOST_DRIVERS = 100
 
 
 def engines() -> list[str]:
-    """The engines that have a rule file; three files hold what belongs to none of them."""
-    of_none = {"common", "overview", "outside"}
-    return sorted({path.stem for path in (ROOT / "workflow" / "rules").glob("*.smk")} - of_none)
+    """Return the engines that this package brings."""
+    return sorted(name for name, engine in found_engines().items() if engine.is_ours)
 
 
 @dataclass(frozen=True)

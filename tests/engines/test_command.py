@@ -22,6 +22,8 @@ from support.command_jobs import (
 from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.command.placeholders import filled
+from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import read_checked_runs
 from unbroken.runs.segment_end import EndKind
 
@@ -174,12 +176,12 @@ def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
     assert rows == "".join(f"{n} 7\n" for n in range(1, 7))
 
 
-def test_the_command_is_the_users_words_with_the_placeholders_filled(load_script):
+def test_the_command_is_the_users_words_with_the_placeholders_filled():
     run = command_run(start=["lmp", "-in", "a b.in"], resume=["lmp", "-r", "{file}", "${{x}}"], files=["a"])
-    script = load_script("command_segment")
+    program = program_of(run)
 
-    started = script.build_command(run, {}, is_resumed=False)
-    resumed = script.build_command(run, {"file": "/c/a.rst"}, is_resumed=True)
+    started = [filled(word, {}) for word in program.start]
+    resumed = [filled(word, {"file": "/c/a.rst"}) for word in program.resume]
 
     assert started == ["lmp", "-in", "a b.in"]
     assert resumed == ["lmp", "-r", "/c/a.rst", "${x}"]

@@ -290,13 +290,6 @@ def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
     assert [ending.cpt and ending.cpt.step for ending in endings] == [cpt.step, read_cpt(stopped / "md_prev.cpt").step]
 
 
-@pytest.mark.needs("gromacs")
-def test_the_script_reads_what_mdrun_left(stopped, load_script):
-    ending = load_script("gromacs_segment").read_ending(stopped, None, 10**6)
-
-    assert (ending.is_final, ending.cpt.path.name, ending.earlier.path.name) == (False, "md.cpt", "md_prev.cpt")
-
-
 # --- the energy file ---
 
 

@@ -6,6 +6,7 @@ import sys
 from engines.conformance import ROOT, Case
 
 from unbroken.engines.found import read_checked_runs
+from unbroken.engines.toy.engine import counting_command
 
 CASE = Case(
     settings={"goal": 400, "seed": 7, "step_seconds": 0.01},
@@ -24,10 +25,8 @@ def toy_run(**settings):
     return read_checked_runs(config, ROOT)[0]
 
 
-def test_the_command_carries_every_setting(load_script):
-    script = load_script("toy_segment")
-
-    command = script.build_command(toy_run(goal=5, seed=3, step_seconds=0.5, save_steps=2))
+def test_the_command_carries_every_setting():
+    command = counting_command(toy_run(goal=5, seed=3, step_seconds=0.5, save_steps=2))
 
     assert command == [
         *(sys.executable, "-m", "unbroken.engines.toy.program"),
@@ -38,7 +37,7 @@ def test_the_command_carries_every_setting(load_script):
 def test_importing_the_script_does_nothing(load_script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    load_script("toy_segment")
+    load_script("segment")
 
     assert list(tmp_path.iterdir()) == []
 

@@ -51,7 +51,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (base / "logs" / "demo").mkdir(parents=True)
     (base / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": RUN}}))
     (run,) = read_checked_runs({"runs": {"demo": RUN}}, base)
-    toy_script().toy_segment(Job(run, known_schemas().engines["toy"].identity, 1, 1, base))
+    toy_script().segment(Job(run, known_schemas().engines["toy"].identity, 1, 1, base))
     monkeypatch.chdir(base)
     return base
 

@@ -10,7 +10,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
-from unbroken.plan.unrehearsed import unrehearsed
+from unbroken.plan.driver_lines import unrehearsed
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.piece import Way
 from unbroken.rehearsal.verdict import reason_of

@@ -197,7 +197,7 @@ def test_a_page_that_takes_long_is_written_more_seldom(base: Path, monkeypatch: 
     page = PageProcess(base, "This test")
     page._took, page._began = 6.0, time.monotonic() - 100
 
-    assert (page.is_due(60.0), page.is_due(5.0), page.is_due(5.0, is_news=True)) == (False, False, True)
+    assert (page.is_due(60.0), page.is_due(5.0)) == (False, False)
     page._began = time.monotonic() - 301
     assert page.is_due(60.0)
     page.begin(60.0)

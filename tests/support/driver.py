@@ -86,11 +86,14 @@ class Driver:
         monkeypatch.setenv(driver_start.START, START)
         monkeypatch.setattr(Executor, "_wait_thread", lambda self: None)
         self.workflow = self._workflow(is_detached)
-        self.executor = Executor(self.workflow, SimpleNamespace(info=self.said.append, warning=print, error=print))
+        self.executor = Executor(self.workflow, SimpleNamespace(info=self._info, warning=print, error=print))
         monkeypatch.setattr(self.executor, "in_thread", lambda function, *arguments: function(*arguments))
         monkeypatch.setattr(self.executor, "format_job_exec", lambda job: f"{sys.executable} -m snakemake")
         monkeypatch.setattr(chain_specs, "submit_words", words)
         self.said.clear()
+
+    def _info(self, line: str, extra: object) -> None:
+        self.said.append(line)
 
     def _workflow(self, is_detached: bool) -> SimpleNamespace:
         scheduler = SimpleNamespace(
@@ -123,7 +126,7 @@ class Driver:
             "is_group": lambda: False,
             "is_local": False,
             "name": segment.rule,
-            "rule": self._rule(segment.rule, "" if is_rule else "toy_segment.py"),
+            "rule": self._rule(segment.rule, "" if is_rule else "segment.py"),
             "params": Params({} if is_rule else {"assignment": Assignment(segment.run, KEYS)}),
             "wildcards": Wildcards(run=segment.run.name, segment=f"{segment.number:03d}"),
             "resources": {},

@@ -11,7 +11,7 @@ from support.toyrun import KEYS, ROOT, toy_run
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs.run import Run
 
-SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
+SCRIPT = str(ROOT / "scripts" / "segment.py")
 
 
 def toy_spec(run: Run | None = None, **changes: Any) -> JobSpec:

@@ -96,8 +96,8 @@ def program(name: str, *words: object) -> list[str]:
 
 
 def toy_script() -> ModuleType:
-    """scripts/toy_segment.py, as a module."""
-    spec = importlib.util.spec_from_file_location("toy_segment", ROOT / "scripts" / "toy_segment.py")
+    """Return scripts/segment.py as a module."""
+    spec = importlib.util.spec_from_file_location("segment_script", ROOT / "scripts" / "segment.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -106,7 +106,7 @@ def toy_script() -> ModuleType:
 
 def toy(base: Path, segment: int = 1, driver_attempt: int = 1, **changes: object) -> Record:
     """One segment of the toy in this process."""
-    return toy_script().toy_segment(toy_job(base, segment, driver_attempt, **changes))  # type: ignore[no-any-return]
+    return toy_script().segment(toy_job(base, segment, driver_attempt, **changes))  # type: ignore[no-any-return]
 
 
 def run_program(base: Path, command: Sequence[str], segment: int = 1, attempt: int = 1, **changes: object) -> Record:

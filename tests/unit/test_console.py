@@ -1,31 +1,37 @@
 """The logger plugin without a Snakemake around it: what it makes of each record, and what no fault of its own costs."""
 
+import ast
 import io
 import logging
+import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyte
 import pytest
+import snakemake
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
 from snakemake_logger_plugin_unbroken import LogHandler, live_area
-from snakemake_logger_plugin_unbroken.console import Console
+from snakemake_logger_plugin_unbroken.console import CHATTER_FUNCTIONS, SLURM_PLUGIN, Console
 from snakemake_logger_plugin_unbroken.live_area import LiveArea
 from unbroken.engines.found import read_checked_runs
-from unbroken.plan import load
+from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
-from unbroken.runs import driver_screen
+from unbroken.runs import driver_screen, driver_start
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import NO_TIMES
 
+SNAKEMAKE = Path(snakemake.__file__).parent
 JOB = {"jobid": 7, "rule_name": "toy_segment", "wildcards": {"run": "demo", "segment": "002"}, "output": ["x"]}
 DEFAULTS = {
     "rule_msg": None,
@@ -68,6 +74,11 @@ def record(
     made = logging.LogRecord("snakemake.logging", level, __file__, 1, text, None, None)
     vars(made).update({**more, **({"event": event} if event else {})})
     return made
+
+
+def of(module: str, function: str, text: str = "a line", **more: Any) -> logging.LogRecord:
+    """Return a record as a function of Snakemake logs it."""
+    return record(text, module=module, funcName=function, **more)
 
 
 def job(event: LogEvent, level: int = logging.INFO, **more: Any) -> logging.LogRecord:
@@ -119,14 +130,19 @@ def test_each_attempt_is_one_line_however_it_ended(ended: Attempt, line: str) ->
     assert [each.partition(" ")[2] for each in lines] == [line]
 
 
-def test_an_end_that_a_driver_says_before_the_history_was_read_is_told_once() -> None:
+def test_an_end_that_the_console_tells_is_not_told_by_the_driver_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver_start.START, "this start")
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
-    note(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 2000 steps"))
-    shown.handle(record("unbroken: demo: stopped by Ctrl-C; saved at 38 of 2000 steps; start again and it goes on"))
+    note(replace(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 300 steps"), start="this start"))
+    (plan,) = load.driven_plans()
+    told = plan.report()
     shown.close()
+    monkeypatch.setenv(driver_start.START, "the next start")
 
+    assert told == []
     assert len([line for line in stream.getvalue().splitlines() if "Ctrl-C" in line]) == 1
+    assert plan.report() == ["demo: stopped by Ctrl-C; saved at 38 of 300 steps; start again and it goes on"]
 
 
 def test_attempts_of_earlier_starts_are_not_told_again() -> None:
@@ -161,10 +177,15 @@ def test_a_failed_job_that_left_nothing_is_told_in_the_words_of_snakemake() -> N
     assert "Error in rule toy_segment:" in stream.getvalue()
 
 
-def test_a_segment_that_ctrl_c_ended_before_it_began_is_a_line() -> None:
+def test_a_segment_that_ctrl_c_ended_before_it_began_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, signals_kept: None
+) -> None:
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
-    shown.handle(record("Terminating processes on user request, this might take some time."))
+    ctrl_c.listen([], print)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    shown.handle(of("job_scheduler", "schedule"))
     shown.handle(job(LogEvent.JOB_ERROR, logging.ERROR))
     shown.close()
 
@@ -189,7 +210,10 @@ def test_the_exit_code_of_a_segment_s_script_is_no_line_of_its_own() -> None:
         where = 'RuleException:\nCalledProcessError in file "/x/the.smk", line 25:\n'
         shown.handle(
             record(
-                f"{where}Command 'python x/.snakemake/scripts/{script}' returned non-zero exit status 1.", logging.ERROR
+                f"{where}Command 'python x/.snakemake/scripts/{script}' returned non-zero exit status 1.",
+                logging.ERROR,
+                LogEvent.ERROR,
+                exception="RuleException",
             )
         )
     shown.close()
@@ -211,18 +235,26 @@ def test_other_rules_are_named_with_what_they_make() -> None:
 
 def test_what_snakemake_says_of_its_jobs_is_left_out_and_what_nobody_knows_is_shown() -> None:
     shown, stream = handler()
-    for text in ("Building DAG of jobs...", "Select jobs to execute...", "Execute 1 jobs...", "Using shell: /bin/bash"):
-        shown.handle(record(text))
+    for module, function in [*CHATTER_FUNCTIONS, ("workflow", "execute")]:
+        shown.handle(of(module, function))
+    shown.handle(of("__init__", "run_job", pathname=f"/x/{SLURM_PLUGIN}/__init__.py"))
+    shown.handle(record("unbroken: its work is done", is_routine=True))
     shown.handle(record("1 of 21 steps (5%) done", event=LogEvent.PROGRESS, done=1, total=21))
-    shown.handle(record("MinJobAge 300s (>= 90s). 'squeue' should work reliably for status queries.", logging.WARNING))
-    shown.handle(record("MinJobAge 30s (< 90s). This may cause 'squeue' to miss finished jobs.", logging.WARNING))
+    summary = "At least one job did not complete successfully."
+    shown.handle(record(summary, logging.ERROR, LogEvent.ERROR, exception="WorkflowError"))
+    shown.handle(of("workflow", "execute", NOTHING_TO_BE_DONE_MSG))
     shown.handle(record("something new"))
     shown.close()
 
-    assert [line.partition(" This")[0] for line in stream.getvalue().splitlines()] == [
-        "MinJobAge 30s (< 90s).",
-        "something new",
-    ]
+    assert stream.getvalue().splitlines() == [NOTHING_TO_BE_DONE_MSG, "something new"]
+
+
+@pytest.mark.parametrize(("module", "function"), [*CHATTER_FUNCTIONS, ("workflow", "execute")])
+def test_snakemake_logs_there_what_is_left_out(module: str, function: str) -> None:
+    source = (SNAKEMAKE / ("scheduling" if module == "job_scheduler" else "") / f"{module}.py").read_text()
+    functions = [node for node in ast.walk(ast.parse(source)) if getattr(node, "name", "") == function]
+
+    assert any("logger.info(" in ast.unparse(node) for node in functions)
 
 
 def test_a_dry_run_is_a_line_for_each_run_on_standard_output() -> None:
@@ -252,7 +284,7 @@ def test_off_is_snakemake_s_own_output_and_the_segments_print_themselves(monkeyp
     monkeypatch.setenv(driver_screen.VARIABLE, "off")
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
-    shown.handle(record("Select jobs to execute..."))
+    shown.handle(of("job_scheduler", "schedule", "Select jobs to execute..."))
     shown.close()
 
     assert "toy_segment:" in stream.getvalue()
@@ -311,7 +343,7 @@ def test_where_looking_after_the_runs_fails_snakemake_s_own_output_goes_on(monke
     assert console is not None
     assert console._looking is not None
     console._looking.join(60)
-    shown.handle(record("Select jobs to execute..."))
+    shown.handle(of("job_scheduler", "schedule", "Select jobs to execute..."))
 
     assert "the console failed (ZeroDivisionError: division by zero)" in stream.getvalue()
     assert stream.getvalue().endswith("Select jobs to execute...\n")

@@ -125,7 +125,7 @@ def test_the_spec_says_all_that_a_job_needs(driver: Driver) -> None:
     spec = read(SPEC)
 
     assert (spec.key, spec.run, spec.last_segment, spec.retries, spec.start) == ("demo", segment().run, 5, 2, START)
-    assert Path(spec.rule_job.script).name == "toy_segment.py"
+    assert Path(spec.rule_job.script).name == "segment.py"
     assert spec.rule_job.command == ()
     assert spec.submission.refills
 

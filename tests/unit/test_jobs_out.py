@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
 from unbroken.report.account import account_of
 from unbroken.report.status import RunState, status_of
 from unbroken.slurm.jobs_out import OutJob, Queue, described, queue_of
@@ -105,8 +104,6 @@ def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, mo
 
     assert [job.job_id for job in queue.out] == ["17_3", "17_4", "17_5", "17_6"]
     assert [job.job_id for job in queue.over] == ["17_2"]
-    (line,) = jobs_of_earlier_starts("slurm", tmp_path)
-    assert line.startswith("demo: Slurm job 17_3 is RUNNING; 3 tasks of job 17 wait behind it, of an earlier start; ")
 
 
 def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,16 +25,17 @@ SITE = "site: {places: {short: {partition: short}, gpu: {partition: gpu}}}"
 FILE = "profiles/slurm/site.yaml"
 
 
-def cluster(accounts: tuple[str, ...] = ()) -> ClusterLimits:
+def cluster(accounts: tuple[str, ...] = (), qos: tuple[str, ...] = ()) -> ClusterLimits:
     found = ClusterLimits(partitions_in(rows_in(SINFO, len(COLUMNS))))
-    found.__dict__["accounts"] = list(accounts)  # what the property would have asked sacctmgr for
+    # What the properties would have asked sacctmgr for.
+    vars(found).update(accounts=list(accounts), qos=list(qos))
     return found
 
 
-def said(*runs, site: str = SITE, accounts: tuple[str, ...] = ()) -> list[str]:
+def said(*runs, site: str = SITE, **names: tuple[str, ...]) -> list[str]:
     known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
-    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(accounts), lambda: FILE)
+    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(**names), lambda: FILE)
 
 
 FITTING = [
@@ -193,8 +194,31 @@ def test_an_account_that_the_user_does_not_have_is_refused():
     assert said(toy_run("c", account="Science"), accounts=("science",)) == []
 
 
-def test_where_accounts_cannot_be_asked_for_every_account_passes():
-    assert said(toy_run(account="anything"), accounts=()) == []
+def test_a_qos_that_the_cluster_does_not_know_is_refused():
+    lines = said(toy_run(qos="hihg"), toy_run("b"), site="site: {qos: gold}", qos=("normal", "high"))
+
+    assert lines == [
+        "runs.demo.qos: found 'hihg', but the QOS of this cluster (sacctmgr) are normal and high; did you mean `high`?",
+        "site.qos: found 'gold', but the QOS of this cluster (sacctmgr) are normal and high; "
+        "edit profiles/slurm/site.yaml",
+    ]
+    assert said(toy_run(qos="HIGH"), qos=("normal", "high")) == []
+
+
+def test_where_accounts_and_qos_cannot_be_asked_for_every_one_passes():
+    assert said(toy_run(account="anything", qos="anything")) == []
+
+
+def test_sacctmgr_is_asked_only_where_one_of_them_is_set(tmp_path, monkeypatch):
+    asked, command = tmp_path / "asked", tmp_path / "sacctmgr"
+    command.write_text(f"#!/bin/sh\necho x >> {asked}\necho high\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    known, limits = read_site(yaml.safe_load(SITE), known_schemas()), ClusterLimits({})
+
+    assert limit_mistakes([(toy_run(), known.request(toy_run()))], limits, lambda: FILE) == []
+    assert not asked.exists()
+    assert limits.qos == limits.accounts == ["high"]
 
 
 def test_a_partition_that_is_away_is_no_mistake_but_said():

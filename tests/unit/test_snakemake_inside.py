@@ -1,6 +1,6 @@
-"""What is done once in Snakemake's inside: used on the release that was read, and never seen in a plan."""
+"""What is touched of Snakemake's inside: there in the release that was read, and never seen in a plan."""
 
-import copy
+import hashlib
 import inspect
 import os
 import re
@@ -10,11 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import snakemake.cli  # noqa: F401  (the order in which Snakemake's own modules can be loaded)
-from snakemake import common, resources
-from snakemake.iocontainers import AttributeGuard, InputFiles
+import snakemake.cli
+import snakemake.io
+from snakemake import common, dag, resources
+from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.workflow import Workflow
+from support.toyrun import toy_run
 
 from unbroken.plan import snakemake_inside
+from unbroken.plan.plan import Plan
+from unbroken.plan.snakemake_inside import OF_DAG
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -43,9 +48,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_release_that_is_installed_is_the_one_that_was_read() -> None:
-    assert snakemake_inside.quicken() == []
-    assert snakemake_inside.quicken() == []  # a workflow may import unbroken more than once
+# The sha256 of the sources that were read (9.27.1), their first 16 digits.
+READ = {dag.ScriptProcessor: "d10b32cb98cd4989", resources.Resource.evaluate: "3c11c1b2a9f52625"}
+
+
+@pytest.mark.parametrize("changed", READ, ids=lambda thing: thing.__qualname__)
+def test_what_is_changed_is_as_it_was_read(changed: object) -> None:
+    assert hashlib.sha256(inspect.getsource(changed).encode()).hexdigest()[:16] == READ[changed]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,7 @@ def test_each_script_is_looked_at_where_its_name_depends_on_the_job() -> None:
         def process_job(self, job: object) -> None:
             looked.append(job)
 
-    snakemake_inside._look_once_at_each_script(Processor)
+    snakemake_inside.look_once_at_each_script(Processor)
     once, other, varied = [SimpleNamespace(name=name, script=script) for name, script in RULES]
     jobs = [SimpleNamespace(rule=rule) for rule in (once, once, other, varied, varied)]
     first, second = Processor(), Processor()
@@ -120,23 +129,45 @@ def test_the_noted_parameters_are_those_that_snakemake_would_find() -> None:
     assert resource.evaluate("wildcards", attempt=2, rulename="x").value == 200
 
 
-def test_guarded_names_of_files_still_refuse_to_be_called() -> None:
-    snakemake_inside.quicken()
-    one, other = InputFiles(["b", "a"]), InputFiles(fromdict={"index": "i"})
+def test_what_leaves_out_segments_is_there() -> None:
+    """Without one of these names each segment that a run has left over is a job, as with another release."""
+    made = inspect.getsource(JobScheduler)
 
-    for name in ("index", "sort"):
-        with pytest.raises(AttributeError, match=rf"{name}\(\) cannot be used"):
-            getattr(one, name)()
-    assert (other.index, one.get("index"), other.get("sort")) == ("i", None, None)
-    assert isinstance(copy.deepcopy(one).sort, AttributeGuard)
-    assert copy.deepcopy(one).sort.name == "sort"
+    assert all(hasattr(dag.DAG, name) or f"self.{name} = " in inspect.getsource(dag.DAG) for name in OF_DAG)
+    assert inspect.iscoroutinefunction(dag.DAG.finish)
+    assert "self.workflow.dag.finish(" in made
+    assert "self.finished_jobs += " in made
+
+
+def test_what_hides_records_is_there() -> None:
+    planning = inspect.getsource(Workflow.execute)
+
+    assert "exists_local" in vars(snakemake.io._IOFile)
+    assert planning.index("self._build_dag()") < planning.index("self.iocache.deactivate()")
+
+
+def test_where_nothing_can_be_hidden_the_user_is_told_what_to_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(snakemake.io._IOFile, "exists_local")
+    plan = Plan((toy_run(),), tmp_path)
+    plan.hide_outdated()
+    plan.__dict__["_outdated"] = [Path("results/demo/segments/003.json")]
+    plan.hide_outdated()
+
+    told = "unbroken: these records are out of date; type: rm results/demo/segments/003.json\n"
+    assert capsys.readouterr().err == told
 
 
 def test_another_release_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snakemake_inside, "_READ", dict.fromkeys(snakemake_inside._READ, "of another release"))
-    monkeypatch.setattr(snakemake_inside, "_OURS", "_not_marked")
-    monkeypatch.setattr(snakemake_inside, "_share_guards", pytest.fail)
-    monkeypatch.setattr(snakemake_inside, "_look_once_at_each_script", pytest.fail)
-    monkeypatch.setattr(snakemake_inside, "_note_parameters", pytest.fail)
+    monkeypatch.delattr(resources.Resource, "evaluate")
+    monkeypatch.delattr(dag, "ScriptProcessor")
 
-    assert snakemake_inside.quicken() == list(snakemake_inside._READ)
+    snakemake_inside.quicken()
+    monkeypatch.delattr(dag.DAG, "finish")
+    snakemake_inside.leave_out_finished(SimpleNamespace(dag=dag.DAG, touch=False, **DRIVEN), [], print)
+
+    assert not hasattr(dag.DAG, "finish")
+
+
+DRIVEN = {"remote_execution_settings": SimpleNamespace(immediate_submit=False)}

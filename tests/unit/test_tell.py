@@ -12,7 +12,7 @@ from snakemake.logging import ColorizingTextHandler
 from snakemake.settings.types import OutputSettings
 
 from snakemake_logger_plugin_unbroken import LogHandler
-from unbroken.plan.tell import tell
+from unbroken.plan.driver_lines import tell
 from unbroken.runs import driver_screen
 
 SHUTTING_DOWN = "Shutting down, this might take some time."

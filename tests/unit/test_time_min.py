@@ -109,13 +109,11 @@ RUNS = [toy_run(least_minutes=60, segment_minutes=480), toy_run()]
 
 def test_a_driver_that_cannot_give_less_time_says_that_at_most_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_min, "ask", lambda *words: "SLURM_VERSION = 22.05.8\n")
-    to_type = "to start jobs with less, type executor: unbroken in the profile"
-    where, counts = "runs.demo.segment_minutes", "at_most alone"
+    where, needs = "runs.demo.segment_minutes", "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
 
-    assert unused_least_minutes(RUNS, "slurm") == [f"{where}: executor: slurm counts {counts}; {to_type}"]
-    old = f"before Slurm 25.05.3 {counts} counts; to say so, type segment_minutes: 480"
-    assert unused_least_minutes(RUNS, "unbroken") == [f"{where}: {old}"]
-    assert unused_least_minutes(RUNS[:1] * 3, "unbroken") == [f"{where} (and 2 more runs): {old}"]
+    for executor in ("slurm", "unbroken"):
+        assert unused_least_minutes(RUNS, executor) == [f"{where}: at_most alone counts; {needs}"]
+    assert unused_least_minutes(RUNS[:1] * 3, "slurm") == [f"{where} (and 2 more runs): at_most alone counts; {needs}"]
 
 
 def test_nothing_is_said_where_less_time_is_given_or_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,12 +116,12 @@ def test_a_script_that_asks_snakemake_for_more_is_run_by_it(work: WorkDir, slurm
     copied = work.root / "copied"
     for name in ("workflow", "scripts"):
         shutil.copytree(ROOT / name, copied / name)
-    script = copied / "scripts" / "toy_segment.py"
+    script = copied / "scripts" / "segment.py"
     slurm.configure({"a": RUN})
     snakefile(work, "", str(copied / "workflow" / "Snakefile"))
     answers = {}
     for more in ("", "print('an edit that concerns the engine')", "print(snakemake.rule)", "import snakemake"):
-        script.write_text((ROOT / "scripts" / "toy_segment.py").read_text() + f"\n{more}\n")
+        script.write_text((ROOT / "scripts" / "segment.py").read_text() + f"\n{more}\n")
         answers[more] = single_jobs(work.snakemake())
 
     other = {"a": "its rule has another script than unbroken's"}

@@ -104,7 +104,7 @@ def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> Non
         elif victim == "all":
             work.kill_everything()
         else:
-            needle = "unbroken.engines.toy.program" if victim == "program" else "toy_segment.py"
+            needle = "unbroken.engines.toy.program" if victim == "program" else ".segment.py"
             for pid in work.processes(needle):
                 with suppress(ProcessLookupError):  # its segment has just come to its end
                     os.kill(pid, signal.SIGKILL)
@@ -126,7 +126,7 @@ def moments_of(work: WorkDir, driver: Driver) -> list[Callable[[], object]]:
     saved = work.saved("demo")
     starts = [
         lambda: driver.text,
-        lambda: work.processes("toy_segment.py"),
+        lambda: work.processes(".segment.py"),
         lambda: work.processes("unbroken.engines.toy.program"),
     ]
     return [*starts, *(lambda further=further: work.saved("demo") >= saved + further for further in (1, 20, 60))]

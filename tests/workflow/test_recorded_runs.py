@@ -153,7 +153,7 @@ def test_a_run_of_every_format_is_verified_reported_and_resumed_to_its_goal(
 
 def test_the_spec_of_tasks_that_wait_in_the_queue_is_still_good(tmp_path: Path) -> None:
     work = unpacked("0.1.0-toy", tmp_path / "work")
-    shutil.copy(ROOT / "scripts" / "toy_segment.py", work.root)
+    shutil.copy(ROOT / "scripts" / "segment.py", work.root / "toy_segment.py")
     environment = {**work.environment(), "PYTHONPATH": PYTHONPATH}
 
     done = subprocess.run(

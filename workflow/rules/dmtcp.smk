@@ -1,5 +1,5 @@
 # One segment of a dmtcp run.
-# Needs the record of the segment before; the first needs the files that the run is made of.
+# Needs the record of the segment before. The files that the run is made of are checked at each start and in each job.
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results in results/<run>/final.
 

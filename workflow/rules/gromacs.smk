@@ -1,18 +1,15 @@
-# One segment of a gromacs run, and what comes before and after the chain.
-# A segment needs the record of the segment before; the first needs the files that the run is made of, and, where the
-# config names no tpr, the record of gromacs_prepare.
+# One segment of a gromacs run, and what comes before the first.
+# A segment needs the record of the segment before; the first needs, where the config names no tpr, the record of
+# gromacs_prepare.
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results, joined, in results/<run>/final.
-
-from unbroken.plan.gromacs_inputs import preparation, sources
-from unbroken.engines.gromacs.report import report_targets
 
 
 # The tpr itself lies in results/<run>/prepared and is no output: Snakemake would remove it before it makes it again,
 # and a new one has other random velocities.
 rule gromacs_prepare:
     input:
-        content=sources(plan.inputs),
+        content=lambda wildcards: plan.content(wildcards.run),
     output:
         record="results/{run}/prepared.json",
     log:
@@ -32,7 +29,7 @@ rule gromacs_prepare:
 rule gromacs_segment:
     input:
         **segment_input,
-        prepared=ancient(preparation(plan.run, workflow)),
+        prepared=ancient(prepared_tpr),
     output:
         record=segment_record,
     log:
@@ -47,35 +44,3 @@ rule gromacs_segment:
         assignment=assignment,
     script:
         "../../scripts/gromacs_segment.py"
-
-
-# The energies of a finished run, drawn. For all runs: snakemake gromacs_reports --report report.html
-rule gromacs_report:
-    input:
-        energies="results/{run}/final/energy.tsv",
-        segments="results/{run}/final/segments.tsv",
-    output:
-        plot=report(
-            "results/{run}/report/energies.svg",
-            caption="../report/gromacs_energies.rst",
-            category="GROMACS",
-            labels={"run": "{run}", "what": "energies over time"},
-        ),
-        table=report(
-            "results/{run}/report/energies.html",
-            caption="../report/gromacs_energies.rst",
-            category="GROMACS",
-            labels={"run": "{run}", "what": "means"},
-        ),
-    log:
-        "logs/{run}/report.log",
-    wildcard_constraints:
-        run=plan.pattern("gromacs"),
-    localrule: True
-    script:
-        "../../scripts/gromacs_report.py"
-
-
-rule gromacs_reports:
-    input:
-        report_targets([run for run in plan.runs if run.engine == "gromacs"], plan.base),

@@ -1,9 +1,7 @@
 # One segment of a torch run.
-# Needs the record of the segment before; the first needs the files that the run is made of.
+# Needs the record of the segment before. The files that the run is made of are checked at each start and in each job.
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results in results/<run>/final.
-
-from unbroken.training.core.report_targets import report_targets as training_reports
 
 
 rule torch_segment:
@@ -23,35 +21,3 @@ rule torch_segment:
         assignment=assignment,
     script:
         "../../scripts/torch_segment.py"
-
-
-# The metrics of a run, finished or not, drawn. For all runs: snakemake torch_reports --report report.html
-rule torch_report:
-    input:
-        metrics="results/{run}/live/metrics.jsonl",
-        timing="results/{run}/live/timing.jsonl",
-    output:
-        plot=report(
-            "results/{run}/report/metrics.svg",
-            caption="../report/torch_metrics.rst",
-            category="Trainings",
-            labels={"run": "{run}", "what": "metrics over steps"},
-        ),
-        table=report(
-            "results/{run}/report/times.html",
-            caption="../report/torch_metrics.rst",
-            category="Trainings",
-            labels={"run": "{run}", "what": "times"},
-        ),
-    log:
-        "logs/{run}/report.log",
-    wildcard_constraints:
-        run=plan.pattern("torch"),
-    localrule: True
-    script:
-        "../../scripts/torch_report.py"
-
-
-rule torch_reports:
-    input:
-        training_reports([run for run in plan.runs if run.engine == "torch"], plan.base),

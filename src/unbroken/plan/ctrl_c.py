@@ -1,16 +1,16 @@
-"""Ctrl-C at a driver whose segments run on this machine: they save and leave, also where only the driver is told.
+"""Ctrl-C at a driver whose segments run on this machine: they save and leave, also where only the driver gets it.
 
-Snakemake waits for its jobs after it, and passes nothing on: a terminal tells all processes in front of it, but `kill
--INT` or a supervisor tells the driver alone.
+Snakemake waits for its jobs after it, and passes nothing on: a terminal signals all processes in front of it, but `kill
+-INT` or a supervisor the driver alone.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 import psutil
@@ -28,64 +28,55 @@ _SCRIPT = re.compile(r"/\.snakemake/scripts/[^/]*segment\.py$")
 
 
 def listen(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
-    """From now on: the first Ctrl-C saves, the second says what a third one would lose."""
+    """Let the first Ctrl-C save, the second say what a third one would lose, and the third kill."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, CtrlC(runs, tell).hear)
 
 
+def was_heard() -> bool:
+    """Return True if a Ctrl-C has come since `listen`."""
+    owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    return isinstance(owner, CtrlC) and owner.heard > 0
+
+
 class CtrlC:
-    """Counts them."""
+    """A handler of SIGINT that counts."""
 
     def __init__(self, runs: Sequence[Run], tell: Callable[[str], None]) -> None:
-        self._runs = runs
-        self._tell = tell
-        self._heard = 0
+        self._runs, self._tell, self.heard = runs, tell, 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        """The handler; KeyboardInterrupt at the first one, as without it."""
-        self._heard += 1
-        if self._heard == 1:
+        """Handle one; raise KeyboardInterrupt at the first, as without this handler."""
+        self.heard += 1
+        if self.heard == 1:
             _signal_segments(signal.SIGINT)
             raise KeyboardInterrupt
-        if self._heard == 2:
+        if self.heard == 2:
             # The signal may have come while this thread held the lock of a log.
             threading.Thread(target=self._warn, daemon=True).start()
         else:
             _signal_segments(signal.SIGKILL)
 
     def _warn(self) -> None:
-        for run in self._runs:
-            if _is_ours(run):
-                newest = next(reversed(Store(RunFolder(run.name).checkpoints).readable()), None)
-                kept = "it has no checkpoint yet"
-                if newest is not None:
-                    ago = duration(age_seconds(newest.passport.created_utc))
-                    kept = f"its newest checkpoint has {describe_done(newest)}, {ago} ago"
-                self._tell(
-                    f"{run.name}: still saving; {kept}; Ctrl-C once more kills it, and what came after that is lost"
-                )
+        for run in filter(_is_ours, self._runs):
+            newest = next(reversed(Store(RunFolder(run.name).checkpoints).readable()), None)
+            kept = "it has no checkpoint yet"
+            if newest is not None:
+                ago = duration(age_seconds(newest.passport.created_utc))
+                kept = f"its newest checkpoint has {describe_done(newest)}, {ago} ago"
+            self._tell(f"{run.name}: still saving; {kept}; Ctrl-C once more kills it, and what came after that is lost")
 
 
 def _is_ours(run: Run) -> bool:
-    """True if a segment that this driver started holds the run."""
+    """Return True if a segment that this driver started holds the run."""
     claim = newest_claim(RunFolder(run.name).lease)
     return claim is not None and not claim.released_utc and claim.start == driver_start.current()
 
 
 def _signal_segments(number: signal.Signals) -> None:
-    """To those below this process; one that has heard it from the terminal as well stops once."""
-    for pid in list(_segments()):
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
-
-
-def _segments() -> Iterator[int]:
+    """Signal the segments below this process; one that got the signal from the terminal as well stops once."""
     for child in psutil.Process().children(recursive=True):
-        try:
+        with suppress(psutil.Error):  # it left in this moment
             words = child.cmdline()
-        except psutil.Error:  # it left in this moment
-            continue
-        if len(words) > 1 and _SCRIPT.search(words[1]):
-            yield child.pid
+            if len(words) > 1 and _SCRIPT.search(words[1]):
+                child.send_signal(number)

@@ -13,10 +13,9 @@ from unbroken.config.site import read_site, with_site_of_the_profile
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, UnbrokenError
 from unbroken.plan import snakemake_inside
+from unbroken.plan.driver_lines import tell
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import missing_site
-from unbroken.plan.snakemake_speed import spare_the_collector
-from unbroken.plan.tell import tell
 from unbroken.runs import driver_start, elsewhere, job_note
 from unbroken.system import fs
 
@@ -24,26 +23,27 @@ _driven: list[Plan] = []
 
 
 def driven_plans() -> list[Plan]:
-    """The plans that this process drives; a workflow may import unbroken more than once."""
+    """Return the plans that this process drives; a workflow may import unbroken more than once."""
     return list(_driven)
 
 
 def load_plan(
     config: Mapping[str, object],
+    *,
     is_driver: bool,
     files: Sequence[str] = (),
     brought: Mapping[str, object] | None = None,
     typed_directory: str | Path | None = None,
 ) -> Plan:
-    """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
+    """Return the plan of a config, everything checked; a user's mistakes end the process, one line each.
 
     `files` are those that the config was read from, `brought` is what the profile and the command line add to it, and
     `typed_directory` is Snakemake's `--directory`.  Only the driver checks identities, asks Slurm and makes records
-    anew; its jobs read the same Snakefile and need none of it.
+    again; its jobs read the same Snakefile and need none of it.
     """
-    spare_the_collector()
+    snakemake_inside.tune_gc()
+    snakemake_inside.quicken()
     if is_driver:
-        snakemake_inside.quicken()
         driver_start.begin()
         elsewhere.note_typed(typed_directory)
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
@@ -52,36 +52,40 @@ def load_plan(
             if lines := [line for file in files for line in yaml_file.mistakes(Path(file))]:
                 raise ConfigError(lines)
             config = with_site_of_the_profile(config, brought or {})
-            plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
+            runs, site = read_checked_runs(config, Path()), read_site(config, known_schemas())
+            plan = Plan(runs, Path(), site, is_driver=is_driver)
             if is_driver:
-                plan.refuse_newer()
+                _check(plan, files)
             plan.targets()  # reads what the Snakefile is then given
-            if is_driver:
-                _driven.append(plan)
-                plan.check(files)
-                plan.hide_outdated()
-                if plan.has_nothing_to_do():
-                    tell(plan.report())
     except UnbrokenError as error:
         job_note.tell_refused(error)
         _leave(str(error).splitlines())
     return plan
 
 
+def _check(plan: Plan, files: Sequence[str]) -> None:
+    """Check a plan in its driver, and tell what Snakemake will not: how runs stand for which it finds nothing to do."""
+    _driven.append(plan)
+    plan.check(files)
+    plan.hide_outdated()
+    if plan.has_nothing_to_do():
+        tell(plan.report())
+
+
 def refuse_unreadable(file: str) -> None:
-    """Ends the process with one line where Snakemake would read a config for minutes, or print a traceback."""
+    """End the process with one line where Snakemake would read a config for minutes, or print a traceback."""
     if lines := yaml_file.unreadable(Path(file)):
         job_note.tell_refused(AbsentFileError(lines))  # somebody may just be editing it
         _leave(lines)
 
 
 def refuse_missing_site(plan: Plan, executor: str) -> None:
-    """Ends the process with one line where jobs would go to Slurm without its settings."""
+    """End the process with one line where jobs would go to Slurm without its settings."""
     if plan.slurm is None and (line := missing_site(executor)):
         _leave([line])
 
 
 def _leave(lines: Iterable[str]) -> NoReturn:
-    """Ends the process: below any error that is raised in a Snakefile, Snakemake 9 prints a traceback."""
+    """End the process: below any error that is raised in a Snakefile, Snakemake 9 prints a traceback."""
     tell(lines)
     sys.exit(1)

@@ -1,10 +1,11 @@
-"""What a run's job asks of Slurm, in the words of snakemake-executor-plugin-slurm."""
+"""What a run's jobs ask of Slurm, in the words of snakemake-executor-plugin-slurm and of sbatch."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from unbroken.config.site import Request
 from unbroken.config.tasks import SRUN
@@ -18,7 +19,7 @@ LATEST_SHARE = 0.5
 
 
 def resources(run: Run, request: Request) -> dict[str, str | int]:
-    """The resources of a run's jobs; what is left away is Slurm's to choose."""
+    """Return the resources of a run's jobs; Slurm chooses what is not among them."""
     found: dict[str, str | int | None] = {
         "slurm_partition": request.partition,
         "slurm_account": request.account,
@@ -37,7 +38,7 @@ def resources(run: Run, request: Request) -> dict[str, str | int]:
 
 
 def sbatch_words(run: Run, request: Request) -> list[str]:
-    """What a run's job asks of sbatch, but for its partition and its length."""
+    """Return sbatch's arguments for a run's job, except its partition and its length."""
     found: dict[str, str | int | None] = {
         "account": request.account,
         "qos": request.qos,
@@ -51,27 +52,23 @@ def sbatch_words(run: Run, request: Request) -> list[str]:
     return [*(f"--{name}={value}" for name, value in found.items() if value is not None), *request.words]
 
 
-def extra_words(run: Run, request: Request, avoid: Sequence[str] = ()) -> str:
-    """Further words for sbatch, quoted for the shell; `avoid` are nodes on which the run does not work."""
+def extra_words(run: Run, request: Request) -> str:
+    """Return further words for sbatch, quoted for the shell."""
     words = [f"--signal=URG@{request.warn_seconds}"] if hears_in_time(run, request.warn_seconds) else []
     asked, excluded = without_exclude(request.words)
     # Of two such options sbatch takes the last alone.
-    excluded += avoid
     return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
 
 
 def hears_in_time(run: Run, warn_seconds: int) -> bool:
-    """False where a job is so short that Slurm would warn it in its first half, and so end its work."""
+    """Return False if a job is so short that Slurm would warn it in its first half, and so end its work."""
     job_seconds = math.ceil(run.least_minutes or run.segment_minutes) * 60
     return 0 < warn_seconds <= job_seconds * LATEST_SHARE - EARLY_SECONDS
 
 
-def names(every: Iterable[Mapping[str, str | int]]) -> list[str]:
-    """The resources that at least one run has."""
-    return list(dict.fromkeys(name for each in every for name in each))
+def shared(values: Mapping[str, Any]) -> Any:
+    """Return the value that all runs have, else a function of a job's wildcards.
 
-
-def constant(name: str, every: Sequence[Mapping[str, str | int]]) -> str | int | None:
-    """The value that all runs share, None if they differ: Snakemake asks a function for it at every job."""
-    values = {each.get(name) for each in every}
-    return values.pop() if len(values) == 1 else None
+    Snakemake calls such a function for each job, of which there may be a hundred thousand.
+    """
+    return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]

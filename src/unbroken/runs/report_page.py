@@ -24,10 +24,8 @@ LOG = NOTES / "report.log"
 CONFIG = NOTES / "report.config.json"
 # Changed by whoever has one written, before it is: of many jobs that look, one goes on.
 _ASKED = NOTES / "report.asked"
-# A page that takes long, of very many runs, is written more seldom: at most so much of the time is spent on it, ...
+# A page that takes long, of very many runs, is written more seldom: at most so much of the time is spent on it.
 MOST_SHARE = 0.02
-# ... or so much where something has happened that somebody may wait for.
-SHARE_OF_NEWS = 0.1
 LEAVING_SECONDS = 5.0
 
 
@@ -64,10 +62,9 @@ class PageProcess:
             self._process = None
         return self._process is not None
 
-    def is_due(self, every: float, is_news: bool = False) -> bool:
-        """True if nothing is at work, and the last one began `every` seconds ago, or longer where that takes long."""
-        since = time.monotonic() - self._began
-        return not self.is_at_work() and since >= self._pause(every, SHARE_OF_NEWS if is_news else MOST_SHARE)
+    def is_due(self, every: float) -> bool:
+        """Return True if nothing is at work, and the last one began `every` seconds ago; longer if that takes long."""
+        return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
 
     def begin(self, every: float, at_most_every: float = 0.0) -> None:
         """Begins to write one, which says that the next will be there within `every` seconds; 0: there will be none.
@@ -99,8 +96,8 @@ class PageProcess:
             self._process.kill()
             self.wait(LEAVING_SECONDS)
 
-    def _pause(self, every: float, most_share: float = MOST_SHARE) -> float:
-        return max(every, self._took / most_share)
+    def _pause(self, every: float) -> float:
+        return max(every, self._took / MOST_SHARE)
 
 
 def _age_seconds(path: Path) -> float:

@@ -1,92 +1,22 @@
-"""The names that a cluster knows beside its partitions: accounts, QOS, and the features of its nodes.
-
-Each function asks one question, and gives None where Slurm does not answer, so that nothing is refused by it.
-"""
+"""The accounts and QOS that a cluster knows; None where Slurm does not answer, so that nothing is refused by it."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from unbroken.slurm.tables import records, table
-
-# What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
-_BETWEEN = re.compile(r"[\s&|,()\[\]]+")
-_COUNT = re.compile(r"\*\d+")
+from unbroken.slurm.tables import table
 
 
 def accounts() -> list[str] | None:
-    """The accounts of this user."""
+    """Return the accounts of this user."""
     user = pwd.getpwuid(os.getuid()).pw_name
     return _names(table("sacctmgr", "show", "assoc", f"user={user}", columns=("account",)))
 
 
 def qos_names() -> list[str] | None:
-    """Every QOS of the cluster."""
+    """Return every QOS of the cluster."""
     return _names(table("sacctmgr", "show", "qos", columns=("name",)))
-
-
-@dataclass(frozen=True)
-class Doors:
-    """Which QOS a partition lets in: those named, None for all; and which it keeps out."""
-
-    allowed: tuple[str, ...] | None
-    denied: tuple[str, ...] = ()
-
-    def lets_in(self, qos: str) -> bool:
-        """Names of QOS count in any letters."""
-        is_named = self.allowed is None or _has(self.allowed, qos)
-        return is_named and not _has(self.denied, qos)
-
-
-def doors() -> dict[str, Doors] | None:
-    """What each partition says of QOS."""
-    found = records("--all", "show", "partition")
-    return None if found is None else doors_in(found)
-
-
-def doors_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Doors]:
-    """From what `scontrol show partition` tells of each."""
-    found = {}
-    for words in partitions:
-        if "PartitionName" in words:
-            allowed = words.get("AllowQos", "ALL")
-            denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
-            found[words["PartitionName"]] = Doors(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
-    return found
-
-
-def features() -> dict[str, set[str]] | None:
-    """The features that nodes have, by partition."""
-    rows = table("sinfo", "--all", columns=("%P", "%f"))
-    return None if rows is None else features_in_rows(rows)
-
-
-def features_in_rows(rows: Iterable[tuple[str, ...]]) -> dict[str, set[str]]:
-    """From rows such as `gpu*|fast,ib` and `short|(null)`."""
-    found: dict[str, set[str]] = {}
-    for partition, names in rows:
-        known = found.setdefault(partition.removesuffix("*"), set())
-        known.update(name for name in names.split(",") if name not in {"", "(null)"})
-    return found
-
-
-def features_in(constraint: str) -> list[str]:
-    """The names in `[rack1*2&rack2*4]`, `intel&(gpu|big)`, ..."""
-    names = _BETWEEN.split(_COUNT.sub(" ", constraint))
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def is_choice(constraint: str) -> bool:
-    """True if a node need not have all the features that it names."""
-    return "|" in constraint or "[" in constraint or bool(_COUNT.search(constraint))
-
-
-def _has(names: tuple[str, ...], name: str) -> bool:
-    return name.casefold() in {each.casefold() for each in names}
 
 
 def _names(rows: list[tuple[str, ...]] | None) -> list[str] | None:

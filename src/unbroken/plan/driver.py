@@ -1,0 +1,91 @@
+"""What a driver does besides Snakemake's jobs: before the first one, while they work, and at its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unbroken.plan import ctrl_c, snakemake_inside
+from unbroken.plan.driver_lines import tell, tell_full_disk_at_exit, unrehearsed
+from unbroken.plan.load import refuse_missing_site
+from unbroken.plan.plan import Plan
+from unbroken.plan.slurm_jobs import unused_least_minutes
+from unbroken.runs import notify_process, report_page
+from unbroken.runs.driver_start import keep_private
+from unbroken.runs.report_page import PageProcess
+
+MINUTE = 60.0
+WRITER = "The snakemake that drives these runs"
+LOOK_SECONDS = 1.0
+PATIENCE_SECONDS = 30.0  # the driver's end waits for the last page
+
+
+class Driver:
+    """A snakemake that drives the runs of a plan."""
+
+    def __init__(self, plan: Plan, workflow: Any, config: Mapping[str, object]) -> None:
+        self._plan, self._workflow, self._config = plan, workflow, config
+        self._page = PageWriter(plan.base)
+
+    def start(self) -> None:
+        """Before the first job: refuse, make again and tell what has to be; then follow the jobs in the background."""
+        plan, runs = self._plan, self._plan.runs
+        executor = self._workflow.executor_plugin.name
+        refuse_missing_site(plan, executor)
+        keep_private(plan.base, self._workflow.configfiles)
+        tell_full_disk_at_exit(plan.base)
+        plan.remove_outdated()
+        tell(unrehearsed(runs, plan.base))
+        tell(unused_least_minutes(runs, executor))
+        notify_process.want(bool(self._config.get("notify")), plan.base)
+        snakemake_inside.leave_out_finished(self._workflow, runs, _tell_line)
+        ctrl_c.listen(runs, _tell_line)
+        self._page.begin(self._config)
+
+    def end(self) -> None:
+        """Tell how each run stands that is not finished, unless jobs go on without a driver; write the last page."""
+        if not self._workflow.remote_execution_settings.immediate_submit:
+            tell(self._plan.report())
+            notify_process.start(self._plan.base, is_over=True)
+        self._page.end()
+
+
+class PageWriter:
+    """A thread of the driver that has `results/report.html` written once a minute, by a process of its own."""
+
+    def __init__(self, base: Path) -> None:
+        self._base, self._page = base, PageProcess(base, WRITER)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="report", daemon=True)
+
+    def begin(self, config: Mapping[str, object]) -> None:
+        """Keep the page fresh until `end`."""
+        if not report_page.is_off():
+            report_page.keep_config(config, self._base)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Write the page a last time, and return when it is there; do nothing where nobody wants it."""
+        if self._thread.is_alive():
+            self._end.set()
+            self._thread.join(PATIENCE_SECONDS)
+            self._page.wait(PATIENCE_SECONDS)
+            self._page.begin(0.0)
+            self._page.wait(PATIENCE_SECONDS)
+
+    def _watch(self) -> None:
+        self._page.begin(MINUTE)
+        while not self._end.wait(LOOK_SECONDS):
+            if self._page.is_due(MINUTE):
+                self._page.begin(MINUTE)
+
+
+def written_page(base: Path) -> list[str]:
+    """Return the page of all runs, as an input that exists: empty before the first one is written."""
+    return [str(report_page.PAGE)] if (base / report_page.PAGE).is_file() else []
+
+
+def _tell_line(line: str) -> None:
+    tell([line])
