@@ -235,7 +235,7 @@ def test_other_rules_are_named_with_what_they_make() -> None:
 
 def test_what_snakemake_says_of_its_jobs_is_left_out_and_what_nobody_knows_is_shown() -> None:
     shown, stream = handler()
-    for module, function in [*CHATTER_FUNCTIONS, ("workflow", "execute")]:
+    for module, function in [*sorted(CHATTER_FUNCTIONS), ("workflow", "execute")]:
         shown.handle(of(module, function))
     shown.handle(of("__init__", "run_job", pathname=f"/x/{SLURM_PLUGIN}/__init__.py"))
     shown.handle(record("unbroken: its work is done", is_routine=True))
@@ -249,7 +249,7 @@ def test_what_snakemake_says_of_its_jobs_is_left_out_and_what_nobody_knows_is_sh
     assert stream.getvalue().splitlines() == [NOTHING_TO_BE_DONE_MSG, "something new"]
 
 
-@pytest.mark.parametrize(("module", "function"), [*CHATTER_FUNCTIONS, ("workflow", "execute")])
+@pytest.mark.parametrize(("module", "function"), [*sorted(CHATTER_FUNCTIONS), ("workflow", "execute")])
 def test_snakemake_logs_there_what_is_left_out(module: str, function: str) -> None:
     source = (SNAKEMAKE / ("scheduling" if module == "job_scheduler" else "") / f"{module}.py").read_text()
     functions = [node for node in ast.walk(ast.parse(source)) if getattr(node, "name", "") == function]
