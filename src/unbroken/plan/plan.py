@@ -65,7 +65,7 @@ class Plan:
     def pattern(self, engine: str) -> str:
         """Return a regular expression for the runs of an engine, or of all that other packages bring (`outside`)."""
         found = found_engines()
-        names = [run.name for run in self.runs if engine == (run.engine if found[run.engine].is_ours else "outside")]
+        names = [run.name for run in self.runs if (run.engine if found[run.engine].is_ours else "outside") == engine]
         # Snakemake copies it into every path that it makes.
         is_for_all = names and len(names) == len(self._assignments)
         return r"[^/]+" if is_for_all else "|".join(map(re.escape, names)) or r"(?!)"
