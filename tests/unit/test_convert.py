@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,8 @@ def run_of(found: Conversion) -> dict[str, Any]:
 
 def exec_line(found: Conversion) -> str:
     """The line with `unbroken exec`, up to the command."""
-    (line,) = [line for line in found.exec_text.splitlines() if line.startswith("unbroken exec ")]
-    return line.removeprefix("unbroken exec --name run ")
+    (line,) = [line for line in found.exec_text.splitlines() if re.match(r"\S*unbroken exec ", line)]
+    return line.partition("unbroken exec --name run ")[2]
 
 
 def notes(found: Conversion) -> str:
@@ -306,6 +307,25 @@ def test_what_follows_the_program_is_not_run_after_a_pause(folder: Path) -> None
 
     assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -s md.tpr -deffnm md || exit"
     assert notes(found) == "not looked into:\n    job.sh line 4: cp md.gro $HOME"
+
+
+@pytest.mark.parametrize(
+    ("head", "is_by_path"),
+    [
+        ("#!/bin/bash -l\n", True),
+        ("#!/bin/bash --login\n", True),
+        ("#!/bin/bash -e\n", False),
+        ("#!/bin/bash\n#SBATCH -n 1 --export=NONE\n", True),
+        ("#!/bin/bash\n#SBATCH --export=ALL\n", False),
+    ],
+)
+def test_a_job_with_a_path_of_its_own_finds_unbroken(folder: Path, head: str, is_by_path: bool) -> None:
+    (line,) = [
+        line for line in converted(folder, f"{head}#SBATCH -t 60\n./sim\n").exec_text.splitlines() if " exec " in line
+    ]
+
+    own = Path(sys.executable).with_name("unbroken")
+    assert line.startswith(f"{own} exec --name run " if is_by_path else "unbroken exec --name run ")
 
 
 def test_a_wrapper_before_mdrun_hides_no_mdrun(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from unbroken.convert.launch import (
     MDRUN_OURS,
@@ -25,6 +27,8 @@ _LISTED = re.compile(r"\bls (?:-\w+ )*([\w./${}-]*\*[\w./*-]*)")
 _TESTED = re.compile(rf"-[efrs] \"?({_FILE})\"?(?= \]|\s*;|$)", re.MULTILINE)
 _RESUMED = re.compile(rf"--?(?:resume|restart|ckpt|checkpoint|load|restore)[\w-]*[= ]\"?({_FILE}\.[A-Za-z]\w*)\b")
 _KILLED = re.compile(r"\bkill -(?:s )?(?:SIG)?(USR1|USR2|INT|HUP)\b")
+# A login shell sets PATH again, and a job without the environment of its submission has another one.
+_OWN_PATH = re.compile(r"\A#!.* (?:-\w*l\w*|--login)\b|^#SBATCH.* --export[= ]NONE\b", re.MULTILINE)
 _SIGNAL_OPTION = re.compile(r"^#SBATCH(.*?)\s+--signal[= ]\S+(.*)$", re.MULTILINE)
 # From where to where the text of the script changes, and into what.
 Edit = tuple[int, int, str]
@@ -70,7 +74,11 @@ class ExecScript:
 
     def _placed(self) -> Iterator[Edit]:
         """Yield what puts `unbroken exec` before the long command."""
-        statement, launch, call = self.statement, self.launches[0], f"unbroken exec {' '.join(self._options())}"
+        statement, launch, call = (
+            self.statement,
+            self.launches[0],
+            f"{self._unbroken()} exec {' '.join(self._options())}",
+        )
         is_block = statement.kind not in ("", "function")
         words = [word.text for each in self.launches for word in each.command.words]
         if self.engine:
@@ -89,6 +97,11 @@ class ExecScript:
             yield from self._end(launch.command)
         else:
             yield from self._wrapped(call)
+
+    def _unbroken(self) -> str:
+        """Return the command `unbroken`, by its path if the job may not find it by its name."""
+        own = Path(sys.executable).with_name("unbroken")
+        return shlex.quote(str(own)) if _OWN_PATH.search(self._source) and own.exists() else "unbroken"
 
     def _options(self) -> list[str]:
         name = self.run
