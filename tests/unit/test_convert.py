@@ -58,7 +58,7 @@ def run_of(found: Conversion) -> dict[str, Any]:
 def exec_line(found: Conversion) -> str:
     """The line with `unbroken exec`, up to the command."""
     (line,) = [line for line in found.exec_text.splitlines() if re.match(r"\S*unbroken exec ", line)]
-    return line.partition("unbroken exec --name run ")[2]
+    return line[line.index("unbroken exec ") :].removeprefix("unbroken exec --name run ")
 
 
 def notes(found: Conversion) -> str:
