@@ -42,6 +42,7 @@ def test_three_lines_lead_from_an_empty_folder_to_a_result_on_the_cluster(
     assert shown[1].startswith("Using profile")  # Snakemake's own, in one or two lines
     events = "".join(shown).partition("unbroken 0.1.0: 1 run: demo")[2]
     assert re.fullmatch(
+        r"unbroken: demo: submitted array of 22 tasks \d+"
         r"(\d\d:\d\d:\d\d demo segment \d+ of 20: saved at \d+/300 steps, \d+ s of work)+"
         r"\d\d:\d\d:\d\d demo segment \d+ of 20: finished, 300/300 steps; results: results/demo/final",
         events,

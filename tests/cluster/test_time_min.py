@@ -164,7 +164,8 @@ def test_an_older_slurm_counts_at_most_alone_and_the_driver_says_so(
     said = driver.wait(PATIENCE_SECONDS)
     wait_for_jobs(cluster)
 
-    line = f"before Slurm 25.05.3 at_most alone counts; to say so, type segment_minutes: {MOST_MINUTES}"
+    needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
+    line = f"at_most alone counts; {needs}; to say so, type segment_minutes: {MOST_MINUTES}"
     assert said.text.count(f"runs.a.segment_minutes: {line}") == 1
     assert all("TimeMin=N/A" in job and f"TimeLimit=00:0{MOST_MINUTES}:00" in job for job in shown)
     (attempt,) = assert_is_whole(work, tmp_path, goal)

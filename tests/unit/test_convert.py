@@ -163,7 +163,7 @@ def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
         ("chain_of_jobs", "--name chain_of_jobs --keep 'md.chk' -- ./md --restart md.chk"),
         (
             "cp2k_timeout",
-            '--name cp2k_timeout --requeue --store "$SLURM_SUBMIT_DIR/.unbroken/cp2k_timeout" '
+            '--name cp2k_timeout --requeue --store "$SLURM_SUBMIT_DIR/.unbroken" '
             "--keep 'aimd-1.restart' -- bash -euo pipefail -c '",
         ),
         ("espresso_stdin", "--name relax --requeue --stdout relax.out -- srun pw.x < relax.in || exit"),

@@ -109,7 +109,10 @@ RUNS = [toy_run(least_minutes=60, segment_minutes=480), toy_run()]
 
 def test_a_driver_that_cannot_give_less_time_says_that_at_most_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_min, "ask", lambda *words: "SLURM_VERSION = 22.05.8\n")
-    where, needs = "runs.demo.segment_minutes", "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
+    where, needs = (
+        "runs.demo.segment_minutes",
+        "at_least needs executor: unbroken, and Slurm 25.05.3 or later; to say so, type segment_minutes: 480",
+    )
 
     for executor in ("slurm", "unbroken"):
         assert unused_least_minutes(RUNS, executor) == [f"{where}: at_most alone counts; {needs}"]

@@ -109,7 +109,7 @@ class ExecScript:
             name += "_$SLURM_ARRAY_TASK_ID"
         found = ["--name", name, *([] if self.is_chain else ["--requeue"])]
         if self.reading.leaves_folder:
-            found += ["--store", f'"$SLURM_SUBMIT_DIR/.unbroken/{name}"']
+            found += ["--store", '"$SLURM_SUBMIT_DIR/.unbroken"']
         if self.engine:
             return found
         killed = (each for command in self.traps if (each := _KILLED.search(command.written)))

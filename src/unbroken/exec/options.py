@@ -85,7 +85,7 @@ class Options:
     """Hold what was asked for; paths as they were typed."""
 
     name: str = _one("the run's name; the name of the program or script if none is given", "")
-    store: Path | None = _one("where it lies (.unbroken/NAME)", None, type=Path, metavar="FOLDER")  # noqa: RUF009
+    store: Path | None = _one("the folder of its runs (.unbroken)", None, type=Path, metavar="FOLDER")  # noqa: RUF009
     inputs: Sequence[str] = _some("if one of these changes, the run begins from zero")
     outputs: Sequence[str] = _some("what it makes; put back when it is called again")
     keep: Sequence[str] = _some("the files from which the program resumes", "GLOB", "+")

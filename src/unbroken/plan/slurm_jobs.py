@@ -97,4 +97,5 @@ def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:
         return []
     more = f" (and {len(ours) - 1} more run{'s' if len(ours) > 2 else ''})" if len(ours) > 1 else ""
     needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
-    return [f"runs.{ours[0].name}.segment_minutes{more}: at_most alone counts; {needs}"]
+    todo = f"to say so, type segment_minutes: {ours[0].segment_minutes:g}"
+    return [f"runs.{ours[0].name}.segment_minutes{more}: at_most alone counts; {needs}; {todo}"]
