@@ -144,8 +144,8 @@ def test_a_training_that_is_requeued_comes_to_the_same_model(site: Site) -> None
     assert site.pauses("torch_requeue") >= 1
 
 
-# `srun` starts LAMMPS outside of what `unbroken exec` sees.  If it is killed while a child of it works (its `shell`), no
-# restart file counts as complete.
+# `srun` starts LAMMPS outside of what `unbroken exec` sees.  If it is killed while a child of it works (its `shell`),
+# no restart file counts as complete.
 @pytest.mark.xfail(strict=True, reason="exec: a killed program of a step that has a child at work leaves no checkpoint")
 @pytest.mark.needs("lammps", "libpmix-dev")
 @pytest.mark.usefixtures("pmix")
