@@ -154,16 +154,18 @@ def test_what_the_cluster_cannot_do_is_refused_before_anything_is_queued(slurm_w
     assert not (slurm_work.root / "results").exists()
 
 
-def test_a_qos_that_the_cluster_does_not_know_is_refused_before_anything_is_queued(
+def test_a_qos_and_a_constraint_that_the_cluster_does_not_know_are_refused_before_anything_is_queued(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
-    slurm_work.configure({"qos": toy(qos="normla"), "fits": toy()})
+    slurm_work.configure({"qos": toy(qos="normla"), "far": toy(place="gpu", constraint="plain"), "fits": toy()})
 
     done = slurm_work.snakemake()
 
     assert (done.code, cluster.jobs()) == (1, [])
     assert [line.removeprefix("unbroken: ") for line in done.lines("unbroken: ")] == [
         "runs.qos.qos: found 'normla', but the QOS of this cluster (sacctmgr) are normal; did you mean `normal`?",
+        "runs.far.constraint: found 'plain', but no node of partition gpu has the feature plain (sinfo); "
+        "their features are fast; type another constraint",
     ]
     assert not (slurm_work.root / "results").exists()
 

@@ -36,6 +36,16 @@ class ClusterLimits:
     def qos(self) -> list[str]:
         return names.qos_names() or []
 
+    @cached_property
+    def doors(self) -> dict[str, names.Doors]:
+        """Return which QOS the partitions take."""
+        return names.doors() or {}
+
+    @cached_property
+    def features(self) -> dict[str, set[str]]:
+        """Return the features of the nodes of each partition."""
+        return names.features() or {}
+
 
 @dataclass(frozen=True)
 class _Mistake:
@@ -90,10 +100,12 @@ def _mistakes(run: Run, request: Request, cluster: ClusterLimits) -> Iterator[_M
     if request.account:
         yield from _unknown("account", request.account, cluster.accounts, "your accounts (sacctmgr)")
     if request.qos:
-        yield from _unknown("qos", request.qos, cluster.qos, "the QOS of this cluster (sacctmgr)")
+        yield from _of_qos(request.qos, request, cluster)
     if request.partition:
         known = list(cluster.partitions)
         yield from _unknown("partition", request.partition, known, "the partitions of this cluster (sinfo)")
+    if request.constraint and cluster.features:
+        yield from _of_constraint(request.constraint, (request.partition or "").split(","), cluster.features)
     partition = cluster.of(request)
     if partition is not None:
         yield from _of_time(run, partition)
@@ -106,6 +118,33 @@ def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[
         # Slurm writes accounts and QOS in small letters.
         if name and name not in known and (key == "partition" or name.lower() not in known):
             yield _Mistake(key, f"found '{name}', but {what} are {_all_of(known)}", name=name, known=known)
+
+
+def _of_qos(qos: str, request: Request, cluster: ClusterLimits) -> Iterator[_Mistake]:
+    unknown = list(_unknown("qos", qos, cluster.qos, "the QOS of this cluster (sacctmgr)"))
+    yield from unknown
+    doors = [cluster.doors.get(name) for name in (request.partition or "").split(",")]
+    known = [door for door in doors if door is not None]
+    # Where the plugin or Slurm may choose among partitions, one that takes it is enough.
+    if unknown or len(known) < len(doors) or any(door.lets_in(qos) for door in known):
+        return
+    allowed = list(dict.fromkeys(name for door in known for name in door.allowed or ()))
+    takes = f"takes no other QOS than {_all_of(allowed)}" if allowed else "does not take it"
+    found = f"found '{qos}', but partition {request.partition} {takes} (scontrol show partition)"
+    yield _Mistake("qos", found, name=qos, known=allowed)
+
+
+def _of_constraint(constraint: str, partitions: Sequence[str], features: Mapping[str, set[str]]) -> Iterator[_Mistake]:
+    # Of several partitions or features that may stand for each other, one that exists anywhere may do.
+    is_anywhere = names.is_choice(constraint) or not all(name in features for name in partitions)
+    among = list(features) if is_anywhere else partitions
+    known = sorted(set[str]().union(*(features[name] for name in among)))
+    nodes = "no node" if is_anywhere else f"no node of partition {','.join(partitions)}"
+    have = f"their features are {_all_of(known)}" if known else "no feature is known there"
+    for feature in names.features_in(constraint):
+        if feature not in known:
+            found = f"found '{constraint}', but {nodes} has the feature {feature} (sinfo); {have}"
+            yield _Mistake("constraint", found, name=feature, known=known)
 
 
 def _of_time(run: Run, partition: Partition) -> Iterator[_Mistake]:

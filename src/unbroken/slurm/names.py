@@ -1,11 +1,21 @@
-"""The accounts and QOS that a cluster knows; None where Slurm does not answer, so that nothing is refused by it."""
+"""The names that a cluster knows beside its partitions: accounts, QOS, and the features of its nodes.
+
+Each function asks one question, and gives None where Slurm does not answer, so that nothing is refused by it.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from unbroken.slurm.tables import table
+from unbroken.slurm.tables import records, table
+
+# What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
+_BETWEEN = re.compile(r"[\s&|,()\[\]]+")
+_COUNT = re.compile(r"\*\d+")
 
 
 def accounts() -> list[str] | None:
@@ -17,6 +27,66 @@ def accounts() -> list[str] | None:
 def qos_names() -> list[str] | None:
     """Return every QOS of the cluster."""
     return _names(table("sacctmgr", "show", "qos", columns=("name",)))
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Which QOS a partition lets in: those named, None for all; and which it keeps out."""
+
+    allowed: tuple[str, ...] | None
+    denied: tuple[str, ...] = ()
+
+    def lets_in(self, qos: str) -> bool:
+        """Return True if the partition takes a QOS; Slurm compares their names in any letters."""
+        is_named = self.allowed is None or _has(self.allowed, qos)
+        return is_named and not _has(self.denied, qos)
+
+
+def doors() -> dict[str, Doors] | None:
+    """Return what each partition says of QOS."""
+    found = records("--all", "show", "partition")
+    return None if found is None else doors_in(found)
+
+
+def doors_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Doors]:
+    """Parse what `scontrol show partition` prints of each."""
+    found = {}
+    for words in partitions:
+        if "PartitionName" in words:
+            allowed = words.get("AllowQos", "ALL")
+            denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
+            found[words["PartitionName"]] = Doors(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
+    return found
+
+
+def features() -> dict[str, set[str]] | None:
+    """Return the features that nodes have, by partition."""
+    rows = table("sinfo", "--all", columns=("%P", "%f"))
+    return None if rows is None else features_in_rows(rows)
+
+
+def features_in_rows(rows: Iterable[tuple[str, ...]]) -> dict[str, set[str]]:
+    """Parse rows such as `gpu*|fast,ib` and `short|(null)`."""
+    found: dict[str, set[str]] = {}
+    for partition, names in rows:
+        known = found.setdefault(partition.removesuffix("*"), set())
+        known.update(name for name in names.split(",") if name not in {"", "(null)"})
+    return found
+
+
+def features_in(constraint: str) -> list[str]:
+    """Return the names in `[rack1*2&rack2*4]`, `intel&(gpu|big)`, ..."""
+    names = _BETWEEN.split(_COUNT.sub(" ", constraint))
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def is_choice(constraint: str) -> bool:
+    """Return True if a node need not have all the features that it names."""
+    return "|" in constraint or "[" in constraint or bool(_COUNT.search(constraint))
+
+
+def _has(names: tuple[str, ...], name: str) -> bool:
+    return name.casefold() in {each.casefold() for each in names}
 
 
 def _names(rows: list[tuple[str, ...]] | None) -> list[str] | None:

@@ -29,10 +29,20 @@ def rows_in(text: str, count: int) -> list[tuple[str, ...]]:
     return [row for row in rows if len(row) == count]
 
 
+def records(*words: str) -> list[dict[str, str]] | None:
+    """Return what `scontrol show ...` prints of each thing, by Slurm's names; None if no answer."""
+    text = ask("scontrol", "--oneliner", *words)
+    return None if text is None else records_in(text)
+
+
 def record(*words: str) -> dict[str, str]:
-    """Return what `scontrol show ...` tells of a thing, by Slurm's names; empty without an answer."""
-    line, *_ = (ask("scontrol", "--oneliner", *words) or "").splitlines() or [""]
-    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+    """Return that of one thing; empty without an answer too."""
+    return next(iter(records(*words) or []), {})
+
+
+def records_in(text: str) -> list[dict[str, str]]:
+    """Parse lines such as `PartitionName=gpu AllowQos=ALL`."""
+    return [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
 
 
 def _layout(command: str, columns: Sequence[str]) -> list[str]:
