@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.toyrun import until
 
 from unbroken.job.forked import Forked
 
@@ -99,3 +100,27 @@ def test_a_process_that_it_leaves_behind_is_not_waited_for() -> None:
 
     assert child.wait(20.0) == 0
     child.stderr.close()
+
+
+def test_it_ends_its_work_if_its_parent_is_killed(tmp_path: Path) -> None:
+    """What it prints then goes into a pipe that nobody reads: it is told so, and does not wait for room in it."""
+    code = """
+import contextlib, os, pathlib, signal, sys, time
+from unbroken.job.forked import Forked
+
+def work():
+    while os.getppid() == PARENT:
+        time.sleep(0.01)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(2, b"." * 200_000)
+    pathlib.Path("saved").write_text("all of it")
+    return 0
+
+PARENT = os.getpid()
+Forked(work, {}, [signal.SIGTERM])
+os.kill(PARENT, signal.SIGKILL)
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=60)
+
+    assert found.returncode == -signal.SIGKILL
+    until(lambda: (tmp_path / "saved").exists() and (tmp_path / "saved").read_text() == "all of it")

@@ -31,6 +31,7 @@ class Forked:
         try:
             self.pid = os.fork()
             if self.pid == 0:
+                os.close(read_end)  # else a pipe whose reader was killed would fill up, and never break
                 _run_and_exit(work, environment, write_end, signals, mask)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
