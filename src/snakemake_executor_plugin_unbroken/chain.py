@@ -28,9 +28,7 @@ from unbroken.runs import begun
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.submissions import Submission
-from unbroken.slurm.ended_job import EndedJob
-from unbroken.slurm.job_end import EndState
-from unbroken.slurm.queue import MyJob
+from unbroken.slurm.job import EndState, ListedJob
 from unbroken.slurm.reasons import advice
 from unbroken.system import fs
 
@@ -62,7 +60,7 @@ class Chain:
         self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
         self.life = SignOfLife()
         self._spec: JobSpec | None = None
-        self._end: EndedJob | None = None  # its last job, if none is left
+        self._end: ListedJob | None = None  # its last job, if none is left
         self._looks = 0  # in a row in which no job was left
         self._is_first = True  # what squeue has said to another run a moment ago counts
         self._is_seen_to = False
@@ -117,7 +115,7 @@ class Chain:
             return self._ensure(segment)
         return NEVER
 
-    def _resumes(self, segment: Segment, last: EndedJob) -> bool:
+    def _resumes(self, segment: Segment, last: ListedJob) -> bool:
         """Return True if further tasks are to do the segment, although no job of the run is left."""
         spec = self._spec or self._spec_for(segment)
         action = after_last_job(spec, segment.number_at_work(), last, self._host.log)
@@ -136,7 +134,7 @@ class Chain:
         is_start, spec = self.found is None, self._spec_for(segment)
         is_first, self._is_first = self._is_first, False
 
-        def ask(newest: Submission | None) -> list[MyJob] | None:
+        def ask(newest: Submission | None) -> list[ListedJob] | None:
             # Without the note on its array (`rm -rf .snakemake`) an answer may be older than that.
             is_lost = newest is None and self.found is not None
             return self._queue.jobs(newest, is_fresh=is_lost or not is_first)
@@ -197,7 +195,7 @@ class Chain:
         for line in self._pauses.new_lines() if self._pauses else []:
             self._host.log(line)
 
-    def take_answer(self, segment: Segment, jobs: Sequence[MyJob]) -> bool:
+    def take_answer(self, segment: Segment, jobs: Sequence[ListedJob]) -> bool:
         """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones.
 
         Return True if squeue is to be asked again soon: the last job is leaving, or seems to be over.
@@ -226,11 +224,11 @@ class Chain:
         return self.found is not None and self.due == NEVER and not self._is_seen_to
 
 
-def _what_follows(last: EndedJob, action: NextAction) -> str:
+def _what_follows(last: ListedJob, action: NextAction) -> str:
     start = f"job {last.job_id} ended as {last.state}"
     if action.stops:
         return f"{start}; this run stops: {action.why}"
-    if last.state == "COMPLETING":  # unbroken.slurm.queue.hangs
+    if last.state == "COMPLETING":  # it hangs
         hangs = f"job {last.job_id} has been COMPLETING for minutes (its node or its epilog hangs)"
         return f"{hangs}; the same segment goes on without it"
     if action.kind is Next.WAIT:

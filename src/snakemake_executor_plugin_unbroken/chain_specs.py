@@ -23,7 +23,7 @@ from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
 from unbroken.segment.job import Assignment
-from unbroken.slurm import time_min
+from unbroken.slurm.sbatch import gives_all_time, time_min_words
 
 _SNAKEMAKE = f"{sys.executable} -m snakemake"
 # Slurm ends a job by a TERM to the first process of the batch step, a shell. While it waits, its programs have KillWait
@@ -36,7 +36,7 @@ WARN_SECONDS = 90
 EARLY_SECONDS = 60
 # What our rules have, and what the job's script is given; `prepared` is in that of GROMACS alone.
 _INPUTS, _PARAMS, _OUTPUTS = {"previous", "prepared"}, {"assignment"}, {"record"}
-_gives_all_time = cache(time_min.gives_all_time)
+_gives_all_time = cache(gives_all_time)
 
 
 class Host(Protocol):
@@ -87,7 +87,7 @@ def submit_words(host: Host, job: Any, segment: Segment) -> list[str]:
     name = f"--job-name={segment.rule if segment.is_rule else segment.key}-segments"
     own = early_signal(job.resources.get("runtime")) if segment.is_rule else []
     least = segment.run.least_minutes
-    more = time_min.words(least) if least is not None and _gives_all_time() else []
+    more = time_min_words(least) if least is not None and _gives_all_time() else []
     return [name, *own, *internals.sbatch_words(host, job), *more]
 
 

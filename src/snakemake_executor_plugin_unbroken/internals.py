@@ -24,7 +24,7 @@ from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
-from unbroken.slurm.commands import ask
+from unbroken.slurm.client import ask
 
 _read = cache(read_partition_file)
 # A resource as it was written: a path, or a quoted word in --default-resources; not a formula, nor `$SCRATCH`.

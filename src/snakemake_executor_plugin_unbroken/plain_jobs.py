@@ -15,8 +15,8 @@ from typing import Any
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken.internals import HeldExecutor
-from unbroken.slurm.queue import ended_states, my_jobs
-from unbroken.slurm.states import ALIVE
+from unbroken.slurm.job import ALIVE
+from unbroken.slurm.queue import jobs_by_accounting, my_jobs
 
 # Jobs for which the plugin expects more of the same rule are submitted after that: there may be none to come.
 OFFER_SECONDS = 10.0
@@ -145,6 +145,7 @@ def _ended(numbers: Sequence[str]) -> dict[str, str]:
     if not numbers or (queue := my_jobs()) is None:
         return {}
     shown = {job.job_id: job.state for job in queue}
-    known = ended_states([number for number in numbers if number not in shown]) | shown
+    forgotten = jobs_by_accounting([number for number in numbers if number not in shown])
+    known = {job.job_id: job.state for job in forgotten} | shown
     states = {number: known.get(number, UNKNOWN) for number in numbers}
     return {number: state for number, state in states.items() if state not in ALIVE}

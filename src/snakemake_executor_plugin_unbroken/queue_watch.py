@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from unbroken.job.array import WAKE_SECONDS, Answer, Submitted, wake_scheduler
 from unbroken.runs.submissions import Submission
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
 
 # So old may be what the queue says of the jobs of a run that is handed over.
 FRESH_SECONDS = 5.0
@@ -29,12 +30,12 @@ class QueueWatch:
         self._first_seconds = self._interval = first_seconds
         self._lock = threading.Lock()
         self._asked = -float("inf")
-        self._jobs: list[MyJob] | None = None
+        self._jobs: list[ListedJob] | None = None
         self._due = float("inf")
         self._silent_since: float | None = None
         self._waking: threading.Timer | None = None
 
-    def jobs(self, newest: Submission | None, *, is_fresh: bool) -> list[MyJob] | None:
+    def jobs(self, newest: Submission | None, *, is_fresh: bool) -> list[ListedJob] | None:
         """Return this user's jobs as squeue shows them; None if Slurm does not answer.
 
         An answer of the last seconds is enough, but for `is_fresh`, and where a run's newest submission may be younger.
@@ -65,7 +66,7 @@ class QueueWatch:
         self._interval = self._first_seconds
         self._due = min(self._due, time.monotonic() + SOON_SECONDS)
 
-    def answer(self, log: Callable[[str], None]) -> list[MyJob] | None:
+    def answer(self, log: Callable[[str], None]) -> list[ListedJob] | None:
         """Ask squeue if it is time; None if not, and if it does not answer."""
         if time.monotonic() < self._due:
             return None
@@ -84,13 +85,13 @@ class QueueWatch:
             self._silent_since = now + 4 * SILENT_CONTROLLER_SECONDS
         return None
 
-    def _ask(self) -> list[MyJob] | None:
+    def _ask(self) -> list[ListedJob] | None:
         self._asked = time.monotonic()
         self._jobs = my_jobs()
         return self._jobs
 
 
-def _may_be_younger(newest: Submission | None, jobs: Sequence[MyJob], since: float) -> bool:
+def _may_be_younger(newest: Submission | None, jobs: Sequence[ListedJob], since: float) -> bool:
     """Return True if a submission may have been made after an answer that is so many seconds old."""
     if newest is None or newest.age_seconds > since + SKEW_SECONDS:
         return False

@@ -17,7 +17,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.jobs_out import RecentQueue
+from unbroken.slurm.queue import RecentQueue
 from unbroken.system.clock import duration
 
 _OWN_LINE = re.compile(r"unbroken \S+Z (\S+ segment \d+: (?!log: ).*)")

@@ -20,7 +20,7 @@ from support.workdir import ROOT, WorkDir, until
 
 from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.queue import number_of
+from unbroken.slurm.job import number_of
 
 # Counts one step a job; the first one waits for a sign.
 ONE_STEP = """\

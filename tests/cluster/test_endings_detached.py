@@ -32,7 +32,7 @@ from support.workdir import (
 )
 
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.commands import PATIENCE_SECONDS as ASK_SECONDS
+from unbroken.slurm.client import PATIENCE_SECONDS as ASK_SECONDS
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from cluster.lab import Cluster
 from cluster.lab_limits import configured
 
 from unbroken.job import array
-from unbroken.slurm import queue
-from unbroken.slurm.job_comment import chain_comment
+from unbroken.slurm import job
+from unbroken.slurm.job import chain_comment
 from unbroken.slurm.queue import my_jobs
 
 # The first task is over and lets its epilog hang; the others work until the file is there.
@@ -48,7 +48,7 @@ def test_the_next_array_waits_for_no_task_that_hangs_in_its_end(
         assert jobs is not None
         assert array._behind(jobs, "a") == [number]
 
-        monkeypatch.setattr(queue, "LEAVING_SECONDS", 1.0)
+        monkeypatch.setattr(job, "LEAVING_SECONDS", 1.0)
         cluster.wait_until(lambda: array._behind(jobs, "a") == [f"{number}_2"])
         following = cluster.sbatch("true", f"--dependency=afterany:{number}_2", cwd=tmp_path)
         (tmp_path / "go").touch()

@@ -21,7 +21,7 @@ from cluster.lab_limits import (
 )
 from support.workdir import WorkDir
 
-from unbroken.slurm.refusals import SITE_IS_FULL
+from unbroken.slurm.sbatch import SITE_IS_FULL
 
 WAITS = "--begin=now+2"
 

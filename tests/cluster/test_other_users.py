@@ -19,9 +19,7 @@ from unbroken.runs import lease
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.ended_job import ended_job
-from unbroken.slurm.job_end import ended
-from unbroken.slurm.queue import job_of_anyone
+from unbroken.slurm.queue import ended, ended_job, job_of_anyone
 
 # Not nobody, whom Slurm 25.11 and later take for one that has no account anywhere.
 OTHER = pwd.getpwuid(2).pw_name
@@ -256,6 +254,6 @@ def test_a_job_that_the_site_hides_is_not_taken_for_one_that_has_ended(
         with hidden_jobs(cluster):
             hidden = asked_by_third(cluster, question)
 
-    assert isinstance(shown, list) and shown[0].startswith(f"MyJob(job_id='{other.number}', state='RUNNING'"), shown
+    assert isinstance(shown, list) and shown[0].startswith(f"ListedJob(job_id='{other.number}', state='RUNNING'"), shown
     assert shown[1:] == ["None", "None", ""]
     assert hidden == ["None", "None", "None", ""]

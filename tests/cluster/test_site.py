@@ -11,7 +11,7 @@ import yaml
 from cluster.lab import Cluster
 from support.workdir import ROOT, Done, WorkDir
 
-from unbroken.slurm.job_comment import chain_in
+from unbroken.slurm.job import ListedJob
 
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 600.0
@@ -38,7 +38,8 @@ def accounted(cluster: Cluster, work: WorkDir, *runs: str) -> dict[str, dict[str
 
     jobs = cluster.wait_until(ended)
     assert isinstance(jobs, list)
-    return {chain_in(job["comment"]): job for job in jobs if chain_in(job["comment"])}
+    chains = {ListedJob("", "", comment=job["comment"]).chain: job for job in jobs}
+    return {chain: job for chain, job in chains.items() if chain}
 
 
 def exact(command: str, work: WorkDir) -> Done:

@@ -25,7 +25,7 @@ from unbroken.runs.progress import Progress
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import Queue
 
 NO_SLURM = Queue(is_known=False)
 BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["']?data:)[^"'> ]*""")

@@ -18,7 +18,7 @@ from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
-from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import Queue
 from unbroken.system.clock import unix_seconds, utc_text
 
 LINES = 100_000

@@ -20,7 +20,7 @@ from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
 from unbroken.runs import driver_start
 from unbroken.segment.job import Assignment
-from unbroken.slurm.ended_job import EndedJob
+from unbroken.slurm.job import ListedJob
 
 LATENCY_SECONDS = 5.0
 START = "20260101T000000Z-0badcafe"
@@ -185,7 +185,7 @@ class Driver:
         """What the driver knows of a run."""
         return self.executor._chains[segment.key]
 
-    def ends(self, info: SubmittedJobInfo, last: EndedJob) -> bool:
+    def ends(self, info: SubmittedJobInfo, last: ListedJob) -> bool:
         """No job of the run is left; return False if it is too early to say what follows."""
         segment = info.aux[SEGMENT]
         self.chain(segment)._end = last
@@ -219,9 +219,9 @@ class Driver:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ended(state: str = "FAILED", job_id: str = "17", exit_code: int = 1) -> EndedJob:
+def ended(state: str = "FAILED", job_id: str = "17", exit_code: int = 1) -> ListedJob:
     """The end of a run's last job, as Slurm has said it."""
-    return EndedJob(job_id, state, "node1", exit_code)
+    return ListedJob(job_id, state, node="node1", exit_code=exit_code)
 
 
 def shows(slurm: Any, *jobs: str, key: str = "demo") -> None:

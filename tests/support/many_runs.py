@@ -18,7 +18,7 @@ from unbroken.runs.progress import Progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.runs.times import Times
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 from unbroken.system.clock import utc_text
 
 GOAL = 2000.0

@@ -24,8 +24,8 @@ from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm import queue, tables
-from unbroken.slurm.job_comment import chain_comment
+from unbroken.slurm import client, queue
+from unbroken.slurm.job import LEAVING_SECONDS, chain_comment
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
 
@@ -73,7 +73,7 @@ def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm:
 
     wait_until_left(job)
 
-    assert time.monotonic() - began < queue.LEAVING_SECONDS / 10
+    assert time.monotonic() - began < LEAVING_SECONDS / 10
 
 
 # --- room in the queue for other runs --------------------------------------------------------------------------------
@@ -263,13 +263,13 @@ COMPLETING = {
 
 @pytest.mark.parametrize("state", COMPLETING)
 def test_the_controller_shows_how_it_ends_the_job_around_us(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "ask", lambda *words, **more: f"{COMPLETING[state]}\n")
+    monkeypatch.setattr(client, "ask", lambda *words, **more: f"{COMPLETING[state]}\n")
 
     assert queue.state_behind_completing("2", restarts=1) == state
 
 
 def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "ask", lambda *words, **more: None)
+    monkeypatch.setattr(client, "ask", lambda *words, **more: None)
 
     assert queue.state_behind_completing("2", restarts=0) == ""
 
@@ -327,7 +327,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_tasks(
 def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job: ChainJob) -> None:
     """The next task waits, so this job does not come back."""
     slurm_shows(slurm, "RUNNING")
-    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     away = f"[ ! -e {slurm.folder}/away ] || {{ rm {slurm.folder}/away; exit 1; }}"
     slurm.answer("squeue", f"{away}\ncat {slurm.folder}/queue")
     slurm.takes(f"touch {slurm.folder}/away; echo '{line}' >> {slurm.folder}/queue")
@@ -369,7 +369,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     slurm_shows(slurm, "COMPLETING", reason)
     scontrol = slurm.folder / "bin" / "scontrol"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
-    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{line}' >> {slurm.folder}/queue") if is_taken else slurm.refuses(FULL)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
@@ -434,7 +434,7 @@ def test_a_controller_that_is_away_is_asked_again_for_some_minutes(
     monkeypatch.setenv(PATIENCE, "600")
     monkeypatch.setattr(segment_process, "REST_SECONDS", 0.01)
     slurm_shows(slurm, "RUNNING")
-    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     away = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
     slurm.takes(
         f"[ -e {slurm.folder}/there ] || {{ touch {slurm.folder}/there; rm {slurm.folder}/told.$n; {away}; }}; "

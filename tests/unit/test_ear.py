@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import children_of, is_alive, until
 
-from unbroken.slurm.signal_relay import Ear
+from unbroken.slurm.signal_relay import SignalListener
 
 # A site's srun that is a script around the real one.
 WRAPPED = """\
@@ -26,7 +26,7 @@ def test_a_wrapped_srun_holds_nobody_up_and_leaves_nothing(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     job = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "here"}
 
-    with Ear([signal.SIGTERM], lambda number: None, job):
+    with SignalListener([signal.SIGTERM], lambda number: None, job):
         until(lambda: pid.exists() and pid.read_text())
 
     until(lambda: not is_alive(int(pid.read_text())))
@@ -55,7 +55,7 @@ def test_the_step_hears_and_leaves_by_itself_with_us(
     job = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "here"}
     heard: list[signal.Signals] = []
 
-    with Ear([signal.SIGUSR1], heard.append, job):
+    with SignalListener([signal.SIGUSR1], heard.append, job):
         until(lambda: pid.exists() and pid.read_text())
         step = until(lambda: _listener(int(pid.read_text())))
         os.kill(step, signal.SIGUSR1)

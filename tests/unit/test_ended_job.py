@@ -16,9 +16,9 @@ from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm import tables
-from unbroken.slurm.ended_job import EndedJob, ended_job
-from unbroken.slurm.jobs_out import OutJob, Queue
+from unbroken.slurm import client
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import Queue, ended_job
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds
 
@@ -28,24 +28,27 @@ RUNNING = "JobId=17 JobName=x JobState=RUNNING Reason=None ExitCode=0:0 NodeList
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
-    monkeypatch.setattr(tables, "ask", lambda *words, **more: said.get(words[0]))
+    monkeypatch.setattr(client, "ask", lambda *words, **more: said.get(words[0]))
 
 
 @pytest.mark.parametrize(
     ("said", "job"),
     [
-        ({"scontrol": FAILED}, EndedJob("17", "FAILED", "node1", 75)),
-        ({"scontrol": CANCELLED}, EndedJob("17", "CANCELLED", "", 0)),
-        ({"scontrol": FAILED + " EndTime=840"}, EndedJob("17", "FAILED", "node1", 75, 840.0)),
+        ({"scontrol": FAILED}, ListedJob("17", "FAILED", node="node1", exit_code=75)),
+        ({"scontrol": CANCELLED}, ListedJob("17", "CANCELLED")),
+        ({"scontrol": FAILED + " EndTime=840"}, ListedJob("17", "FAILED", node="node1", exit_code=75, end_unix=840.0)),
         ({"scontrol": RUNNING}, None),
-        ({"sacct": "17|FAILED|node3|1:0|840\n"}, EndedJob("17", "FAILED", "node3", 1, 840.0)),
-        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0|Unknown\n"}, EndedJob("17", "CANCELLED", "", 0)),
+        (
+            {"sacct": "17|FAILED|node3|1:0|||||840\n"},
+            ListedJob("17", "FAILED", node="node3", exit_code=1, end_unix=840.0),
+        ),
+        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0|||||Unknown\n"}, ListedJob("17", "CANCELLED")),
         ({"sacct": ""}, None),
         ({}, None),
     ],
 )
 def test_the_controller_says_it_or_else_accounting(
-    said: dict[str, str], job: EndedJob | None, monkeypatch: pytest.MonkeyPatch
+    said: dict[str, str], job: ListedJob | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, **said)
 
@@ -79,7 +82,7 @@ def written() -> list[Attempt]:
 
 
 def over(number: int | str = 18, run: str = "demo") -> Queue:
-    return Queue(True, over=(OutJob(str(number), run, 2, "FAILED", "", None),))
+    return Queue(True, over=(ListedJob(str(number), "FAILED", comment=f"rule_toy_segment_wildcards_{run}_002"),))
 
 
 def test_a_job_that_left_no_line_gets_one_by_what_slurm_says(slurm: Slurm) -> None:
@@ -155,7 +158,7 @@ def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(
         submission = submissions.take("demo", submissions.newest("demo"))
         assert submission is not None
         submissions.fill(submission, number)
-    rows = "18_1|COMPLETED|node1|0:0|%d\n18_2|FAILED|node2|75:0|%d\n18_3|RUNNING|node1|0:0|Unknown\n"
+    rows = "18_1|COMPLETED|node1|0:0|||||%d\n18_2|FAILED|node2|75:0|||||%d\n18_3|RUNNING|node1|0:0|||||Unknown\n"
     slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
 
     assert (lost(START), lost(START)) == ([], [])

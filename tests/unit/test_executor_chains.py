@@ -26,7 +26,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job_comment import chain_comment
+from unbroken.slurm.job import chain_comment
 
 __all__ = ["slurm"]  # a fixture
 SPEC = path_of("demo")

@@ -18,8 +18,7 @@ from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.settled import is_done, settle_rest, settled_record
-from unbroken.slurm.job_comment import chain_comment
-from unbroken.slurm.queue import MyJob
+from unbroken.slurm.job import ListedJob, chain_comment
 
 
 def segment(number: int = 1, **changes: object) -> Segment:
@@ -170,7 +169,7 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     here: Path, comment: str, folder: str, is_taken_over: bool
 ) -> None:
     """After a crash a controller counts from the last number that it had saved."""
-    job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
+    job = ListedJob("17", "RUNNING", "None", comment, Path(folder))
 
     assert (array.alive_of([job], "demo") == [job]) is is_taken_over
 

@@ -15,7 +15,7 @@ from unbroken.job.other_owner import SILENT_SECONDS
 from unbroken.runs import submissions
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
-from unbroken.slurm.ended_job import EndedJob
+from unbroken.slurm.job import ListedJob
 
 __all__ = ["slurm"]  # a fixture
 
@@ -35,7 +35,7 @@ class Watched:
     def _act(self, *words: object) -> None:
         self.acted += 1
 
-    def look(self, seconds: float = 30.0) -> EndedJob | None:
+    def look(self, seconds: float = 30.0) -> ListedJob | None:
         """Return the last job of the run, if none is left, as it is known so many seconds later."""
         self.clock.now += seconds
         self.driver.executor.look_after([self.info])
@@ -134,8 +134,8 @@ def test_accounting_says_how_the_job_of_a_run_ended_that_squeue_has_forgotten(sl
     submission = submissions.take("demo", None)
     assert submission is not None
     submissions.fill(submission, "17")
-    rows = ("17_1|COMPLETED|node1|0:0|1000", "17_2|CANCELLED by 1000|node1|0:15|2000")
-    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0|2000"
+    rows = ("17_1|COMPLETED|node1|0:0|||||1000", "17_2|CANCELLED by 1000|node1|0:15|||||2000")
+    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0|||||2000"
     slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in (*rows, never)))
 
     ends = [run.look() for _ in range(2)]

@@ -20,9 +20,7 @@ from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job_comment import chain_comment
-from unbroken.slurm.job_end import EndState
-from unbroken.slurm.queue import MyJob, number_of, tasks_of
+from unbroken.slurm.job import EndState, ListedJob, chain_comment, number_of, tasks_of
 from unbroken.slurm.this_job import hide_array, own_job_id
 
 # What sbatch of Slurm 22.05 says.
@@ -335,7 +333,7 @@ print(array.submit(spec.read(spec.path_of("demo"))).answer.name)
 
 
 def test_of_many_that_submit_at_the_same_moment_one_submits_one_array(slurm: Slurm) -> None:
-    line = f"me||101_[1-11%1]|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||101_[1-11%1]|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.answer("squeue", f"sleep 0.2; cat {slurm.folder}/queue")  # all have asked before one of them has submitted
     slurm.takes(f"sleep 0.3; echo '{line}' >> {slurm.folder}/queue")
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
@@ -408,14 +406,14 @@ def test_while_another_user_s_job_does_the_run_the_next_tasks_wait_for_its_end(
 # --- which jobs are the chain's --------------------------------------------------------------------------------------
 
 
-def job(number: int | str, state: str = "PENDING", key: str = "demo", folder: str = "/somewhere") -> MyJob:
-    return MyJob(str(number), state, "None", f"{key}-segments", chain_comment(key), Path(folder))
+def job(number: int | str, state: str = "PENDING", key: str = "demo", folder: str = "/somewhere") -> ListedJob:
+    return ListedJob(str(number), state, "None", chain_comment(key), Path(folder))
 
 
 def test_the_waiting_tasks_of_a_run_are_those_of_its_name_and_folder() -> None:
     base = Path("/somewhere")
     others = [job(3, key="demo_2"), job(4, key="other"), job(5, folder="/elsewhere")]
-    plain = MyJob("6", "PENDING", "None", "demo-segments", "rule_toy_segment_wildcards_demo_003", base)
+    plain = ListedJob("6", "PENDING", "None", "rule_toy_segment_wildcards_demo_003", base)
     jobs = [job(1, state="RUNNING"), job(2), *others, plain, job("7_2"), job(8, state="COMPLETED")]
 
     assert array.waiting(jobs, "demo", base) == ["2", "7_2"]

@@ -17,7 +17,7 @@ from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job_comment import chain_comment
+from unbroken.slurm.job import chain_comment
 
 START = "20260101T000000Z-1a2b3c4d"
 QUICK = {"segment_minutes": 0.01, "step_seconds": 0.01, "save_steps": 5, "start": START}
@@ -59,7 +59,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
     tmp_path: Path, slurm: Slurm
 ) -> None:
     toy(Path(), 1, goal=10**6, segment_minutes=0.01)
-    row = f"me||101_[1-9%1]|PENDING|Dependency|demo-segments|{chain_comment('demo')}|{Path().resolve()}"
+    row = f"me||101_[1-9%1]|PENDING|Dependency|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{row}' >> {slurm.folder}/queue")
 
     # Long enough to be at work still when the next array is submitted.

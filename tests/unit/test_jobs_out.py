@@ -8,15 +8,14 @@ import pytest
 
 from unbroken.report.account import account_of
 from unbroken.report.status import RunState, status_of
-from unbroken.slurm.jobs_out import OutJob, Queue, described, queue_of
-from unbroken.slurm.past_waits import PastWait, past_waits
-from unbroken.slurm.queue import in_short, tasks_of
+from unbroken.slurm.job import ListedJob, chain_comment, in_short, tasks_of
+from unbroken.slurm.queue import Queue, described, past_waits, queue_of
 
-RUNNING = OutJob("17_3", "demo", 0, "RUNNING", "None", None)
-LIMITED = OutJob("17_4", "demo", 0, "PENDING", "JobArrayTaskLimit", None)
+RUNNING = ListedJob("17_3", "RUNNING", "None", chain_comment("demo"))
+LIMITED = ListedJob("17_4", "PENDING", "JobArrayTaskLimit", chain_comment("demo"))
 
 
-def tasks(first: int, last: int, reason: str = "JobArrayTaskLimit", array: int = 17) -> list[OutJob]:
+def tasks(first: int, last: int, reason: str = "JobArrayTaskLimit", array: int = 17) -> list[ListedJob]:
     return [replace(LIMITED, job_id=f"{array}_{task}", reason=reason) for task in range(first, last + 1)]
 
 
@@ -68,7 +67,7 @@ def test_waiting_tasks_that_are_held_say_so_while_another_works() -> None:
 
 
 def test_single_jobs_are_shown_each() -> None:
-    first = OutJob("17", "demo", 0, "PENDING", "Resources", None)
+    first = ListedJob("17", "PENDING", "Resources", chain_comment("demo"))
     assert described([first, replace(first, job_id="18", reason="Priority")]) == [
         "Slurm job 17 is PENDING (Resources): it is next as soon as there is room",
         "Slurm job 18 is PENDING (Priority): others come first",
@@ -92,11 +91,11 @@ def test_status_shows_the_task_that_starts_and_how_many_wait(tmp_path: Path) -> 
 
 def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
-        f"17_3|RUNNING|None|1|2|unbroken chain demo|{tmp_path}",
-        f"17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|unbroken chain demo|{tmp_path}",
-        f"17_2|COMPLETED|None|1|2|unbroken chain demo|{tmp_path}",
-        f"21_[1-9%1]|PENDING|Priority|N/A|N/A|somebody's|{tmp_path}",
-        "22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
+        f"me|node1|17_3|RUNNING|None|1|2|unbroken chain demo|{tmp_path}",
+        f"me||17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|unbroken chain demo|{tmp_path}",
+        f"me|node1|17_2|COMPLETED|None|1|2|unbroken chain demo|{tmp_path}",
+        f"me||21_[1-9%1]|PENDING|Priority|N/A|N/A|somebody's|{tmp_path}",
+        "me||22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
     ]
     answer(tmp_path, monkeypatch, "squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 
@@ -134,15 +133,15 @@ def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
 ) -> None:
     begin = 1_795_940_002
     rows = [
-        f"17_2|short|60|{begin + 7201}|{begin + 7201}",  # eligible when it started [measured, 22.05]
-        f"17_3|short|60|{begin}|{begin + 10801}",  # it also waited for those before
-        f"17_1|short|60|{begin}|{begin + 3600}",
-        f"17_[4-7%1]|short|60|{begin}|Unknown",
-        f"18|short|60|{begin}|{begin + 30}",
+        f"17_2|RUNNING|node1|0:0|short|60|{begin + 7201}|{begin + 7201}|Unknown",  # eligible at its start [22.05]
+        f"17_3|RUNNING|node1|0:0|short|60|{begin}|{begin + 10801}|Unknown",  # it also waited for those before
+        f"17_1|COMPLETED|node1|0:0|short|60|{begin}|{begin + 3600}|{begin + 7200}",
+        f"17_[4-7%1]|PENDING|None assigned|0:0|short|60|{begin}|Unknown|Unknown",
+        f"18|FAILED|node1|1:0|short|60|{begin}|{begin + 30}|{begin + 40}",
     ]
     answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 
-    assert past_waits() == [PastWait("short", 60.0, 30.0), PastWait("short", 60.0, 3600.0)]
+    assert past_waits() == {"short": [(60.0, 30.0), (60.0, 3600.0)]}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.deadline import learn_margin
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:

@@ -21,8 +21,9 @@ from unbroken.runs.claim import Claim
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import current_claim, take, watched_claim
-from unbroken.slurm import cluster
-from unbroken.slurm.job_end import EndState, JobEnd
+from unbroken.slurm import client
+from unbroken.slurm.job import EndState
+from unbroken.slurm.queue import JobEnd
 from unbroken.system import fs, host
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
@@ -341,8 +342,8 @@ def test_a_process_that_the_system_hides_is_not_taken_for_gone(
     assert waiter.look() == ""
 
 
-# State, start and end, as squeue is asked for them.
-ENDED_JOB = "CANCELLED|1700000000|1700003600"
+# As squeue is asked for it.
+ENDED_JOB = "ada|node1|17|CANCELLED|None|1700000000|1700003600||/"
 
 # --- what Slurm says -----------------------------------------------------------------------------------------------
 
@@ -390,7 +391,7 @@ def slurm_that_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **answers: 
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
-    cluster._by_controller.cache_clear()
+    client._cluster_of_controller.cache_clear()
 
 
 # --- those who look once -------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.deadline import Margin, deadline_for
 from unbroken.segment.job_time import JobTime
-from unbroken.slurm import controller_clock
 from unbroken.slurm.this_job import SlurmJob, job_around_us
 
 SDIAG = """\
@@ -49,7 +48,7 @@ class Controller:
         return end
 
     def end_job_at(self, end: int) -> None:
-        (self._folder / "new").write_text(f"{end}\n")
+        (self._folder / "new").write_text(f"me|node1|17|RUNNING|None|N/A|{end}||/\n")
         (self._folder / "new").replace(self._folder / "end")
 
     @property
@@ -113,7 +112,7 @@ def test_a_clock_that_is_off_by_more_than_a_minute_is_named() -> None:
 
     assert SlurmJob("17", "node1", "batch", 0.0, 400.2).remark == f"node1's clock is 400 s ahead of Slurm's; {rest}"
     assert SlurmJob("17", "node1", "batch", 0.0, -61).remark == f"node1's clock is 61 s behind Slurm's; {rest}"
-    assert (controller_clock.remark("node1", 59), controller_clock.remark("node1", -59)) == ("", "")
+    assert SlurmJob("17", "node1", "batch", 0.0, 59).remark == SlurmJob("17", "node1", "batch", 0.0, -59).remark == ""
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(4000, "ahead of"), pytest.param(-4000, "behind", marks=pytest.mark.slow)])

@@ -19,7 +19,7 @@ from unbroken.runs.policy import (
 )
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:

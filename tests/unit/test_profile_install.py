@@ -5,8 +5,8 @@ import yaml
 
 from unbroken.cli import install_profile
 from unbroken.cli.install_profile import install
+from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
-from unbroken.slurm.tables import rows_in
 
 BIG = """\
 batch*|up|2-00:00:00|100|64|256000|(null)|idle

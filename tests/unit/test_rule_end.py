@@ -18,7 +18,7 @@ from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 PAUSED = EndKind.PAUSED
 RULE = toy_spec(keys=None, name="train", last_segment=3, retries=1, memory_mb=(400, 800))

@@ -21,7 +21,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import NoteFile, exit_code_for
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import Times
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 TELLS = """
 import json, sys

@@ -10,8 +10,8 @@ from unbroken.config.package_files import root_folder
 from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
+from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
-from unbroken.slurm.tables import rows_in
 
 SINFO = """\
 short*|up|1-00:00:00|4|64|256000|(null)|idle

@@ -10,9 +10,9 @@ from support.toyrun import toy_run
 from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
-from unbroken.slurm.names import Doors, doors_in, features_in, features_in_rows, is_choice
+from unbroken.slurm.client import records_in, rows_in
+from unbroken.slurm.names import Qos, features_in, features_in_rows, is_choice, qos_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
-from unbroken.slurm.tables import records_in, rows_in
 
 # Slurm 22.05 in the laboratory; `urgent` and `mixed` as larger clusters have them.
 PARTITIONS = """\
@@ -128,11 +128,11 @@ def test_where_neither_is_asked_for_slurm_is_not_asked(slurm: Path) -> None:
     assert not (slurm / "asked").exists()
 
 
-def test_doors_and_features_are_read_for_each_partition() -> None:
-    assert doors_in(records_in(PARTITIONS)) == {
-        "short": Doors(None),
-        "urgent": Doors(("high", "rush")),
-        "mixed": Doors(None, ("high",)),
+def test_qos_and_features_are_read_for_each_partition() -> None:
+    assert qos_in(records_in(PARTITIONS)) == {
+        "short": Qos(None),
+        "urgent": Qos(("high", "rush")),
+        "mixed": Qos(None, ("high",)),
     }
     assert features_in_rows(rows_in(FEATURES, 2)) == {
         "short": {"plain"},

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, minutes_in, partitions_in, together
-from unbroken.slurm.tables import rows_in
 
 # sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\

@@ -1,13 +1,11 @@
 """Why a job waits: each reason that needs a hand says what to type, the others why nothing need be done."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from unbroken.config.package_files import root_folder
-from unbroken.slurm.jobs_out import OutJob
-from unbroken.slurm.queue import MyJob
+from unbroken.slurm.job import ListedJob
 from unbroken.slurm.reasons import advice, needs_hand
 
 # strings libslurmfull.so, Slurm 22.05: what a limit of one job is called.
@@ -82,19 +80,19 @@ def test_nodes_that_are_away_are_looked_up(reason: str) -> None:
 def test_status_and_driver_say_the_same() -> None:
     reason = "AssocMaxWallDurationPerJobLimit"
 
-    out = OutJob("17", "demo", 3, "PENDING", reason, None).describe()
-    mine = MyJob("17", "PENDING", reason, "", "", Path("/somewhere"))
+    out = ListedJob("17", "PENDING", reason, "rule_toy_segment_wildcards_demo_003").describe()
+    mine = ListedJob("17", "PENDING", reason)
 
     todo = (
         "it asks for more time than its account or QOS gives a job; lower segment_minutes, then type scancel 17 and "
         "start snakemake again"
     )
     assert out == f"Slurm job 17 for segment 3 is PENDING ({reason}): {todo}"
-    assert mine.is_stuck and not MyJob("17", "RUNNING", reason, "", "", Path()).is_stuck
+    assert mine.is_stuck and not ListedJob("17", "RUNNING", reason).is_stuck
 
 
 def test_a_reason_that_nobody_knows_is_shown_alone() -> None:
-    assert OutJob("17", "demo", 3, "PENDING", "Moonphase", None).describe().endswith("is PENDING (Moonphase)")
+    assert ListedJob("17", "PENDING", "Moonphase").describe().endswith("is PENDING (Moonphase)")
     assert not needs_hand("Moonphase")
 
 

@@ -10,7 +10,7 @@ from unbroken.config.site import Site, read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.resources import extra_words, resources
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
-from unbroken.slurm.excluded_nodes import more_to_exclude
+from unbroken.slurm.sbatch_options import more_to_exclude
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"

@@ -12,7 +12,7 @@ from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.runs.policy import Next, Rules, Situation, next_action
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.deadline import NEARLY_ALL
-from unbroken.slurm import time_min
+from unbroken.slurm import client, sbatch
 
 SLOW = {"goal": 10**9, "step_seconds": 0.01, "save_steps": 0, "least_minutes": 0.01, "segment_minutes": 0.1}
 
@@ -87,13 +87,13 @@ def test_a_program_that_leaves_long_before_its_time_is_over_ends_the_segment(tmp
 def test_a_job_gets_all_the_time_that_is_free_from_25_05_3_on(
     said: str | None, gives_all: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_min, "ask", lambda *words: said)
+    monkeypatch.setattr(client, "ask", lambda *words, **more: said)
 
-    assert time_min.gives_all_time() is gives_all
+    assert sbatch.gives_all_time() is gives_all
 
 
 def test_sbatch_gets_whole_minutes() -> None:
-    assert time_min.words(59.5) == ["--time-min=60"]
+    assert sbatch.time_min_words(59.5) == ["--time-min=60"]
 
 
 def test_the_same_segment_goes_on_after_a_job_that_used_its_time(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ RUNS = [toy_run(least_minutes=60, segment_minutes=480), toy_run()]
 
 
 def test_a_driver_that_cannot_give_less_time_says_that_at_most_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_min, "ask", lambda *words: "SLURM_VERSION = 22.05.8\n")
+    monkeypatch.setattr(client, "ask", lambda *words, **more: "SLURM_VERSION = 22.05.8\n")
     where, needs = (
         "runs.demo.segment_minutes",
         "at_least needs executor: unbroken, and Slurm 25.05.3 or later; to say so, type segment_minutes: 480",
@@ -120,7 +120,7 @@ def test_a_driver_that_cannot_give_less_time_says_that_at_most_alone_counts(monk
 
 
 def test_nothing_is_said_where_less_time_is_given_or_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_min, "ask", lambda *words: "SLURM_VERSION = 25.05.3\n")
+    monkeypatch.setattr(client, "ask", lambda *words, **more: "SLURM_VERSION = 25.05.3\n")
 
     assert unused_least_minutes(RUNS, "unbroken") == unused_least_minutes(RUNS, "local") == []
     assert unused_least_minutes(RUNS[1:], "slurm") == []

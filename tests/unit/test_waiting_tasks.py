@@ -16,7 +16,7 @@ from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 FAILED = replace(ATTEMPT, kind=EndKind.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
 HOSTNAMES = """\

@@ -22,9 +22,8 @@ from unbroken.plan.resources import sbatch_words
 from unbroken.report.advice import LEAST_WAITS, Estimate, Rest, Waits, estimate, lengths, rest_of, similar
 from unbroken.report.forecast import moment
 from unbroken.runs.run import Run
-from unbroken.slurm.nodes import default_partition
-from unbroken.slurm.partitions import ask_partitions
-from unbroken.slurm.past_waits import DAYS, past_waits
+from unbroken.slurm.partitions import ask_partitions, default_partition
+from unbroken.slurm.queue import DAYS, past_waits
 from unbroken.slurm.sbatch import start_if_submitted
 from unbroken.system.clock import duration
 
@@ -110,13 +109,12 @@ def _choices(run: Run, request: Request, rest: Rest | None) -> Iterator[Choice]:
     """Yield all that Slurm is asked about, and what it says."""
     seen, words = past_waits(), sbatch_words(run, request)
     for name, partition in ((each.name, each) for each in ask_partitions().values() if each.is_there):
-        own = [(each.limit_minutes, each.seconds) for each in seen if each.partition == name]
         for minutes in lengths(partition.limit_minutes, run.segment_minutes, rest):
             said = start_if_submitted([*words, f"--partition={name}", f"--time={minutes}"])
             if isinstance(said, str):
                 yield Choice(name, minutes, Waits(0.0), None, said)
                 continue
-            waits = Waits(max(said - time.time(), 0.0), tuple(similar(own, minutes)))
+            waits = Waits(max(said - time.time(), 0.0), tuple(similar(seen.get(name, []), minutes)))
             yield Choice(name, minutes, waits, estimate(rest, minutes, waits) if rest else None)
 
 

@@ -20,7 +20,7 @@ from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
 from unbroken.runs.elsewhere import own_snakefile
-from unbroken.slurm.commands import has_command
+from unbroken.slurm.client import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
 
 SNAKEFILE = """# The installed workflow of unbroken; what it computes stands in config/config.yaml.

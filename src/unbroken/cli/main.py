@@ -60,9 +60,9 @@ from unbroken.report.status import RunStatus
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.store import Store
-from unbroken.slurm.commands import has_command
-from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
-from unbroken.slurm.queue import in_short
+from unbroken.slurm.client import has_command
+from unbroken.slurm.job import in_short
+from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs
 
@@ -203,7 +203,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
     accept_identity(places.accepted, newest.passport.identity, changes)
-    waiting = [job.job_id for job in jobs_out(directory) if job.run == run and job.is_waiting]
+    waiting = [job.job_id for job in queue_of(directory).out if job.run == run and job.is_waiting]
     todo = f"its waiting tasks go on from {newest.name}: {in_short(waiting)}" if waiting else ""
     say(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 

@@ -17,8 +17,8 @@ from unbroken.runs import lease, submissions
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RESULTS
-from unbroken.slurm.commands import has_command
-from unbroken.slurm.queue import in_short
+from unbroken.slurm.client import has_command
+from unbroken.slurm.job import in_short
 from unbroken.system.clock import folder_stamp, utc_now
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from unbroken.config.location import Branch, Item, Spot, mapping
 from unbroken.config.messages import refused, unknown, wrong_values
 from unbroken.config.schema import Schemas, SettingKey
+from unbroken.slurm.sbatch_options import wrong_words
 
 _A_PLACE = {"type": "object", "allowed": "keys of the site"}
 
@@ -22,10 +23,7 @@ def site_mistakes(site: Mapping[Any, object], schemas: Schemas) -> Iterator[str]
 
 
 def extra_mistakes(key: str, value: object, spot: Spot) -> Iterator[str]:
-    """Words for sbatch that unbroken sets itself."""
-    # Snakemake's plugin, whose list it asks, takes long to import, and few runs have such words.
-    from unbroken.slurm.sbatch_options import wrong_words
-
+    """Yield a line for each word for sbatch that unbroken sets itself."""
     for number, text in wrong_words(value) if isinstance(value, list) else ():
         yield f"{spot.at(key, Item(number))}: {text}"
 

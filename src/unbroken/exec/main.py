@@ -36,7 +36,7 @@ from unbroken.segment.classify import is_finished
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
-from unbroken.slurm.commands import ask
+from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.system import fs
 

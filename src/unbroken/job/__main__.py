@@ -29,8 +29,9 @@ from unbroken.runs import driver_start
 from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.commands import has_command
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.client import has_command
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
 
 # A driver may be writing the spec again (`rm -rf .snakemake` is a habit), and a client of NFS may not see it yet.
@@ -69,7 +70,7 @@ def _read_patiently(path: Path) -> JobSpec:
     return read(path)
 
 
-def _do_next_segment(job: ChainJob, jobs: Sequence[MyJob] | None) -> int:
+def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
     os.environ[driver_start.START] = job.spec.start
     has_come_back(job.job_id)
     _log_missing_commands(job)

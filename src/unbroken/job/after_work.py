@@ -21,8 +21,9 @@ from unbroken.runs import notify_process, policy
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.report_page import PAGE, is_off
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.slurm.commands import ask, has_command
-from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
+from unbroken.slurm.client import ask, has_command
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
 
 # How long a job that is being ended may take to say how.
@@ -171,7 +172,7 @@ def _come_back(job: ChainJob) -> None:
     )
 
 
-def _jobs_if_slurm_answers() -> list[MyJob] | None:
+def _jobs_if_slurm_answers() -> list[ListedJob] | None:
     """Return all jobs; a controller that does not answer has some minutes, then None."""
     if (jobs := my_jobs()) is not None:
         return jobs
@@ -188,13 +189,13 @@ def how_slurm_ends(job_id: str) -> str:
     while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
         time.sleep(0.5)
     # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
-    return state or ended_states([job_id]).get(job_id, "")
+    return state or next((job.state for job in jobs_by_accounting([job_id]) if job.job_id == job_id), "")
 
 
 # --- the run is over ---
 
 
-def end_run(job: ChainJob, jobs: Sequence[MyJob] | None) -> None:
+def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
     """End what waits for a run that is over or stops; the last job of all runs writes the page as it stays.
 
     `jobs` are this user's, None if Slurm does not answer.

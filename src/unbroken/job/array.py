@@ -8,7 +8,6 @@ time and age in the queue from the submission on [measured, 22.05 and 26.05].
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +20,12 @@ from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.runs import submissions
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
-from unbroken.slurm.commands import ask
-from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
-from unbroken.slurm.job_comment import chain_comment, chain_in
-from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
-from unbroken.slurm.queue import MyJob, hangs, my_jobs
-from unbroken.slurm.refusals import Refusal, kind_of
-from unbroken.slurm.sbatch import sbatch
+from unbroken.slurm.client import ask, setting
+from unbroken.slurm.job import ListedJob, chain_comment
+from unbroken.slurm.partitions import ask_partition, own_partition, spare_nodes
+from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.sbatch import Refusal, kind_of, sbatch
+from unbroken.slurm.sbatch_options import more_to_exclude, without_exclude
 
 # In the name of a log: the number of an array and of its task [man sbatch, filename pattern].
 ARRAY_LOG, JOB_LOG = "%A_%a", "%j"
@@ -89,26 +87,26 @@ def newest_log(folder: Path) -> list[str]:
     return [max(logs)[1]] if logs else []
 
 
-def is_of(job: MyJob, key: str, base: Path = Path()) -> bool:
+def is_of(job: ListedJob, key: str, base: Path = Path()) -> bool:
     """Return True if a job belongs to a chain of this working directory."""
-    return chain_in(job.comment) == key and job.folder.resolve() == base.resolve()
+    return job.chain == key and job.folder.resolve() == base.resolve()
 
 
-def alive_of(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[MyJob]:
+def alive_of(jobs: Sequence[ListedJob], key: str, base: Path = Path()) -> list[ListedJob]:
     """Return the jobs and tasks of a chain that wait or run, without those that hang in their end."""
-    return [job for job in jobs if job.is_alive and is_of(job, key, base) and not hangs(job)]
+    return [job for job in jobs if job.is_alive and is_of(job, key, base) and not job.hangs]
 
 
-def by_chain(jobs: Sequence[MyJob], base: Path = Path()) -> dict[str, list[MyJob]]:
+def by_chain(jobs: Sequence[ListedJob], base: Path = Path()) -> dict[str, list[ListedJob]]:
     """Return the jobs of each chain of this working directory, by its key."""
-    here, found = base.resolve(), dict[str, list[MyJob]]()
+    here, found = base.resolve(), dict[str, list[ListedJob]]()
     for job in jobs:
-        if (key := chain_in(job.comment)) and job.folder.resolve() == here:
+        if (key := job.chain) and job.folder.resolve() == here:
             found.setdefault(key, []).append(job)
     return found
 
 
-def waiting(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[str]:
+def waiting(jobs: Sequence[ListedJob], key: str, base: Path = Path()) -> list[str]:
     """Return the numbers of a chain's tasks that have not started yet."""
     return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
 
@@ -158,7 +156,7 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
 def submit_knowing(
     spec: JobSpec,
     newest: submissions.Submission | None,
-    jobs: Sequence[MyJob],
+    jobs: Sequence[ListedJob],
     at_work: str = "",
     others: Sequence[str] = (),
 ) -> Submitted:
@@ -188,7 +186,7 @@ def wake_scheduler(key: str, job_id: str) -> None:
     ask("scontrol", "update", f"JobId={job_id}", f"Comment={chain_comment(key)}")
 
 
-def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
+def _behind(jobs: Sequence[ListedJob], key: str) -> list[str]:
     """Return the arrays and jobs of a chain whose end the next array waits for.
 
     The whole arrays: behind one task, it would start together with a task that was requeued meanwhile.  But the task
@@ -200,7 +198,7 @@ def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
     return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
 
 
-def _tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
+def _tasks_wanted(spec: JobSpec, jobs: Sequence[ListedJob], at_work: str = "") -> int:
     """Return how many tasks to submit: the remaining segments and a reserve, within what one run and folder may have.
 
     None for a run that is over.
@@ -241,8 +239,8 @@ def _smaller(size: int, kind: Refusal) -> int:
 
 def _most_of_array() -> int:
     """Return the largest index of a task that the site takes; 0 if it does not say."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config") or "", re.MULTILINE)
-    return int(found[1]) - 1 if found else 0
+    most = setting("MaxArraySize")
+    return int(most) - 1 if most.isdecimal() else 0
 
 
 def _words(spec: JobSpec, learned: Sequence[str], size: int, behind: Sequence[str]) -> list[str]:
@@ -278,7 +276,7 @@ def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
     run = spec.run
     if not (times := out_of_memory_kills_of(run.name, run.mem_mb)):
         return 0
-    return grown_memory(run.mem_mb, run.memory_growth, times, max(numbers_of(partition, "%m"), default=0))
+    return grown_memory(run.mem_mb, run.memory_growth, times, ask_partition(partition).memory_mb)
 
 
 def _one_line(said: str) -> str:

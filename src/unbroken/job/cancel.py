@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from unbroken.job import array
 from unbroken.job.next_attempt import note_stop
 from unbroken.runs import submissions
-from unbroken.slurm.commands import ask
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.client import ask
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
 
 # So long may what is at work take to save, as long as a driver waits for it.
 SAVING_SECONDS = 60.0
@@ -33,7 +34,7 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
         ask("scancel", *numbers)
 
 
-def _let_save(alive: Sequence[MyJob], log: Callable[[str], None]) -> list[MyJob] | None:
+def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
     """Cancel what waits, tell what works to save and leave, and wait until it has; return the jobs after that."""
     array.cancel([job.job_id for job in alive if job.state == "PENDING"])
     working = [job.job_id for job in alive if job.state == "RUNNING"]

@@ -13,7 +13,8 @@ from unbroken.job.array import alive_of
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.runs.layout import RunFolder
-from unbroken.slurm.queue import LEAVING_SECONDS, MyJob, my_jobs
+from unbroken.slurm.job import LEAVING_SECONDS, ListedJob
+from unbroken.slurm.queue import my_jobs
 from unbroken.system.clock import utc_now
 
 # How often the queue is asked.
@@ -65,7 +66,7 @@ class ChainJob:
         print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
-def wait_until_left(job: ChainJob) -> list[MyJob] | None:
+def wait_until_left(job: ChainJob) -> list[ListedJob] | None:
     """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
 
     Until then nobody can say how it ended.  One that hangs in its end is not waited for: the lease says whether it

@@ -12,13 +12,14 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.submissions import Submission
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
 
 
 def ensure(
     spec: JobSpec,
     segment: int,
-    ask: Callable[[Submission | None], list[MyJob] | None],
+    ask: Callable[[Submission | None], list[ListedJob] | None],
     find_other: Callable[[JobSpec, Submission | None], Other | None],
     *,
     is_start: bool,
@@ -51,7 +52,7 @@ def ensure(
     return replace(done, said=f"behind job {other.job_id}: {other.line}") if other and done.job_id else done
 
 
-def _found(spec: JobSpec, jobs: Sequence[MyJob], is_start: bool) -> Submitted:
+def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitted:
     """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
     found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
     if not is_start:
@@ -67,7 +68,7 @@ def _found(spec: JobSpec, jobs: Sequence[MyJob], is_start: bool) -> Submitted:
     return replace(found if at_work and not done.job_id else done, said=update.line)
 
 
-def _has_done_its_own(spec: JobSpec, segment: int, job: MyJob) -> bool:
+def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
     """Return True for a single job that has done its segment and does no other: it is about to leave.
 
     Snakemake asks for the next one as soon as the record is there; a job for it may wait behind this one.

@@ -14,7 +14,7 @@ from unbroken.job import array
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.spec import path_of, read
 from unbroken.runs.layout import NOTES
-from unbroken.slurm.commands import ask
+from unbroken.slurm.client import ask
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import restart_count
 from unbroken.system import fs

@@ -22,11 +22,9 @@ from unbroken.runs.layout import CHAINS, LOGS, RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
-from unbroken.slurm.job_end import EndState
-from unbroken.slurm.jobs_out import Queue
-from unbroken.slurm.nodes import default_partition, own_spare_nodes, spare_nodes
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.job import EndState, ListedJob
+from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
+from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
 from unbroken.system import fs, jsontext
 
 _STOPPED = "stopped.json"
@@ -52,7 +50,9 @@ def stop_of(key: str, start: str) -> str:
     return ""
 
 
-def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs: Sequence[MyJob] | None = None) -> int:
+def next_attempt(
+    job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs: Sequence[ListedJob] | None = None
+) -> int:
     """Count the attempts at a segment from 1; Stop if no further one is to be made.
 
     `lost` are attempts for whose line the disk had no room; `jobs` are this user's, if squeue was asked just now.
@@ -66,7 +66,7 @@ def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs
     return 1 + policy.failures_in_a_row(attempts, segment)
 
 
-def after_last_job(spec: JobSpec, segment: int, last: EndedJob, log: Callable[[str], None]) -> NextAction:
+def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[str], None]) -> NextAction:
     """Return what follows in a run of which no job is left and `last` was the last one.
 
     OSError or OutageError while the file server is away.
@@ -109,8 +109,8 @@ def unrecorded(
     spec: JobSpec,
     log: Callable[[str], None],
     segment: int = 0,
-    last: EndedJob | None = None,
-    jobs: Sequence[MyJob] | None = None,
+    last: ListedJob | None = None,
+    jobs: Sequence[ListedJob] | None = None,
 ) -> list[Attempt]:
     """Return the lines that cannot be written into the history now either; the others are in it afterwards.
 
@@ -134,17 +134,17 @@ def unrecorded(
     return [line for line in lines if not endings.note(spec.folder, line, log)]
 
 
-def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
+def last_job(key: str, jobs: Sequence[ListedJob]) -> ListedJob:
     """Return the last job of a chain that has started, of those that are over and squeue shows.
 
     By accounting where squeue shows none; of an unknown state where that knows none either.
     """
     shown = next((job for job in reversed(jobs) if job.node), jobs[-1] if jobs else None)
     if shown is not None:
-        return ended_job(shown.job_id) or EndedJob(shown.job_id, shown.state, "", 0)
+        return ended_job(shown.job_id) or ListedJob(shown.job_id, shown.state)
     numbers = submissions.job_ids(key)[-1:]
-    over = [job for job in ended_in_accounting(numbers) if job.has_started]
-    return over[-1] if over else EndedJob("".join(numbers), EndState.UNKNOWN, "", 0)
+    over = [job for job in jobs_by_accounting(numbers) if job.has_started and not job.is_alive]
+    return over[-1] if over else ListedJob("".join(numbers), EndState.UNKNOWN)
 
 
 def why_no_job(folder: RunFolder, queue: Queue) -> str:
@@ -163,7 +163,7 @@ def why_no_job(folder: RunFolder, queue: Queue) -> str:
     return ""
 
 
-def _line_of(folder: RunFolder, job: EndedJob, segment: int, newest: Attempt | None) -> Attempt:
+def _line_of(folder: RunFolder, job: ListedJob, segment: int, newest: Attempt | None) -> Attempt:
     """Return what the history is to say of a job that ended before it could say it itself."""
     where = f" on {job.node}" if job.node else ""
     found = obstacle(folder)
@@ -174,12 +174,12 @@ def _line_of(folder: RunFolder, job: EndedJob, segment: int, newest: Attempt | N
     return endings.before_work(newest, segment, end, slurm_job=job.job_id, slurm_node=job.node)
 
 
-def _leaves_line(job: EndedJob) -> bool:
+def _leaves_line(job: ListedJob) -> bool:
     is_no_attempt = said_by_exit_code(job.exit_code) in (EndKind.STOPPED, EndKind.HELD)
     return job.has_started and job.state != "COMPLETED" and not is_no_attempt
 
 
-def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:
+def _over(key: str, jobs: Sequence[ListedJob], recorded: set[str]) -> Iterator[ListedJob]:
     """Yield the jobs of a chain that are over and left no line, oldest first.
 
     By the controller, which remembers them for some minutes; by accounting if it has forgotten all.
@@ -189,5 +189,5 @@ def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[Ended
         asked = [job_id for job_id in over if job_id not in recorded][-MOST_ASKED:]
         yield from (job for job_id in asked if (job := ended_job(job_id)) is not None)
     else:
-        found = ended_in_accounting(submissions.job_ids(key)[-1:])
+        found = [job for job in jobs_by_accounting(submissions.job_ids(key)[-1:]) if not job.is_alive]
         yield from [job for job in found if job.job_id not in recorded][-MOST_ASKED:]

@@ -18,7 +18,7 @@ from unbroken.runs.holder import HolderWatch
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 from unbroken.runs.submissions import Submission
-from unbroken.slurm.cluster import may_ask_here
+from unbroken.slurm.client import may_ask_here
 from unbroken.slurm.queue import job_of_anyone
 
 SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS

@@ -27,7 +27,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.progress import amount
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 # A file server is asked each time, for as long as the rule begins no run.
 LOOK_SECONDS = 2.0

@@ -14,10 +14,9 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
 from unbroken.runs.attempts import nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.history import Attempt
-from unbroken.slurm.commands import ask
-from unbroken.slurm.excluded_nodes import more_to_exclude
-from unbroken.slurm.nodes import own_partition, own_spare_nodes
-from unbroken.slurm.tables import table
+from unbroken.slurm.client import ask, table
+from unbroken.slurm.partitions import own_partition, own_spare_nodes
+from unbroken.slurm.sbatch_options import more_to_exclude
 
 
 def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:

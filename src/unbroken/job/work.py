@@ -17,8 +17,9 @@ from unbroken.runs import notify_process
 from unbroken.runs.record import read_record
 from unbroken.runs.report_page import PageProcess
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.slurm.commands import has_command
-from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.slurm.client import has_command
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
 
 # Without a driver, one job of the folder keeps `results/report.html` fresh.
 PAGE_SECONDS = 600.0
@@ -29,7 +30,7 @@ PAGE_WRITER = "A job of a run, while one is at work,"
 class Work:
     """The segment that this job does; `jobs` are this user's, if squeue was asked just now."""
 
-    def __init__(self, job: ChainJob, jobs: Sequence[MyJob] | None = None) -> None:
+    def __init__(self, job: ChainJob, jobs: Sequence[ListedJob] | None = None) -> None:
         self._job, self._jobs = job, jobs
         self._page = PageProcess(Path(), PAGE_WRITER)
         self._has_looked = False

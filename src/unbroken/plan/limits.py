@@ -37,9 +37,9 @@ class ClusterLimits:
         return names.qos_names() or []
 
     @cached_property
-    def doors(self) -> dict[str, names.Doors]:
+    def qos_of(self) -> dict[str, names.Qos]:
         """Return which QOS the partitions take."""
-        return names.doors() or {}
+        return names.qos_by_partition() or {}
 
     @cached_property
     def features(self) -> dict[str, set[str]]:
@@ -123,12 +123,12 @@ def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[
 def _of_qos(qos: str, request: Request, cluster: ClusterLimits) -> Iterator[_Mistake]:
     unknown = list(_unknown("qos", qos, cluster.qos, "the QOS of this cluster (sacctmgr)"))
     yield from unknown
-    doors = [cluster.doors.get(name) for name in (request.partition or "").split(",")]
-    known = [door for door in doors if door is not None]
+    taken = [cluster.qos_of.get(name) for name in (request.partition or "").split(",")]
+    known = [each for each in taken if each is not None]
     # Where the plugin or Slurm may choose among partitions, one that takes it is enough.
-    if unknown or len(known) < len(doors) or any(door.lets_in(qos) for door in known):
+    if unknown or len(known) < len(taken) or any(each.allows(qos) for each in known):
         return
-    allowed = list(dict.fromkeys(name for door in known for name in door.allowed or ()))
+    allowed = list(dict.fromkeys(name for each in known for name in each.allowed or ()))
     takes = f"takes no other QOS than {_all_of(allowed)}" if allowed else "does not take it"
     found = f"found '{qos}', but partition {request.partition} {takes} (scontrol show partition)"
     yield _Mistake("qos", found, name=qos, known=allowed)

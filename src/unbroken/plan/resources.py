@@ -10,7 +10,7 @@ from typing import Any
 from unbroken.config.site import Request
 from unbroken.config.tasks import SRUN
 from unbroken.runs.run import Run
-from unbroken.slurm.excluded_nodes import without_exclude
+from unbroken.slurm.sbatch_options import without_exclude
 
 # Slurm looks at its jobs from time to time and may signal this much sooner than asked [man sbatch, --signal].
 EARLY_SECONDS = 60

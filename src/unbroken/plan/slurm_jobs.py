@@ -15,8 +15,8 @@ from unbroken.errors import ConfigError
 from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
 from unbroken.plan.resources import extra_words, resources, shared
 from unbroken.runs.run import Run
-from unbroken.slurm import time_min
 from unbroken.slurm.partitions import ask_partitions
+from unbroken.slurm.sbatch import gives_all_time
 
 # Next to the site's file, if a profile has one.
 PARTITIONS = "partitions.yaml"
@@ -93,7 +93,7 @@ def missing_site(executor: str) -> str:
 def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:
     """Return one line if runs accept less time (`at_least`), and this executor or this Slurm cannot give them less."""
     ours = [run for run in runs if run.least_minutes is not None]
-    if not ours or executor not in EXECUTORS or (executor == "unbroken" and time_min.gives_all_time()):
+    if not ours or executor not in EXECUTORS or (executor == "unbroken" and gives_all_time()):
         return []
     more = f" (and {len(ours) - 1} more run{'s' if len(ours) > 2 else ''})" if len(ours) > 1 else ""
     needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"

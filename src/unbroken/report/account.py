@@ -6,7 +6,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from unbroken.report.spans import WITHOUT_NODES, Kind, Span, Work, array_of, set
 from unbroken.runs.attempts import all_attempts, attempt_at_work
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job_times import JobTimes, times_of_waiting
-from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import Queue
 from unbroken.system.clock import duration
 
 
@@ -173,12 +171,6 @@ def _kills(works: Sequence[Work]) -> tuple[int, float]:
 def _waiting(name: str, queue: Queue) -> Iterator[Waiting]:
     waiting = [job for job in queue.out if job.run == name and job.is_waiting]
     for job in waiting:
-        found = _times(queue).get(job.job_id)
-        if found is not None and found.submitted is not None:
-            yield Waiting(found.submitted, found.submitted if job.is_behind else found.eligible)
-
-
-@lru_cache(maxsize=1)
-def _times(queue: Queue) -> Mapping[str, JobTimes]:
-    """Ask for the times of all jobs that wait, once for all runs of a look at the queue."""
-    return times_of_waiting()
+        found = queue.waiting.get(job.job_id)
+        if found is not None and found.submit_unix is not None:
+            yield Waiting(found.submit_unix, found.submit_unix if job.is_behind else found.eligible_unix)

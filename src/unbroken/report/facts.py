@@ -26,7 +26,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
-from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import Queue
 
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150

@@ -16,7 +16,7 @@ from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
-from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import Queue
 
 CONFIG = Path("config/config.yaml")
 

@@ -18,7 +18,7 @@ from unbroken.report.facts import NO_PROMISE, Promise, folder_facts
 from unbroken.report.known import known_names, no_config, runs_of
 from unbroken.report.status import status_of
 from unbroken.runs.run import Run
-from unbroken.slurm.jobs_out import queue_of
+from unbroken.slurm.queue import queue_of
 from unbroken.system import fs
 
 # No page takes so long to write.

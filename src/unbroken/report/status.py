@@ -29,7 +29,8 @@ from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
-from unbroken.slurm.jobs_out import OutJob, Queue, described
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import Queue, described
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds
 
@@ -105,7 +106,7 @@ class _Seen:
     live: Progress | None  # of the attempt at work
 
     @property
-    def jobs(self) -> list[OutJob]:
+    def jobs(self) -> list[ListedJob]:
         return [job for job in self.queue.out if job.run == self.name]
 
     @cached_property

@@ -21,7 +21,8 @@ from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.runs.times import Times, read_times
-from unbroken.slurm.job_end import EndState, JobEnd, ended
+from unbroken.slurm.job import EndState
+from unbroken.slurm.queue import JobEnd, ended
 from unbroken.system.clock import unix_seconds, utc_now
 
 # A node is avoided after so many attempts that failed there without progress ...

@@ -10,7 +10,6 @@ from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.policy import Next, NextAction, Rules, Situation
 from unbroken.runs.store import Store
-from unbroken.slurm.nodes import untried
 
 
 def next_action(
@@ -31,6 +30,8 @@ def next_action(
     now = Situation(segment, newest, older, log=log)
     action = policy.next_action(attempts, rules, now)
     if action.kind in (Next.STOP, Next.FALL_BACK):
-        now = replace(now, other_nodes=untried(spare_nodes(), [attempt.slurm_node for attempt in attempts]))
+        tried = {attempt.slurm_node for attempt in attempts} - {""}
+        # None where no node is known, as outside Slurm.
+        now = replace(now, other_nodes=max(0, spare_nodes() - len(tried) + 1) if tried else 0)
         action = policy.next_action(attempts, rules, now)
     return action

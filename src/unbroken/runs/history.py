@@ -13,7 +13,7 @@ from typing import Any
 
 from unbroken.runs import formats
 from unbroken.runs.segment_end import EndCause, SegmentEnd
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 from unbroken.system import fs, jsontext
 
 FORMAT = 2  # of each line

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unbroken.slurm.job_end import ended
+from unbroken.slurm.queue import ended
 from unbroken.system import host
 from unbroken.system.clock import unix_seconds
 

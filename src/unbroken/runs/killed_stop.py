@@ -7,7 +7,7 @@ from dataclasses import replace
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndCause
 from unbroken.runs.times import Times
-from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
+from unbroken.slurm.job import NOT_TO_BLAME, EndState
 
 KEY = "first_margin_seconds"
 # Ends of a job that say why it was killed: not because its time was up.

@@ -16,8 +16,7 @@ from typing import Any, cast
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.times import NO_TIMES, Times
-from unbroken.slurm.job_end import ended
-from unbroken.slurm.job_times import times_of
+from unbroken.slurm.queue import ended, job_by_controller
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import unix_seconds
 from unbroken.system.suspension import SuspensionWatch
@@ -85,9 +84,9 @@ class Moments:
         return self._times
 
     def _ask_slurm(self) -> None:
-        found = times_of(self._job_id)
+        found = job_by_controller(self._job_id)
         if found is not None:
-            known = {"submitted": found.submitted, "eligible": found.eligible, "job_started": found.started}
+            known = {"submitted": found.submit_unix, "eligible": found.eligible_unix, "job_started": found.start_unix}
             self._set(**{name: value for name, value in known.items() if value is not None})
         before = self._previous
         if before is not None and before.slurm_job and before.times.job_ended is None:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import FIX, EndCause, EndKind
-from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
+from unbroken.slurm.job import NOT_TO_BLAME, EndState
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2

@@ -9,7 +9,7 @@ from sys import intern
 from typing import Any, Self
 
 from unbroken.runs.times import NO_TIMES, Times, parse_times
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job import EndState
 
 
 class EndKind(StrEnum):

@@ -16,8 +16,8 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work
-from unbroken.slurm.job_end import EndState
-from unbroken.slurm.nodes import own_spare_nodes
+from unbroken.slurm.job import EndState
+from unbroken.slurm.partitions import own_spare_nodes
 from unbroken.system.clock import utc_now
 
 

@@ -36,7 +36,7 @@ from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.publisher import Computation, Publisher
-from unbroken.slurm.job_end import ended
+from unbroken.slurm.queue import ended
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import age_seconds, unix_seconds
 from unbroken.system.host import boot_id

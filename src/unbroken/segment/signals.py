@@ -7,7 +7,7 @@ from types import FrameType, TracebackType
 
 from unbroken.errors import InterruptedSegment
 from unbroken.program.stop_reason import StopReason
-from unbroken.slurm.signal_relay import Ear
+from unbroken.slurm.signal_relay import SignalListener
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
 WARNINGS = {signal.SIGURG, signal.SIGUSR1}
@@ -27,7 +27,7 @@ class Alarm:
 
     def __init__(self) -> None:
         self.heard: list[signal.Signals] = []
-        self._ear = Ear(sorted(WARNINGS | INTERRUPTIONS.keys()), self.heard.append)
+        self._listener = SignalListener(sorted(WARNINGS | INTERRUPTIONS.keys()), self.heard.append)
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Alarm:
@@ -35,11 +35,11 @@ class Alarm:
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue  # somebody asked for it, such as nohup
             self._before[number] = signal.signal(number, self._hear)
-        self._ear.__enter__()
+        self._listener.__enter__()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._ear.__exit__()
+        self._listener.__exit__()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 

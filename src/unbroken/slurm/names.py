@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from unbroken.slurm.tables import records, table
+from unbroken.slurm.client import records, table
 
 # What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
 _BETWEEN = re.compile(r"[\s&|,()\[\]]+")
@@ -30,32 +30,32 @@ def qos_names() -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Doors:
-    """Which QOS a partition lets in: those named, None for all; and which it keeps out."""
+class Qos:
+    """Which QOS a partition takes: those `allowed`, None for all, but for those `denied`."""
 
     allowed: tuple[str, ...] | None
     denied: tuple[str, ...] = ()
 
-    def lets_in(self, qos: str) -> bool:
+    def allows(self, qos: str) -> bool:
         """Return True if the partition takes a QOS; Slurm compares their names in any letters."""
-        is_named = self.allowed is None or _has(self.allowed, qos)
-        return is_named and not _has(self.denied, qos)
+        is_allowed = self.allowed is None or _has(self.allowed, qos)
+        return is_allowed and not _has(self.denied, qos)
 
 
-def doors() -> dict[str, Doors] | None:
-    """Return what each partition says of QOS."""
-    found = records("--all", "show", "partition")
-    return None if found is None else doors_in(found)
+def qos_by_partition() -> dict[str, Qos] | None:
+    """Return which QOS each partition takes."""
+    found = records("--all", "partition")
+    return None if found is None else qos_in(found)
 
 
-def doors_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Doors]:
+def qos_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Qos]:
     """Parse what `scontrol show partition` prints of each."""
     found = {}
     for words in partitions:
         if "PartitionName" in words:
             allowed = words.get("AllowQos", "ALL")
             denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
-            found[words["PartitionName"]] = Doors(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
+            found[words["PartitionName"]] = Qos(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
     return found
 
 

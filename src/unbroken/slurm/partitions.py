@@ -1,15 +1,15 @@
-"""The partitions of the cluster as sinfo tells them: how long a job may last, and what its largest nodes have."""
+"""The partitions of the cluster as sinfo tells them: how long a job may last, and what their nodes have."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
-from unbroken.slurm.commands import has_command
-from unbroken.slurm.tables import table
+from unbroken.slurm.client import has_command, table
 
 # Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state [man sinfo].
 COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T")
@@ -19,7 +19,7 @@ _GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+)
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of a partition that are alike; `gpus` by type, the type empty where the cluster names none."""
+    """Nodes of a partition that are alike; `gpus` by type, which is empty where the cluster names none."""
 
     count: int
     cpus: int
@@ -28,7 +28,7 @@ class NodeKind:
     is_there: bool
 
     def gpu_count(self, gpu_type: str | None = None) -> int:
-        """The GPUs of one node, all or those of a type."""
+        """Return the GPUs of one node, all or those of a type."""
         return sum(count for name, count in self.gpus.items() if gpu_type in (None, name))
 
 
@@ -44,39 +44,41 @@ class Partition:
 
     @property
     def node_count(self) -> int:
+        """Return how many nodes it has."""
         return sum(kind.count for kind in self.kinds)
 
     @property
     def cpus(self) -> int:
-        """Of the node that has most."""
+        """Return the CPUs of the node that has most."""
         return max((kind.cpus for kind in self.kinds), default=0)
 
     @property
     def all_cpus(self) -> int:
-        """Of all nodes."""
+        """Return the CPUs of all nodes."""
         return sum(kind.count * kind.cpus for kind in self.kinds)
 
     @property
     def memory_mb(self) -> int:
-        """Of the node that has most."""
+        """Return the memory of the node that has most."""
         return max((kind.memory_mb for kind in self.kinds), default=0)
 
     @property
     def gpu_types(self) -> list[str]:
+        """Return the types of its GPUs."""
         return sorted({name for kind in self.kinds for name in kind.gpus})
 
     def gpus(self, gpu_type: str | None = None) -> int:
-        """The GPUs of the node that has most, all or those of a type."""
+        """Return the GPUs of the node that has most, all or those of a type."""
         return max((kind.gpu_count(gpu_type) for kind in self.kinds), default=0)
 
     @property
     def is_there(self) -> bool:
-        """False while no job can start: the partition is not up, or all its nodes are away."""
+        """Return False while no job can start: the partition is not up, or all its nodes are away."""
         return self.is_up and any(kind.is_there for kind in self.kinds)
 
 
 def ask_partitions() -> dict[str, Partition]:
-    """All partitions by name, also hidden ones; ConfigError if Slurm is not here or does not answer."""
+    """Return all partitions by name, also hidden ones; ConfigError if Slurm is not here or does not answer."""
     if not has_command("sinfo"):
         here = "snakemake --profile slurm belongs on a login node of the cluster"
         raise ConfigError([f"sinfo: not found here; {here}; type snakemake to run on this machine"])
@@ -87,8 +89,35 @@ def ask_partitions() -> dict[str, Partition]:
     return partitions_in(rows)
 
 
+def ask_partition(names: str) -> Partition:
+    """Return one partition, or several whose names have a comma in between; without nodes if Slurm does not say."""
+    rows = table("sinfo", "--exact", f"--partition={names}", columns=COLUMNS) if names else None
+    return together(partitions_in(rows or []).values(), names)
+
+
+def default_partition() -> str:
+    """Return where jobs go that name none; empty if Slurm does not say."""
+    found = partitions_in(table("sinfo", "--exact", columns=COLUMNS) or [])
+    return next((partition.name for partition in found.values() if partition.is_default), "")
+
+
+def own_partition() -> str:
+    """Return the partition of the job around this process; empty outside Slurm."""
+    return os.environ.get("SLURM_JOB_PARTITION", "")
+
+
+def spare_nodes(partition: str, needed: int) -> int:
+    """Return how many nodes a partition has beside the `needed` ones of a job; 0 if Slurm does not say."""
+    return max(0, ask_partition(partition).node_count - needed)
+
+
+def own_spare_nodes() -> int:
+    """Return that number for the job around this process."""
+    return spare_nodes(own_partition(), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
+
+
 def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
-    """The partitions in the order of sinfo's rows, of which each is one kind of node of one partition."""
+    """Return the partitions in the order of sinfo's rows, of which each is one kind of node of one partition."""
     found: dict[str, Partition] = {}
     for called, state, limit, *kind in rows:
         name = called.removesuffix("*")
@@ -99,7 +128,7 @@ def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
 
 
 def together(partitions: Iterable[Partition], name: str) -> Partition:
-    """Several partitions as one: what fits none of them does not fit it."""
+    """Return several partitions as one: what fits none of them does not fit it."""
     known = list(partitions)
     return Partition(
         name,
@@ -111,7 +140,7 @@ def together(partitions: Iterable[Partition], name: str) -> Partition:
 
 
 def minutes_in(text: str) -> float:
-    """`infinite`, `30:00` (half an hour), `8:00:00`, `2-00:00:00`; infinite too where sinfo knows none (`n/a`)."""
+    """Read `infinite`, `30:00` (half an hour), `8:00:00`, `2-00:00:00`; infinite too where sinfo knows none (`n/a`)."""
     match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:)*\d+)", text)
     if match is None:
         return math.inf
@@ -129,13 +158,13 @@ def _kind(count: str, cpus: str, memory: str, gres: str, state: str) -> NodeKind
 
 
 def _number(text: str) -> int:
-    """`64`, or `64+` where nodes differ."""
+    """Read `64`, or `64+` where nodes differ."""
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """`gpu:a100:4(S:0-1),gpu:v100:2`, `gpu:8`, `(null)`."""
+    """Read `gpu:a100:4(S:0-1),gpu:v100:2`, `gpu:8`, `(null)`."""
     found: dict[str, int] = {}
     for match in _GPU.finditer(re.sub(r"\([^)]*\)", "", gres)):
         name = match["type"] or ""

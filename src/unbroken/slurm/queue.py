@@ -1,107 +1,235 @@
-"""The jobs of this user, as one question to the controller tells them, and how ended ones ended, by accounting."""
+"""What Slurm says of jobs: asked of the controller, then of accounting where there is one.
+
+No answer is None, and says nothing about the jobs.
+"""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from unbroken.slurm.job_comment import is_comment
-from unbroken.slurm.job_end import end_of
-from unbroken.slurm.reasons import needs_hand
-from unbroken.slurm.states import ALIVE
-from unbroken.slurm.tables import record, table
+from unbroken.slurm.client import (
+    PATIENCE_SECONDS,
+    SHORT_PATIENCE_SECONDS,
+    ask,
+    has_command,
+    may_ask_here,
+    number_in,
+    records,
+    table,
+)
+from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse, tasks_in, tasks_of
 
-# A job that Slurm ends leaves after KillWait and its epilog; after so long its node, or the epilog, hangs.
-LEAVING_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class MyJob:
-    """A job as squeue shows it."""
-
-    job_id: str
-    state: str
-    reason: str
-    name: str
-    comment: str
-    folder: Path
-    user: str = ""
-    node: str = ""  # those that it runs, or ran, on; empty if it never started
-
-    @property
-    def is_alive(self) -> bool:
-        return self.state in ALIVE
-
-    @property
-    def is_leaving(self) -> bool:
-        """True if Slurm is ending it."""
-        return self.state == "COMPLETING"
-
-    @property
-    def is_stuck(self) -> bool:
-        """True if it waits for somebody to do something, such as to release it."""
-        return self.state == "PENDING" and needs_hand(self.reason)
+# Times are whole seconds, taken on two machines.
+SLACK_SECONDS = 5.0
+# So far back `past_waits` looks.
+DAYS = 30
+# What each command calls the fields of a job [man squeue, sacct: --format; scontrol show job].
+_SQUEUE = {
+    "%u": "user", "%N": "node", "%i": "job_id", "%T": "state", "%r": "reason", "%S": "start_unix", "%e": "end_unix",
+    "%k": "comment", "%Z": "folder",
+}  # fmt: skip
+_SACCT = {
+    "JobID": "job_id", "State": "state", "NodeList": "node", "ExitCode": "exit_code", "Partition": "partition",
+    "TimelimitRaw": "limit_minutes", "Eligible": "eligible_unix", "Start": "start_unix", "End": "end_unix",
+}  # fmt: skip
+_SCONTROL = {
+    "JobState": "state", "NodeList": "node", "ExitCode": "exit_code", "SubmitTime": "submit_unix",
+    "EligibleTime": "eligible_unix", "StartTime": "start_unix", "EndTime": "end_unix",
+}  # fmt: skip
+# The short formats of squeue have no letter for the last time [man squeue: --Format].
+_WAITING = "JobArrayID:60,SubmitTime:30,EligibleTime:30"
 
 
-def my_jobs() -> list[MyJob] | None:
-    """All jobs of this user that the controller remembers, ended ones too, in the order of their numbers.
-
-    None if it does not answer, which says nothing about the jobs.
-    """
-    return _asked_for("--me")
+# --- jobs in the queue ---
 
 
-def job_of_anyone(job_id: str) -> MyJob | None:
+def my_jobs() -> list[ListedJob] | None:
+    """Return all jobs of this user that the controller remembers, ended ones too, in the order of their numbers."""
+    return _in_queue("--me")
+
+
+def job_of_anyone(job_id: str) -> ListedJob | None:
     """Return a job by its number, also another user's; of an array a task that is not over, if there is one.
 
     None if the controller does not know it, or does not show it to us.  Where a site hides other users' jobs
     (PrivateData=jobs), asking for one by its number shows none either.
     """
-    jobs = _asked_for("--jobs", job_id) or []
+    jobs = _in_queue("--jobs", job_id) or []
     return next((job for job in jobs if job.is_alive), jobs[0] if jobs else None)
 
 
-def _asked_for(*words: str) -> list[MyJob] | None:
-    rows = table("squeue", *words, "--states=all", columns=("%u", "%N", "%i", "%T", "%r", "%j", "%k", "%Z"))
+def end_of(job_id: str) -> float | None:
+    """Return when Slurm will end a running job (Unix seconds), as it stands now; None if it does not say.
+
+    Of a heterogeneous job the component that ends first decides.
+    """
+    jobs = _in_queue("--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS) or []
+    return min((job.end_unix for job in jobs if job.end_unix is not None), default=None)
+
+
+def _in_queue(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> list[ListedJob] | None:
+    rows = table("squeue", *words, "--states=all", columns=tuple(_SQUEUE), patience_seconds=patience_seconds)
     if rows is None:
         return None
-    jobs = [
-        MyJob(number, state, reason, name, comment, Path(folder), user, node)
-        for user, node, shown, state, reason, name, comment, folder in rows
-        for number in (tasks_of(shown) if is_comment(comment) else [shown])
-    ]
+    shown = [parse(zip(_SQUEUE.values(), row, strict=True)) for row in rows]
+    jobs = [replace(job, job_id=number) for job in shown for number in tasks_in(job.job_id, job.comment)]
     return sorted(jobs, key=lambda job: number_of(job.job_id))
 
 
-def hangs(job: MyJob) -> bool:
-    """Return True if Slurm has been ending a job for so long that the next one starts without its end.
+@dataclass(frozen=True)
+class Queue:
+    """This user's jobs that were submitted from one folder for segments, in the order of their numbers."""
 
-    Its process may live nevertheless; the lease of its run keeps others from writing then.
+    is_known: bool  # false where there is no Slurm, or it does not answer: that is not "no job"
+    out: tuple[ListedJob, ...] = ()  # not over
+    over: tuple[ListedJob, ...] = ()  # which the controller remembers for some minutes
+
+    @cached_property
+    def waiting(self) -> Mapping[str, ListedJob]:
+        """Return all jobs of this user that wait, by their numbers, with their times; asked for once."""
+        return waiting_jobs()
+
+
+def queue_of(folder: Path) -> Queue:
+    """Return the jobs of a folder as Slurm lists them now."""
+    if not has_command("squeue"):
+        return Queue(is_known=False)
+    jobs, here = _in_queue("--me", patience_seconds=SHORT_PATIENCE_SECONDS), folder.resolve()
+    own = [job for job in jobs or [] if job.run and job.folder.resolve() == here]
+    out = tuple(job for job in own if job.is_alive)
+    return Queue(jobs is not None, out, tuple(job for job in own if not job.is_alive))
+
+
+def waiting_jobs() -> dict[str, ListedJob]:
+    """Return this user's jobs that wait, by their numbers, with the times of their submission; none if no answer."""
+    text = ask("squeue", "--me", "--states=PENDING", "--noheader", f"--Format={_WAITING}") or ""
+    rows = (line.split() for line in text.splitlines())
+    return {
+        number: ListedJob(number, "PENDING", submit_unix=number_in(submitted), eligible_unix=number_in(eligible))
+        for shown, submitted, eligible in (row for row in rows if len(row) == 3)
+        for number in tasks_of(shown)
+    }
+
+
+class RecentQueue:
+    """The jobs of a folder, looked at often: Slurm is asked when its last answer is older than so many seconds."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
+        self._asked = -float("inf")
+        self._queue = Queue(is_known=False)
+
+    def look(self) -> Queue:
+        """Return the last answer, or a new one."""
+        if time.monotonic() - self._asked > self._seconds:
+            self._queue, self._asked = queue_of(self._folder), time.monotonic()
+        return self._queue
+
+
+def described(jobs: Sequence[ListedJob], *, shows_started: bool = True) -> list[str]:
+    """Return what to show of a run's jobs: the one at work or next in the queue, and how many tasks wait behind it.
+
+    A waiting task is shown by itself only if somebody has to do something about it.
     """
-    since = end_of(job.job_id) if job.is_leaving else None
-    return since is not None and time.time() - since > LEAVING_SECONDS
+    started = [job for job in jobs if not job.is_waiting]
+    waiting = [job for job in jobs if job.is_waiting]
+    first = next((job for job in waiting if not job.is_behind), waiting[0] if waiting else None)
+    stuck = {job.array: job for job in reversed(waiting) if job.is_stuck}
+    shown = dict.fromkeys([*([first] if first and not started else []), *stuck.values()])
+    shown.update(dict.fromkeys(job for job in waiting if "_" not in job.job_id))
+    behind = Counter(job.array for job in waiting if job not in shown)
+    return [job.describe() for job in [*(started if shows_started else []), *shown]] + [
+        f"{count} task{'s' if count > 1 else ''} of job {array} wait{'' if count > 1 else 's'} behind it"
+        for array, count in behind.items()
+    ]
 
 
-def ended_states(job_ids: Collection[str]) -> dict[str, str]:
-    """The states that accounting knows of jobs, by their numbers; empty where there is no accounting."""
-    if not job_ids:
-        return {}
-    numbers = ",".join(sorted(job_ids, key=number_of))
-    rows = table("sacct", "--jobs", numbers, "--allocations", columns=("JobID", "State")) or []
-    # "CANCELLED by 1000" says who.
-    return {job: state.split()[0] for job, state in rows if state}
+# --- jobs that are over, and single ones ---
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How one start of a job ended."""
+
+    ending: EndState
+    is_certain: bool  # false if processes of it may live on, on a node that Slurm does not reach
+    at_unix: float | None = field(default=None, compare=False)  # when it left its nodes, where Slurm says it
+
+
+def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
+    """Return how the start of the job ended that ran at that time; None while it lives, or if nobody knows.
+
+    A job that Slurm starts again keeps its number.  `squeue --states=all` shows its present start only, `sacct
+    --duplicates` a row for each [measured, 22.05].  Nobody knows a job of another cluster; '' where it was not noted.
+    """
+    if not may_ask_here(cluster):
+        return None
+    shown = next(iter(_in_queue("--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS) or []), None)
+    if shown is not None and not shown.is_alive:
+        return _end(shown)
+    if shown is not None and shown.state in STARTED and (shown.start_unix or 0.0) <= ran_at_unix + SLACK_SECONDS:
+        return None
+    # Either the controller has forgotten the job, or it has started it again since.
+    for job in _in_accounting("--duplicates", "--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS):
+        if job.end_unix is not None and job.end_unix >= ran_at_unix - SLACK_SECONDS:
+            return _end(job)
+    return JobEnd(EndState.REQUEUED, is_certain=False) if shown else None
+
+
+def _end(job: ListedJob) -> JobEnd:
+    ending = EndState.of(job.state)
+    return JobEnd(ending, ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}, job.end_unix)
+
+
+def job_by_controller(job_id: str) -> ListedJob | None:
+    """Return a job with its times, of its present start; None if the controller does not know it, or not answer."""
+    shown = _record(job_id)
+    if "JobState" not in shown:
+        return None
+    # The batch host is one name; a list of nodes may be written as node[1-4].
+    if shown.get("NodeList", "") not in {"", "(null)"}:
+        shown["NodeList"] = shown.get("BatchHost", "")
+    return parse([("job_id", job_id), *((name, shown[key]) for key, name in _SCONTROL.items() if key in shown)])
+
+
+def ended_job(job_id: str) -> ListedJob | None:
+    """Return a job that is over, by the controller, or by accounting once that has forgotten it; else None."""
+    found = job_by_controller(job_id) or next(reversed(jobs_by_accounting([job_id])), None)
+    return None if found is None or found.is_alive else found
+
+
+def jobs_by_accounting(numbers: Collection[str]) -> list[ListedJob]:
+    """Return the jobs, and tasks of arrays, with these numbers; none where there is no accounting."""
+    return _in_accounting("--jobs", ",".join(sorted(numbers, key=number_of))) if numbers else []
+
+
+def past_waits(days: int = DAYS) -> dict[str, list[tuple[float, float]]]:
+    """Return by partition the limits in minutes of this user's jobs of the last days, and their waits in seconds.
+
+    Of an array only the task that started first counts: the others waited for those before them too, and Slurm calls
+    them eligible when they start [measured, 22.05].
+    """
+    found, arrays = dict[str, list[tuple[float, float]]](), set[str]()
+    for job in sorted(_in_accounting(f"--starttime=now-{days}days"), key=lambda job: job.start_unix or 0.0):
+        limit, eligible, start = job.limit_minutes, job.eligible_unix, job.start_unix
+        if limit is not None and eligible is not None and start is not None and job.array not in arrays:
+            arrays.add(job.array)
+            found.setdefault(job.partition, []).append((limit, max(start - eligible, 0.0)))
+    return found
 
 
 def state_behind_completing(job_id: str, restarts: int) -> str:
-    """How Slurm is ending the job around this process, which has started again so often; empty if it does not show it.
+    """Return how Slurm is ending the job around this process, which has started again so often; '' if it does not show.
 
     By the controller alone, also where there is no accounting.  squeue shows COMPLETING until we have left.  But while
     its batch script lives only a cancellation ends a job without a reason [slurmctld 22.05: job_mgr.c, preempt.c].
     """
-    shown = record("show", "job", job_id)
+    shown = _record(job_id)
     if shown.get("JobState") != "COMPLETING":
         return ""
     if shown.get("Restarts") != str(restarts):
@@ -111,32 +239,10 @@ def state_behind_completing(job_id: str, restarts: int) -> str:
     return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
 
 
-def tasks_of(shown: str) -> list[str]:
-    """`17_2`, `17_3` and `17_5` of `17_[2-3,5%1]`, as squeue shows what waits of an array; else what was shown."""
-    found = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", shown)
-    if found is None:
-        return [shown]
-    spans = [span.partition("-")[::2] for span in found[2].split(",")]
-    numbers = (number for first, last in spans for number in range(int(first), int(last or first) + 1))
-    return [f"{found[1]}_{number}" for number in numbers]
+def _record(job_id: str) -> dict[str, str]:
+    return next(iter(records("job", job_id) or []), {})
 
 
-def in_short(job_ids: Collection[str]) -> str:
-    """Return numbers of jobs as squeue would show them: `17_[2-3,5], 18` of `17_2`, `17_3`, `17_5` and `18`."""
-    arrays = dict[str, list[int]]()
-    for array, task in sorted(map(number_of, job_ids)):
-        arrays.setdefault(str(array), []).extend([task] if task else [])
-    return ", ".join(f"{array}_{_spans(tasks)}" if tasks else array for array, tasks in arrays.items())
-
-
-def _spans(tasks: list[int]) -> str:
-    firsts = [task for task in tasks if task - 1 not in tasks]
-    lasts = [task for task in tasks if task + 1 not in tasks]
-    spans = [str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)]
-    return spans[0] if len(tasks) == 1 else f"[{','.join(spans)}]"
-
-
-def number_of(job_id: str) -> tuple[int, int]:
-    """By which jobs are in the order of their submission: 17 and 3 of `17_3`, an array's task, 17 and 0 of `17+1`."""
-    found = re.match(r"(\d+)(?:_(\d+))?", job_id)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+def _in_accounting(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> list[ListedJob]:
+    rows = table("sacct", "--allocations", *words, columns=tuple(_SACCT), patience_seconds=patience_seconds)
+    return [parse(zip(_SACCT.values(), row, strict=True)) for row in rows or [] if row[1]]

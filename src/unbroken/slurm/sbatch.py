@@ -1,7 +1,8 @@
-"""What sbatch is asked: to submit a job from inside of another one, and when it would start one."""
+"""What sbatch is asked: to submit a job, or when it would start one; and what it means when it takes none."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -10,8 +11,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 
-from unbroken.slurm.refusals import SITE_IS_FULL
+from unbroken.slurm.client import setting
 
 # sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
 # submits (unbroken.runs.submissions).
@@ -22,6 +24,55 @@ SLEEPS = "sleeping and retrying"
 # `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
 _START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB = re.compile(r"^(\d+)(?:;\S*)?\s*$", re.MULTILINE)
+# From this release on backfill gives a job of `--time-min` all the time that is free.  With 4 minutes free and
+# `--time=10 --time-min=1` 26.05.3 gives it the 4 minutes, 22.05.8 exactly the least [measured].
+ALL_TIME = (25, 5, 3)
+
+
+class Refusal(Enum):
+    """What to do after sbatch has taken no job."""
+
+    NO_ARRAY = "an array of that size, or any at all, is not taken (MaxArraySize)"
+    FULL = "the queue takes no more jobs of this user now"
+    SITE_FULL = "the queue takes no more jobs of anybody now (MaxJobCount)"
+    LATER = "the same may be taken later"
+    NEVER = "the job is never taken as it is"
+
+
+# MaxJobCount of the whole site: sbatch itself has tried again for two minutes [measured, 22.05]; the second text from
+# 26.05 on.
+SITE_IS_FULL = ("Resource temporarily unavailable", "MaxJobCount limit reached")
+# Slurm's own words, the same from 20.11 to 26.05 as far as a release has them [slurm_errno.c]; the first counts.
+_KNOWN = {
+    Refusal.NO_ARRAY: ("Invalid job array specification",),
+    # One text for several limits; the number of jobs is the one that time heals.
+    Refusal.FULL: (
+        "job submit limit",
+        "AssocMaxSubmitJobLimit",
+        "QOSMaxSubmitJobPerUserLimit",
+        "AssocGrpSubmitJobsLimit",
+    ),
+    Refusal.SITE_FULL: SITE_IS_FULL,
+    Refusal.LATER: (
+        "Unable to contact slurm controller",
+        "Unable to contact slurmctld",
+        "Socket timed out",
+        "Connection refused",
+        "Connection timed out",
+        "Zero Bytes were transmitted or received",
+        "Slurm backup controller in standby mode",
+        "Controller is in standby mode",
+        "Rate limit exceeded",
+        "Slurm temporarily unable to accept job",
+        "Transport endpoint is not connected",
+    ),
+    Refusal.NEVER: ("sbatch: error: ", "sbatch: fatal: "),
+}
+
+
+def kind_of(said: str) -> Refusal:
+    """Return what to do after sbatch has said this."""
+    return next((kind for kind, words in _KNOWN.items() if any(word in said for word in words)), Refusal.LATER)
 
 
 @dataclass(frozen=True)
@@ -34,51 +85,50 @@ class Answer:
 
 
 def sbatch(words: Sequence[str]) -> Answer:
-    """Submits a job; `words` hold --parsable."""
+    """Submit a job; `words` hold --parsable."""
     try:
-        done = _said_at_once(words)
+        done = _run(words)
     except OSError as error:
         return Answer("", f"sbatch: {error}")
     found = _JOB.search(done.stdout) if done.returncode == 0 else None
-    if found is None:
-        said = done.stderr.strip() or done.stdout.strip() or f"sbatch: exit code {done.returncode}"
-        return Answer("", said, done.returncode == -signal.SIGTERM)
-    return Answer(found[1])
+    return Answer("", _said(done), done.returncode == -signal.SIGTERM) if found is None else Answer(found[1])
 
 
 def start_if_submitted(words: Sequence[str]) -> float | str:
-    """Unix seconds at which a job would start if nobody submitted another one; else in one line why there is none."""
+    """Return when a job would start if nobody submitted another one (Unix seconds); else in one line why not."""
     try:
-        done = _said(["--test-only", *words, "--wrap=true"])
-    except (OSError, subprocess.SubprocessError) as error:
+        done = _run(["--test-only", *words, "--wrap=true"])
+    except OSError as error:
         return f"sbatch: {error}"
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    found = _START.search("\n".join(said))
+    found = _START.search(done.stderr or done.stdout)
     if done.returncode != 0 or found is None:
-        return said[-1].removeprefix("allocation failure: ") if said else f"sbatch: exit code {done.returncode}"
+        return _said(done).splitlines()[-1].removeprefix("allocation failure: ")
     return datetime.fromisoformat(found[1]).timestamp()
 
 
-def _said(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ("sbatch", *words),
-        env=outside(os.environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+def gives_all_time() -> bool:
+    """Return True if the controller's release gives a job all the time that is free; False if it does not answer."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", setting("SLURM_VERSION"))
+    return found is not None and tuple(map(int, found.groups())) >= ALL_TIME
 
 
-def _said_at_once(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def time_min_words(least_minutes: float | None) -> list[str]:
+    """Return the words for a job that may start with less than its time limit, where the queue has no more."""
+    return [f"--time-min={math.ceil(least_minutes)}"] if least_minutes else []
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stderr.strip() or done.stdout.strip() or f"sbatch: exit code {done.returncode}"
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run sbatch, but end it where it would try again for two minutes because the site's queue is full.
 
     It says so at once, and sleeps for a second first; ended then, it leaves nothing in the queue [measured, 22.05].
     """
     child = subprocess.Popen(
         ("sbatch", *words),
-        env=outside(os.environ),
+        env=_outside(os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -98,8 +148,8 @@ def _said_at_once(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, child.returncode, stdout, "".join(said))
 
 
-def outside(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment as outside of the job, whose variables would bend what sbatch does."""
+def _outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment as outside of the job, whose variables would bend what sbatch does."""
     return {
         key: value
         for key, value in environment.items()

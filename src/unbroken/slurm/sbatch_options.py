@@ -1,4 +1,4 @@
-"""Words for sbatch that a user adds: which of them unbroken or Snakemake's plugin sets already."""
+"""Options of sbatch that a user adds: which of them unbroken or Snakemake's plugin sets, and the nodes they exclude."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
-
-from unbroken.slurm.excluded_nodes import excluded_by
+from unbroken.slurm.client import ask
 
 # The options that a key says, by that key.
 _KEYS = {
@@ -34,33 +32,25 @@ _OWNERS = {option: key for key, options in _KEYS.items() for option in options} 
 
 
 def wrong_words(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """For each word that sbatch must not be given: its place, counted from 1, and what is wrong with it."""
-    wrong = False
-    for number, word in enumerate(words, 1):
-        following = words[number] if number < len(words) else ""
-        if text := _wrong(word, words[number - 2] if number > 1 else "") or _wrong_exclude(word, following):
-            wrong = True
-            yield number, text
+    """Yield for each word that sbatch must not be given its place, counted from 1, and what is wrong with it."""
+    found = [(number, _wrong(words, number)) for number in range(len(words))]
+    yield from (wrong := [(number + 1, text) for number, text in found if text])
     # What the plugin would refuse later, in its own words, after the first job is due.
     if words and not wrong and (what := _refused_by_plugin(words)):
-        yield (
-            len(words),
-            f"holds what Snakemake's Slurm plugin takes for the {what}, which it sets itself; leave it out",
-        )
+        text = f"holds what Snakemake's Slurm plugin takes for the {what}, which it sets itself; leave it out"
+        yield len(words), text
 
 
-def _wrong(word: str, before: str) -> str:
+def _wrong(words: Sequence[str], number: int) -> str:
+    """Return what is wrong with a word; empty if nothing is."""
+    before, word, following = ["", *words, ""][number : number + 3]
     key = _OWNERS.get(_option(word))
     if key is not None:
         return f"found '{word}', which unbroken sets itself; " + (f"type `{key}:` instead" if key else "leave it out")
     if not word.startswith("-") and (not before.startswith("-") or "=" in before):
         return f"found '{word}', allowed: options of sbatch, such as --exclude=node7"
-    return ""
-
-
-def _wrong_exclude(word: str, following: str) -> str:
-    """Nodes on which a run fails are added to these, which a file, or nothing, leaves no place for."""
-    nodes = excluded_by(word, following)
+    nodes = _excluded_by(word, following)
+    # Nodes on which a run fails are added to these, which a file, or nothing, leaves no place for.
     if nodes is None or (nodes and not nodes.startswith("-") and "/" not in nodes):
         return ""
     found = f"{word} {nodes}" if nodes == following and nodes else word
@@ -68,10 +58,49 @@ def _wrong_exclude(word: str, following: str) -> str:
 
 
 def _option(word: str) -> str:
-    """`--mem` of `--mem=4G` and of `--mem 4G`, `-p` of `-pgpu`."""
+    """Return `--mem` of `--mem=4G` and of `--mem 4G`, `-p` of `-pgpu`."""
     return word[:2] if re.match(r"-[A-Za-z]", word) else re.split(r"[=\s]", word)[0]
 
 
 def _refused_by_plugin(words: Sequence[str]) -> str:
+    # It takes long to import, and few runs have such words.
+    from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
+
     text = shlex.join(words)
     return next((what for pattern, what in get_forbidden_slurm_options().items() if re.search(pattern, text)), "")
+
+
+# --- excluded nodes ---
+
+
+def without_exclude(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the other words, and the nodes that they exclude."""
+    rest, nodes = [], list[str]()
+    left = iter(words)
+    for word in left:
+        excluded = _excluded_by(word, "")
+        if excluded is None:
+            rest.append(word)
+        else:
+            nodes.append(excluded or next(left, ""))
+    return rest, nodes
+
+
+def more_to_exclude(already: Sequence[str], avoid: Sequence[str], spare: int) -> list[str]:
+    """Return those of `avoid` to exclude in addition to lists such as `node[1-3],big7`: in all at most `spare`.
+
+    A job that no node is left for waits for ever (BadConstraints), or is refused.  None where Slurm does not say which
+    nodes these lists name.
+    """
+    lists = ",".join(filter(None, already))
+    said = ask("scontrol", "show", "hostnames", lists) if "[" in lists else lists.replace(",", " ")
+    if said is None:
+        return []
+    excluded = set(said.split())
+    return [node for node in avoid if node not in excluded][: max(0, spare - len(excluded))]
+
+
+def _excluded_by(word: str, following: str) -> str | None:
+    """Return what `--exclude=a`, `--exclude a`, `-x a` and `-xa` name, with the word after; None for other words."""
+    option = re.match(r"(?:--exclude(?:=|$)|-x)(.*)", word)
+    return None if option is None else option[1] or ("" if "=" in word else following)

@@ -1,4 +1,4 @@
-"""Hears the signals that Slurm sends to a job, as a step of the job's own, and passes them on.
+"""Listens for the signals that Slurm sends to a job, in a step of the job's own, and passes them on.
 
 With control groups, as on nearly every cluster, a signal reaches only the first process of each step (measured with
 Slurm 22.05: `proctrack/cgroup` signals a step's tasks, not their children).  Of a segment's job that is the Snakemake
@@ -29,7 +29,7 @@ LEAVING_SECONDS = 2.0
 STEP = ("srun", "--overlap", "--ntasks=1", "--nodes=1", "--mem=0", "--gres=none", "--cpu-bind=none", "--quiet")
 
 
-class Ear:
+class SignalListener:
     """Inside the `with` block `hear` is called, from a thread, with each signal that the job gets."""
 
     def __init__(
@@ -40,20 +40,23 @@ class Ear:
     ) -> None:
         self._numbers, self._hear, self._environment = numbers, hear, environment
         self._step: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._listen, name="ear", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
 
-    def __enter__(self) -> Ear:
+    def __enter__(self) -> SignalListener:
         job, node = self._environment.get("SLURM_JOB_ID"), self._environment.get("SLURMD_NODENAME")
         if not job or not node or shutil.which("srun") is None:
             return self
         words = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *(number.name for number in self._numbers)]
         # What the step around us asked for is not for the new one [man srun, INPUT ENVIRONMENT VARIABLES].
-        kept = {name: value for name, value in self._environment.items() if not name.startswith(("SLURM_", "SRUN_"))}
-        needed = {name: self._environment[name] for name in ("SLURM_CONF",) if name in self._environment}
+        outside = {
+            name: value
+            for name, value in self._environment.items()
+            if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SRUN_"))
+        }
         with contextlib.suppress(OSError):  # without it the clock is the only alarm
             self._step = subprocess.Popen(
                 [*STEP, f"--jobid={job}", f"--nodelist={node}", *words],
-                env={**kept, **needed},
+                env=outside,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -87,20 +90,19 @@ class Ear:
             return
         with contextlib.suppress(ValueError):  # closed by __exit__
             for line in self._step.stdout:
-                name = line.strip()
-                if name in signal.Signals.__members__:
+                if (name := line.strip()) in signal.Signals.__members__:
                     self._hear(signal.Signals[name])
 
 
 def main(parent: int, names: Sequence[str]) -> None:
-    """The step: prints each signal's name; leaves when the process `parent` is gone."""
+    """Print each signal's name; leave when the process `parent` is gone."""
 
-    def tell(number: int, frame: FrameType | None) -> None:
+    def pass_on(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(OSError):
             os.write(1, f"{signal.Signals(number).name}\n".encode())
 
     for name in names:
-        signal.signal(signal.Signals[name], tell)
+        signal.signal(signal.Signals[name], pass_on)
     # A site's srun may hand on no input: one that ends before anything came is none.
     streams, has_come = [0], False
     while os.path.exists(f"/proc/{parent}"):

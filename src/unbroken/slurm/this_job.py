@@ -1,17 +1,25 @@
-"""The job around this process: its variables, when Slurm ends it, and by whose clock."""
+"""The job around this process: its variables, when Slurm ends it, and by whose clock.
+
+All times of Slurm are told by the clock of its controller, which need not be this node's.  `squeue --format=%L`, the
+time that is left, does not help: it subtracts the clock of the machine on which it is typed [squeue 22.05: print.c].
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from unbroken.slurm import controller_clock
-from unbroken.slurm.job_end import end_of
+from unbroken.slurm.client import SHORT_PATIENCE_SECONDS, ask
+from unbroken.slurm.queue import end_of
 
 # The number of a job of ours and, behind a colon, how its task is called; a job that it submits has another number.
 _TASK = "UNBROKEN_ARRAY_TASK"
+# A difference between clocks that people should hear of; less may be the network.
+TOLD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -27,30 +35,36 @@ class SlurmJob:
 
     @property
     def end_here_unix(self) -> float | None:
-        """When Slurm ends it, by the clock of this node."""
+        """Return when Slurm ends it, by the clock of this node."""
         return None if self.end_unix is None else self.end_unix + self.clock_ahead_seconds
 
     @property
     def remark(self) -> str:
-        """A line about a clock that is wrong; '' if it is not."""
-        return controller_clock.remark(self.node or platform.node(), self.clock_ahead_seconds)
+        """Return a line about a clock that is wrong: `node1's clock is 400 s ahead of Slurm's; ...`; else nothing."""
+        ahead = self.clock_ahead_seconds
+        if abs(ahead) < TOLD_SECONDS:
+            return ""
+        way = "ahead of" if ahead > 0 else "behind"
+        wrong = f"{self.node or platform.node()}'s clock is {abs(ahead):.0f} s {way} Slurm's"
+        return f"{wrong}; the segment's length does not count on it, its time stamps do; tell the administrators"
 
     def to_json(self) -> dict[str, object]:
+        """Return plain values."""
         return {"job_id": self.job_id, "node": self.node, "partition": self.partition, "end_unix": self.end_unix}
 
     def asked(self) -> SlurmJob:
-        """The same job with its end as Slurm says it now; unchanged if it does not answer."""
+        """Return the job with its end as Slurm says it now; unchanged if it does not answer."""
         end = end_of(self.job_id)
         return replace(self, end_unix=end) if end is not None else self
 
     def timed(self) -> SlurmJob:
-        """The same with what this node's clock is ahead of Slurm's; unchanged if Slurm does not say its time."""
-        ahead = controller_clock.ahead_seconds()
+        """Return the job with what this node's clock is ahead of Slurm's; unchanged if Slurm does not say its time."""
+        ahead = clock_ahead_seconds()
         return replace(self, clock_ahead_seconds=ahead) if ahead is not None else self
 
 
 def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
-    """The Slurm job of this process by its variables alone; None outside Slurm.
+    """Return the Slurm job of this process by its variables alone; None outside Slurm.
 
     SLURM_JOB_END_TIME (Unix seconds) is set by Slurm 23.02 and later [man srun, OUTPUT ENVIRONMENT VARIABLES]; with an
     older one the end has to be asked for.
@@ -64,8 +78,27 @@ def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
     return SlurmJob(job_id, node, environment.get("SLURM_JOB_PARTITION", ""), end, number=number)
 
 
+def job_around_us() -> SlurmJob | None:
+    """Return that job with its end as Slurm says it now, and with Slurm's clock.
+
+    The variable is believed only where Slurm does not answer: of a job that was started with `--time-min`, and given
+    more at once, it says the least [Slurm 25.05.3].
+    """
+    job = current_job()
+    return job.asked().timed() if job is not None else None
+
+
+def clock_ahead_seconds() -> float | None:
+    """Return by how much this machine's clock is ahead of Slurm's, to a second or two; None if it does not answer."""
+    before = time.time()
+    text = ask("sdiag", patience_seconds=SHORT_PATIENCE_SECONDS)
+    now = (before + time.time()) / 2
+    answered = re.search(r"^sdiag output at .*\((\d+)\)\s*$", text or "", re.MULTILINE)
+    return now - float(answered[1]) if answered else None
+
+
 def own_job_id(environment: Mapping[str, str] = os.environ) -> str:
-    """How squeue, sacct and scontrol call the job around this process: `17`, `17_3` of an array; '' outside Slurm.
+    """Return how squeue, sacct and scontrol call this job: `17`, `17_3` of an array; '' outside Slurm.
 
     The last task of an array to start has the number of the whole array as SLURM_JOB_ID, by which all of them mean
     each of its tasks.
@@ -79,9 +112,9 @@ def own_job_id(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def hide_array() -> list[str]:
-    """Takes Slurm's variables of the array from the environment: what is started next is to be the same in each task.
+    """Take Slurm's variables of the array from the environment: what is started next is to be the same in each task.
 
-    `own_job_id` knows the task all the same.  How the tasks before it are called, those with a lower number.
+    `own_job_id` knows the task all the same.  Return how the tasks before it are called, those with a lower number.
     """
     own = own_job_id()
     array, _, task = own.rpartition("_")
@@ -96,16 +129,6 @@ def hide_array() -> list[str]:
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
-    """How often Slurm has started the job around this process again (requeue); 0 outside Slurm."""
+    """Return how often Slurm has started this job again (requeue); 0 outside Slurm."""
     count = environment.get("SLURM_RESTART_COUNT", "")
     return int(count) if count.isdecimal() else 0
-
-
-def job_around_us() -> SlurmJob | None:
-    """The same with its end as Slurm says it now, and with Slurm's clock.
-
-    The variable is believed only where Slurm does not answer: of a job that was started with `--time-min`, and given
-    more at once, it says the least [Slurm 25.05.3].
-    """
-    job = current_job()
-    return job.asked().timed() if job is not None else None
