@@ -8,8 +8,8 @@ import pytest
 from cluster.lab import Cluster
 
 from unbroken.slurm.client import own_cluster
-from unbroken.slurm.job import EndState
-from unbroken.slurm.queue import JobEnd, end_of, ended, job_by_controller, waiting_jobs
+from unbroken.slurm.job import EndState, ListedJob
+from unbroken.slurm.queue import end_of, ended, job_by_controller, waiting_jobs
 from unbroken.slurm.this_job import clock_ahead_seconds
 
 
@@ -19,11 +19,11 @@ def _in_the_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def over(cluster: Cluster, job: str, started: float) -> JobEnd:
-    """How the job ended, once Slurm says so."""
+def over(cluster: Cluster, job: str, started: float) -> tuple[EndState, bool]:
+    """Return how the job ended, once Slurm says so, and if that is certain."""
     found = cluster.wait_until(lambda: ended(job, started))
-    assert isinstance(found, JobEnd)
-    return found
+    assert isinstance(found, ListedJob)
+    return found.ending, found.is_certainly_over
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_end_of_a_job_has_slurms_own_name(cluster: Cluster, script: str, end
     job = cluster.sbatch(script)
     cluster.wait_until(lambda: cluster.state(job) != "PENDING")
 
-    assert over(cluster, job, time.time()) == JobEnd(ending, is_certain=True)
+    assert over(cluster, job, time.time()) == (ending, True)
 
 
 def test_a_cancelled_job_is_known_as_such(cluster: Cluster) -> None:
@@ -48,7 +48,7 @@ def test_a_cancelled_job_is_known_as_such(cluster: Cluster) -> None:
     found = over(cluster, job, started)
 
     assert lives is None
-    assert found == JobEnd(EndState.CANCELLED, is_certain=True)
+    assert found == (EndState.CANCELLED, True)
 
 
 def test_a_job_whose_node_did_not_boot_is_known_as_such_and_may_still_run(cluster: Cluster) -> None:
@@ -58,7 +58,7 @@ def test_a_job_whose_node_did_not_boot_is_known_as_such_and_may_still_run(cluste
 
     cluster.fail_boot(job)
 
-    assert over(cluster, job, started) == JobEnd(EndState.BOOT_FAIL, is_certain=False)
+    assert over(cluster, job, started) == (EndState.BOOT_FAIL, False)
 
 
 def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(cluster: Cluster) -> None:
@@ -73,7 +73,7 @@ def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(clu
     found = over(cluster, job, first_start)
     cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
 
-    assert found == JobEnd(EndState.REQUEUED, is_certain=True)
+    assert found == (EndState.REQUEUED, True)
     assert ended(job, time.time()) is None
 
 
@@ -88,7 +88,7 @@ def test_without_accounting_a_requeued_start_is_over_but_nobody_swears_that_noth
     cluster.run("scontrol", "requeue", job)
     found = over(cluster, job, first_start)
 
-    assert found == JobEnd(EndState.REQUEUED, is_certain=False)
+    assert found == (EndState.REQUEUED, False)
 
 
 def test_nobody_knows_a_job_that_never_was(cluster: Cluster) -> None:
@@ -138,7 +138,7 @@ def test_a_task_of_an_array_asks_for_itself_alone(cluster: Cluster, tmp_path: Pa
     assert [name for name, _, _ in said] == [f"{array}_1", f"{array}_2"]
     assert array in {number for _, number, _ in said}
     assert float(said[1][2]) - float(said[0][2]) == pytest.approx(120, abs=30)
-    assert over(cluster, f"{array}_1", started).ending is EndState.CANCELLED
+    assert over(cluster, f"{array}_1", started)[0] is EndState.CANCELLED
     assert ended(f"{array}_2", started) is None
 
 
@@ -174,5 +174,6 @@ def test_a_job_is_asked_for_on_its_own_cluster_alone(cluster: Cluster, monkeypat
     name = own_cluster()
 
     assert name != ""
-    assert ended(job, time.time(), name) == JobEnd(EndState.COMPLETED, is_certain=True)
+    found = ended(job, time.time(), name)
+    assert found is not None and found.ending is EndState.COMPLETED
     assert ended(job, time.time(), f"not-{name}") is None

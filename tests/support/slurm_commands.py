@@ -22,7 +22,7 @@ class Slurm:
         (folder / "bin").mkdir()
         (folder / "queue").touch()
         self.answer("squeue", f"cat {folder}/queue")
-        self.answer("sinfo", "echo 'short*|up|1-00:00:00|4|64|250|(null)|idle'")
+        self.answer("sinfo", "echo 'short*|up|1-00:00:00|4|64|250|(null)|idle|(null)'")
         self.takes()
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
 

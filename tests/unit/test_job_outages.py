@@ -51,7 +51,7 @@ def test_behind_the_job_that_works_on_the_run_the_waiting_tasks_wait_for_its_end
     with owned_by("40"):
         after_work.leave_to_owner(job)
 
-    assert (slurm.folder / "update").read_text() == "update JobId=18_[2,3] Dependency=afterany:40\n"
+    assert (slurm.folder / "update").read_text() == "update JobId=18_[2-3] Dependency=afterany:40\n"
     assert said == ["the waiting tasks wait for the end of Slurm job 40, which works on this run"]
 
 

@@ -147,13 +147,13 @@ def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
 @pytest.mark.parametrize(
     ("numbers", "short"),
     [
-        (["17"], "17"),
-        (["17_3"], "17_3"),
-        (["17_5", "17_3", "17_2"], "17_[2-3,5]"),
-        (["18", "17_1", "17_2"], "17_[1-2], 18"),
-        ([], ""),
+        (["17"], ["17"]),
+        (["17_3"], ["17_[3]"]),
+        (["17_5", "17_3", "17_2"], ["17_[2-3,5]"]),
+        (["18", "17_1", "17_2"], ["17_[1-2]", "18"]),
+        ([], []),
     ],
 )
-def test_numbers_of_tasks_are_shown_as_squeue_shows_them(numbers: list[str], short: str) -> None:
+def test_numbers_of_tasks_are_shown_as_squeue_shows_them(numbers: list[str], short: list[str]) -> None:
     assert in_short(numbers) == short
-    assert sorted(number for each in short.split(", ") if each for number in tasks_of(each)) == sorted(numbers)
+    assert sorted(number for each in short for number in tasks_of(each)) == sorted(numbers)

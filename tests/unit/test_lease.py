@@ -22,8 +22,7 @@ from unbroken.runs.driver_start import START
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import current_claim, take, watched_claim
 from unbroken.slurm import client
-from unbroken.slurm.job import EndState
-from unbroken.slurm.queue import JobEnd
+from unbroken.slurm.job import ListedJob
 from unbroken.system import fs, host
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
@@ -305,7 +304,7 @@ def test_a_process_that_lives_here_is_never_robbed_however_silent_and_whatever_s
     folder: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(holder, "ended", lambda *words: asked.append(words) or JobEnd(EndState.CANCELLED, True))
+    monkeypatch.setattr(holder, "ended", lambda *words: asked.append(words) or ListedJob("17", "CANCELLED"))
     put(folder, our_claim(slurm_job="17"), 10**6)
 
     looks = [waiter.look() for _ in range(30)]
@@ -360,7 +359,7 @@ def test_a_job_is_asked_for_on_its_own_cluster_alone(
     slurm_that_says(tmp_path, monkeypatch, squeue=ENDED_JOB, scontrol=f"ClusterName = {own}" * bool(own))
     put(folder, our_claim(**OTHER_HOST, slurm_job="17", slurm_cluster=of_the_claim))
 
-    assert waiter.look() == ("the job was cancelled (CANCELLED)" if may_ask else "")
+    assert waiter.look() == ("its job ended as CANCELLED" if may_ask else "")
 
 
 def test_a_job_knows_its_cluster_without_asking(

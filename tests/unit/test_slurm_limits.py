@@ -14,12 +14,12 @@ from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
 
 SINFO = """\
-short*|up|1-00:00:00|4|64|256000|(null)|idle
-gpu|up|8:00:00|2|32|128000|gpu:a100:4|idle
-mixed|up|infinite|1|32|128000|gpu:a100:4,gpu:v100:2|idle
-plain|up|30|1|8|16000|gpu:2|idle
-closed|inact|infinite|1|8|16000|(null)|idle
-away|up|infinite|1|8|16000|(null)|drained
+short*|up|1-00:00:00|4|64|256000|(null)|idle|(null)
+gpu|up|8:00:00|2|32|128000|gpu:a100:4|idle|(null)
+mixed|up|infinite|1|32|128000|gpu:a100:4,gpu:v100:2|idle|(null)
+plain|up|30|1|8|16000|gpu:2|idle|(null)
+closed|inact|infinite|1|8|16000|(null)|idle|(null)
+away|up|infinite|1|8|16000|(null)|drained|(null)
 """
 SITE = "site: {places: {short: {partition: short}, gpu: {partition: gpu}}}"
 FILE = "profiles/slurm/site.yaml"

@@ -11,7 +11,7 @@ from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.client import records_in, rows_in
-from unbroken.slurm.names import Qos, features_in, features_in_rows, is_choice, qos_in
+from unbroken.slurm.names import Qos, features_in, is_choice, qos_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
 
 # Slurm 22.05 in the laboratory; `urgent` and `mixed` as larger clusters have them.
@@ -20,18 +20,12 @@ PartitionName=short AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=AL
 PartitionName=urgent AllowGroups=ALL AllowAccounts=ALL AllowQos=high,rush AllocNodes=ALL Default=NO QoS=N/A
 PartitionName=mixed AllowGroups=ALL DenyAccounts=guests DenyQos=high AllocNodes=ALL Default=NO QoS=limits
 """
-FEATURES = """\
-short*|plain
-short*|(null)
-urgent|fast,ib
-mixed|fast,plain,cpu-gen.2
-bare|(null)
-"""
 SINFO = """\
-short*|up|1-00:00:00|4|64|256000|(null)|idle
-urgent|up|8:00:00|2|32|128000|(null)|idle
-mixed|up|infinite|1|32|128000|(null)|idle
-bare|up|infinite|1|32|128000|(null)|idle
+short*|up|1-00:00:00|4|64|256000|(null)|idle|plain
+short*|up|1-00:00:00|1|64|256000|(null)|idle|(null)
+urgent|up|8:00:00|2|32|128000|(null)|idle|fast,ib
+mixed|up|infinite|1|32|128000|(null)|idle|fast,plain,cpu-gen.2
+bare|up|infinite|1|32|128000|(null)|idle|(null)
 """
 FILE = "profiles/slurm/site.yaml"
 FOUND = "runs.demo."
@@ -42,7 +36,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of Slurm's commands, which give recorded answers; one that is removed gives none."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name, text in {"sacctmgr": "normal\nhigh\nrush\n", "scontrol": PARTITIONS, "sinfo": FEATURES}.items():
+    for name, text in {"sacctmgr": "normal\nhigh\nrush\n", "scontrol": PARTITIONS}.items():
         (commands / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
@@ -112,12 +106,12 @@ def test_a_mistake_of_the_site_names_its_file_and_is_said_once(slurm: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("command", ["sacctmgr", "scontrol", "sinfo"])
+@pytest.mark.parametrize("command", ["sacctmgr", "scontrol"])
 def test_what_nobody_answers_refuses_nothing(slurm: Path, command: str) -> None:
     (slurm / command).write_text("#!/bin/sh\nexit 1\n")
     unknown = {"sacctmgr": {"qos": "gold"}, "scontrol": {"qos": "high", "partition": "mixed"}}
 
-    assert said(toy_run(**unknown.get(command, {"constraint": "gold"}))) == []
+    assert said(toy_run(**unknown[command])) == []
 
 
 def test_where_neither_is_asked_for_slurm_is_not_asked(slurm: Path) -> None:
@@ -134,7 +128,8 @@ def test_qos_and_features_are_read_for_each_partition() -> None:
         "urgent": Qos(("high", "rush")),
         "mixed": Qos(None, ("high",)),
     }
-    assert features_in_rows(rows_in(FEATURES, 2)) == {
+    found = partitions_in(rows_in(SINFO, len(COLUMNS)))
+    assert {name: partition.features for name, partition in found.items()} == {
         "short": {"plain"},
         "urgent": {"fast", "ib"},
         "mixed": {"fast", "plain", "cpu-gen.2"},

@@ -7,16 +7,16 @@ import pytest
 from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, minutes_in, partitions_in, together
 
-# sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
+# sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T|%f': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\
-short*|up|10:00|2|4|4000|(null)|idle
-short*|up|10:00|2|4|4000|gpu:fake:2|mixed
-gpu|up|5:00|2|4|4000|gpu:fake:2|idle
-big|up|2-00:00:00|3|128+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0,2),fs:lustre:1|allocated
-big|up|2-00:00:00|1|64|257000|gpu:8|drained*
-old|down|infinite|4|16|64000|(null)|idle
-gone|up|infinite|2|16|64000|(null)|down*
-empty|up|infinite|0|0|0|(null)|n/a
+short*|up|10:00|2|4|4000|(null)|idle|(null)
+short*|up|10:00|2|4|4000|gpu:fake:2|mixed|(null)
+gpu|up|5:00|2|4|4000|gpu:fake:2|idle|(null)
+big|up|2-00:00:00|3|128+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0,2),fs:lustre:1|allocated|(null)
+big|up|2-00:00:00|1|64|257000|gpu:8|drained*|(null)
+old|down|infinite|4|16|64000|(null)|idle|(null)
+gone|up|infinite|2|16|64000|(null)|down*|(null)
+empty|up|infinite|0|0|0|(null)|n/a|(null)
 """
 ROWS = rows_in(RECORDED, len(COLUMNS))
 

@@ -78,7 +78,7 @@ def test_waiting_tasks_avoid_no_more_nodes_than_their_partition_can_spare(
     told = list(waiting_tasks.learn(spec, ["210_2", "210_3"], FAILED))
 
     mine = [] if excluded == "(null)" else [excluded]
-    change = f"update JobId=210_[2,3] ExcNodeList={','.join([*mine, *fresh])}"
+    change = f"update JobId=210_[2-3] ExcNodeList={','.join([*mine, *fresh])}"
     assert asked(slurm) == ([change] if fresh else [])
     assert told == ([f"the waiting tasks avoid {', '.join(fresh)}, where it failed repeatedly"] if fresh else [])
 
@@ -138,7 +138,7 @@ UPDATE = """\
 [ "$1" = update ] || exit 1
 echo "$@" >> {folder}/asked
 ids=${{2#JobId=101_\\[}}; ids=${{ids%\\]}}; code=0
-for id in $(echo $ids | tr , ' '); do
+for id in $(for span in $(echo $ids | tr , ' '); do seq ${{span%-*}} ${{span#*-}}; done); do
     {when}
     [ -d {folder}/tasks/101_$id ] || {{ code=1; continue; }}
     echo "shown ${{3#*=}}" > {folder}/tasks/101_$id/${{3%%=*}}
@@ -206,7 +206,7 @@ def test_time_partition_and_memory_of_the_waiting_tasks_follow_the_plan(
     told = followed(waiting, *words)
 
     assert told == [f"the waiting tasks now ask for {change}{age}"]
-    assert asked(waiting.slurm) == [f"update JobId=101_[3,4,5] {change}"]
+    assert asked(waiting.slurm) == [f"update JobId=101_[3-5] {change}"]
     assert waiting.ask_for(change.partition("=")[0]) == [f"shown {option[1]}"] * 3
     assert waiting.canceled == ""
     assert submissions.words_of_newest("demo") == words

@@ -204,7 +204,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         return
     accept_identity(places.accepted, newest.passport.identity, changes)
     waiting = [job.job_id for job in queue_of(directory).out if job.run == run and job.is_waiting]
-    todo = f"its waiting tasks go on from {newest.name}: {in_short(waiting)}" if waiting else ""
+    todo = f"its waiting tasks go on from {newest.name}: {', '.join(in_short(waiting))}" if waiting else ""
     say(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 
 

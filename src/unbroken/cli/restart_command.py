@@ -59,7 +59,7 @@ def cancel_its_waiting(run: str, directory: Path) -> None:
     if numbers is None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
-        say(f"{run}: canceled the waiting tasks: {in_short(numbers)}")
+        say(f"{run}: canceled the waiting tasks: {', '.join(in_short(numbers))}")
     left_out.forget(run, directory)
 
 

@@ -15,6 +15,7 @@ from unbroken.runs import submissions
 from unbroken.runs.attempts import nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.history import Attempt
 from unbroken.slurm.client import ask, table
+from unbroken.slurm.job import in_short
 from unbroken.slurm.partitions import own_partition, own_spare_nodes
 from unbroken.slurm.sbatch_options import more_to_exclude
 
@@ -55,7 +56,7 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:
-    return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in _together(jobs))
+    return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in in_short(jobs))
 
 
 # What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
@@ -122,12 +123,3 @@ def change_tasks(waiting: Sequence[str], what: str) -> bool:
         return True
     rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=("%i",))
     return rows is not None and _change([number for (number,) in rows], what)
-
-
-def _together(waiting: Sequence[str]) -> list[str]:
-    """Return `17_[3-6]` for the tasks 3 to 6 of an array, by which all of them are changed at once."""
-    arrays = dict[str, list[int]]()
-    for number in waiting:
-        array, _, task = number.partition("_")
-        arrays.setdefault(array, []).extend([int(task)] if task else [])
-    return [f"{array}_[{','.join(map(str, tasks))}]" if tasks else array for array, tasks in arrays.items()]

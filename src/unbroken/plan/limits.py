@@ -41,11 +41,6 @@ class ClusterLimits:
         """Return which QOS the partitions take."""
         return names.qos_by_partition() or {}
 
-    @cached_property
-    def features(self) -> dict[str, set[str]]:
-        """Return the features of the nodes of each partition."""
-        return names.features() or {}
-
 
 @dataclass(frozen=True)
 class _Mistake:
@@ -104,8 +99,8 @@ def _mistakes(run: Run, request: Request, cluster: ClusterLimits) -> Iterator[_M
     if request.partition:
         known = list(cluster.partitions)
         yield from _unknown("partition", request.partition, known, "the partitions of this cluster (sinfo)")
-    if request.constraint and cluster.features:
-        yield from _of_constraint(request.constraint, (request.partition or "").split(","), cluster.features)
+    if request.constraint:
+        yield from _of_constraint(request.constraint, (request.partition or "").split(","), cluster.partitions)
     partition = cluster.of(request)
     if partition is not None:
         yield from _of_time(run, partition)
@@ -134,11 +129,11 @@ def _of_qos(qos: str, request: Request, cluster: ClusterLimits) -> Iterator[_Mis
     yield _Mistake("qos", found, name=qos, known=allowed)
 
 
-def _of_constraint(constraint: str, partitions: Sequence[str], features: Mapping[str, set[str]]) -> Iterator[_Mistake]:
+def _of_constraint(constraint: str, partitions: Sequence[str], every: Mapping[str, Partition]) -> Iterator[_Mistake]:
     # Of several partitions or features that may stand for each other, one that exists anywhere may do.
-    is_anywhere = names.is_choice(constraint) or not all(name in features for name in partitions)
-    among = list(features) if is_anywhere else partitions
-    known = sorted(set[str]().union(*(features[name] for name in among)))
+    is_anywhere = names.is_choice(constraint) or not all(name in every for name in partitions)
+    among = list(every) if is_anywhere else partitions
+    known = sorted({feature for name in among for feature in every[name].features})
     nodes = "no node" if is_anywhere else f"no node of partition {','.join(partitions)}"
     have = f"their features are {_all_of(known)}" if known else "no feature is known there"
     for feature in names.features_in(constraint):

@@ -21,8 +21,8 @@ from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.runs.times import Times, read_times
-from unbroken.slurm.job import EndState
-from unbroken.slurm.queue import JobEnd, ended
+from unbroken.slurm.job import EndState, ListedJob
+from unbroken.slurm.queue import ended
 from unbroken.system.clock import unix_seconds, utc_now
 
 # A node is avoided after so many attempts that failed there without progress ...
@@ -42,7 +42,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     end = how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster)
     died = _died(claim, made, attempts, end)
     places = RunFolder(store.root.parent.name, store=store.root.parent)
-    died = replace(died, times=_times_of_killed(claim, places, died, end.at_unix if end else None))
+    died = replace(died, times=_times_of_killed(claim, places, died, end.end_unix if end else None))
     died = with_killed_stop(died, _noted(claim, places))
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
@@ -166,7 +166,7 @@ def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [*attempts[:settled], *map(with_cause, attempts[settled:])]
 
 
-def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> JobEnd | None:
+def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> ListedJob | None:
     """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
@@ -252,10 +252,10 @@ def _changed_unix(path: Path) -> float | None:
         return None
 
 
-def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: JobEnd | None) -> Attempt:
+def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: ListedJob | None) -> Attempt:
     last = made[-1] if made else None
     before = attempts[-1].progress_to if attempts else 0.0
-    why = f": {found.ending.in_words} ({found.ending.value})" if found else ""
+    why = f" ({found.ending})" if found else ""
     return Attempt(
         **claim.of_attempt,
         kind=EndKind.DIED,

@@ -96,7 +96,7 @@ class HolderWatch:
             return ""
         self._next_question = time.monotonic() + QUESTION_SECONDS
         found = ended(claim.slurm_job, unix_seconds(claim.started_utc), claim.slurm_cluster)
-        return f"{found.ending.in_words} ({found.ending.value})" if found and found.is_certain else ""
+        return f"its job ended as {found.ending}" if found and found.is_certainly_over else ""
 
 
 def if_stopped(claim: Claim) -> str:

@@ -97,8 +97,8 @@ class Moments:
         for seconds in _LOOKS_AFTER_SECONDS:
             time.sleep(seconds)
             end = ended(before.slurm_job, unix_seconds(before.started_utc), before.slurm_cluster)
-            if end is not None and end.at_unix is not None:
-                self._set(previous_job_ended=end.at_unix)
+            if end is not None and end.end_unix is not None:
+                self._set(previous_job_ended=end.end_unix)
                 return
 
     def _note_suspension(self, begin: float, end: float) -> None:

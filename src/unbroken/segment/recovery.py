@@ -240,7 +240,7 @@ class Recovery:
             return not self._left_by(token)
         job, cluster = claim.slurm_job, claim.slurm_cluster
         found = ended(job, unix_seconds(claim.started_utc), cluster) if job else None
-        return found is not None and found.is_certain
+        return found is not None and found.is_certainly_over
 
     def _left_by(self, token: int) -> list[int]:
         """Return the processes with its save folder in their environment, which is of one attempt alone."""

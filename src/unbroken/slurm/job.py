@@ -55,28 +55,10 @@ class EndState(StrEnum):
         """Return True if the machine was taken away and the program is not to blame."""
         return self in NOT_TO_BLAME or self in (EndState.TIMEOUT, EndState.DEADLINE)
 
-    @property
-    def in_words(self) -> str:
-        """Return it as a line says it."""
-        return _WORDS[self]
-
 
 # The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
 # step forward in all of its time never will.
 NOT_TO_BLAME = {EndState.PREEMPTED, EndState.REQUEUED, EndState.NODE_FAIL, EndState.BOOT_FAIL}
-_WORDS = {
-    EndState.COMPLETED: "Slurm says that the job completed",
-    EndState.FAILED: "Slurm says that the job failed",
-    EndState.TIMEOUT: "Slurm ended the job at its time limit",
-    EndState.DEADLINE: "Slurm ended the job at its deadline (sbatch --deadline)",
-    EndState.PREEMPTED: "Slurm preempted the job",
-    EndState.REQUEUED: "Slurm requeued the job",
-    EndState.NODE_FAIL: "the node was lost",
-    EndState.BOOT_FAIL: "the node did not boot",
-    EndState.OUT_OF_MEMORY: "the job ran out of memory",
-    EndState.CANCELLED: "the job was cancelled",
-    EndState.UNKNOWN: "Slurm does not know how the job ended",
-}
 
 
 @dataclass(frozen=True)
@@ -101,6 +83,16 @@ class ListedJob:
     eligible_unix: float | None = None
     start_unix: float | None = None
     end_unix: float | None = None
+
+    @property
+    def ending(self) -> EndState:
+        """Return how it ended, if it is over."""
+        return EndState.of(self.state)
+
+    @property
+    def is_certainly_over(self) -> bool:
+        """Return False if processes of an ended job may live on, on a node that Slurm does not reach."""
+        return self.end_unix is not None and self.state not in (EndState.NODE_FAIL, EndState.BOOT_FAIL)
 
     @property
     def is_alive(self) -> bool:
@@ -214,19 +206,19 @@ def tasks_of(shown: str) -> list[str]:
     return [f"{found[1]}_{number}" for number in numbers]
 
 
-def in_short(job_ids: Collection[str]) -> str:
-    """Return numbers of jobs as squeue would show them: `17_[2-3,5], 18` of `17_2`, `17_3`, `17_5` and `18`."""
-    arrays = dict[str, list[int]]()
+def in_short(job_ids: Collection[str]) -> list[str]:
+    """Return numbers of jobs as Slurm's commands take them: `17_[2-3,5]`, `18` of `17_2`, `17_3`, `17_5`, `18`."""
+    arrays = dict[int, list[int]]()
     for array, task in sorted(map(number_of, job_ids)):
-        arrays.setdefault(str(array), []).extend([task] if task else [])
-    return ", ".join(f"{array}_{_spans(tasks)}" if tasks else array for array, tasks in arrays.items())
+        arrays.setdefault(array, []).extend([task] if task else [])
+    return [f"{array}_[{_spans(tasks)}]" if tasks else str(array) for array, tasks in arrays.items()]
 
 
 def _spans(tasks: list[int]) -> str:
     firsts = [task for task in tasks if task - 1 not in tasks]
     lasts = [task for task in tasks if task + 1 not in tasks]
-    spans = [str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)]
-    return spans[0] if len(tasks) == 1 else f"[{','.join(spans)}]"
+    both = zip(firsts, lasts, strict=True)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in both)
 
 
 def number_of(job_id: str) -> tuple[int, int]:

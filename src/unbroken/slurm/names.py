@@ -1,6 +1,6 @@
-"""The names that a cluster knows beside its partitions: accounts, QOS, and the features of its nodes.
+"""The names that a cluster knows beside its partitions: accounts and QOS; and the features in a constraint.
 
-Each function asks one question, and gives None where Slurm does not answer, so that nothing is refused by it.
+A function that asks Slurm gives None where Slurm does not answer, so that nothing is refused by it.
 """
 
 from __future__ import annotations
@@ -56,21 +56,6 @@ def qos_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Qos]:
             allowed = words.get("AllowQos", "ALL")
             denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
             found[words["PartitionName"]] = Qos(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
-    return found
-
-
-def features() -> dict[str, set[str]] | None:
-    """Return the features that nodes have, by partition."""
-    rows = table("sinfo", "--all", columns=("%P", "%f"))
-    return None if rows is None else features_in_rows(rows)
-
-
-def features_in_rows(rows: Iterable[tuple[str, ...]]) -> dict[str, set[str]]:
-    """Parse rows such as `gpu*|fast,ib` and `short|(null)`."""
-    found: dict[str, set[str]] = {}
-    for partition, names in rows:
-        known = found.setdefault(partition.removesuffix("*"), set())
-        known.update(name for name in names.split(",") if name not in {"", "(null)"})
     return found
 
 

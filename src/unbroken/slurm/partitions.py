@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
 from unbroken.slurm.client import has_command, table
 
-# Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state [man sinfo].
-COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T")
+# Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state, features [man sinfo].
+COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T", "%f")
 _AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "reboot", "future", "no_respond")
 _GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+))?(?=[,:]|$)")
 
@@ -26,6 +26,7 @@ class NodeKind:
     memory_mb: int
     gpus: Mapping[str, int]
     is_there: bool
+    features: frozenset[str]
 
     def gpu_count(self, gpu_type: str | None = None) -> int:
         """Return the GPUs of one node, all or those of a type."""
@@ -61,6 +62,11 @@ class Partition:
     def memory_mb(self) -> int:
         """Return the memory of the node that has most."""
         return max((kind.memory_mb for kind in self.kinds), default=0)
+
+    @property
+    def features(self) -> set[str]:
+        """Return the features that any of its nodes has."""
+        return {name for kind in self.kinds for name in kind.features}
 
     @property
     def gpu_types(self) -> list[str]:
@@ -122,7 +128,7 @@ def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
     for called, state, limit, *kind in rows:
         name = called.removesuffix("*")
         before = found[name].kinds if name in found else ()
-        kinds = (*before, _kind(*kind)) if kind[0] != "0" else before
+        kinds = (*before, _kind(kind)) if kind[0] != "0" else before
         found[name] = Partition(name, called.endswith("*"), state == "up", minutes_in(limit), kinds)
     return found
 
@@ -152,9 +158,11 @@ def minutes_in(text: str) -> float:
     return hours * 60 + minutes + seconds / 60
 
 
-def _kind(count: str, cpus: str, memory: str, gres: str, state: str) -> NodeKind:
+def _kind(row: Sequence[str]) -> NodeKind:
+    count, cpus, memory, gres, state, features = row
     is_there = not state.lower().startswith(_AWAY)
-    return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres), is_there)
+    names = frozenset(features.split(",")) - {"", "(null)"}
+    return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres), is_there, names)
 
 
 def _number(text: str) -> int:

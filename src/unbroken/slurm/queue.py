@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -152,17 +152,8 @@ def described(jobs: Sequence[ListedJob], *, shows_started: bool = True) -> list[
 # --- jobs that are over, and single ones ---
 
 
-@dataclass(frozen=True)
-class JobEnd:
-    """How one start of a job ended."""
-
-    ending: EndState
-    is_certain: bool  # false if processes of it may live on, on a node that Slurm does not reach
-    at_unix: float | None = field(default=None, compare=False)  # when it left its nodes, where Slurm says it
-
-
-def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
-    """Return how the start of the job ended that ran at that time; None while it lives, or if nobody knows.
+def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> ListedJob | None:
+    """Return the job as its start ended that ran at that time; None while it lives, or if nobody knows.
 
     A job that Slurm starts again keeps its number.  `squeue --states=all` shows its present start only, `sacct
     --duplicates` a row for each [measured, 22.05].  Nobody knows a job of another cluster; '' where it was not noted.
@@ -171,19 +162,14 @@ def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
         return None
     shown = next(iter(_in_queue("--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS) or []), None)
     if shown is not None and not shown.is_alive:
-        return _end(shown)
+        return shown
     if shown is not None and shown.state in STARTED and (shown.start_unix or 0.0) <= ran_at_unix + SLACK_SECONDS:
         return None
     # Either the controller has forgotten the job, or it has started it again since.
-    for job in _in_accounting("--duplicates", "--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS):
-        if job.end_unix is not None and job.end_unix >= ran_at_unix - SLACK_SECONDS:
-            return _end(job)
-    return JobEnd(EndState.REQUEUED, is_certain=False) if shown else None
-
-
-def _end(job: ListedJob) -> JobEnd:
-    ending = EndState.of(job.state)
-    return JobEnd(ending, ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}, job.end_unix)
+    starts = _in_accounting("--duplicates", "--jobs", job_id, patience_seconds=SHORT_PATIENCE_SECONDS)
+    over = [job for job in starts if job.end_unix is not None and job.end_unix >= ran_at_unix - SLACK_SECONDS]
+    again = replace(shown, state=EndState.REQUEUED, end_unix=None) if shown else None
+    return next(iter(over), again)
 
 
 def job_by_controller(job_id: str) -> ListedJob | None:
