@@ -12,7 +12,7 @@ from pathlib import Path
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_specs import Host, spec_of
+from snakemake_executor_plugin_unbroken.chain_specs import ChainHost, spec_of
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
@@ -53,7 +53,7 @@ LOST_LOOKS = 4
 class Chain:
     """A run whose segments Snakemake asks for, one after the other."""
 
-    def __init__(self, segment: Segment, host: Host, queue: QueueWatch) -> None:
+    def __init__(self, segment: Segment, host: ChainHost, queue: QueueWatch) -> None:
         self.key, self._host, self._queue = segment.key, host, queue
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver

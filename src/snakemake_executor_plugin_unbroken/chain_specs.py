@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
@@ -24,6 +24,7 @@ from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
 from unbroken.segment.job import Assignment
 from unbroken.slurm.sbatch import gives_all_time, time_min_words
+from unbroken.slurm.sbatch_options import warning_words
 
 _SNAKEMAKE = f"{sys.executable} -m snakemake"
 # Slurm ends a job by a TERM to the first process of the batch step, a shell. While it waits, its programs have KillWait
@@ -31,28 +32,42 @@ _SNAKEMAKE = f"{sys.executable} -m snakemake"
 PATIENT_SHELL = "trap : TERM; "
 # More inputs make too long a command line; the job then waits for none.
 MOST_INPUTS = 20
-# The second alarm, as in a profile's site.yaml; not in the first half of a job, whose work would end by it.
+# The second alarm, as in a profile's site.yaml.
 WARN_SECONDS = 90
-EARLY_SECONDS = 60
 # What our rules have, and what the job's script is given; `prepared` is in that of GROMACS alone.
 _INPUTS, _PARAMS, _OUTPUTS = {"previous", "prepared"}, {"assignment"}, {"record"}
 _gives_all_time = cache(gives_all_time)
 
 
-class Host(Protocol):
-    """What chains need of the executor."""
+class ChainHost(internals.BatchStepExecutor):
+    """The executor as chains know it."""
 
-    workflow: Any
-    is_detached: bool
-    latency_seconds: float
+    is_detached: bool  # it only submits
+    latency_seconds: float  # until a file is seen here
 
-    def format_job_exec(self, job: Any) -> str: ...
-    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None: ...
-    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None: ...
-    def log(self, line: str, *, is_routine: bool = False) -> None: ...
+    def submitted(self, info: SubmittedJobInfo) -> None:
+        """Report that a job of the chain does the segment; without a driver Snakemake goes on at that."""
+        self.report_job_submission(info, register_job=not self.is_detached)
+
+    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None:
+        """Report that the segment's record is there."""
+        if self.is_detached:
+            self.submitted(info)
+        self.report_job_success(info)
+
+    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
+        """Report that the segment failed, in one line why."""
+        if is_final:
+            internals.give_up(info.job)
+        self.log(line)
+        self.report_job_error(info, aux_logs=list(logs))
+
+    def log(self, line: str, *, is_routine: bool = False) -> None:
+        """Print a line of ours among Snakemake's; a console leaves out what `is_routine`."""
+        self.logger.info(f"unbroken: {line}", extra={"is_routine": is_routine})
 
 
-def spec_of(host: Host, job: Any, segment: Segment) -> tuple[JobSpec, str]:
+def spec_of(host: ChainHost, job: Any, segment: Segment) -> tuple[JobSpec, str]:
     """Return the spec of a job's chain, and why its segments are single jobs; empty for an array."""
     batch, command = commands(host, job, segment)
     words = submit_words(host, job, segment)
@@ -75,29 +90,25 @@ def spec_of(host: Host, job: Any, segment: Segment) -> tuple[JobSpec, str]:
     return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start), why
 
 
-def _jobs_of_run(host: Host, key: str) -> Iterator[tuple[int, Any]]:
+def _jobs_of_run(host: ChainHost, key: str) -> Iterator[tuple[int, Any]]:
     """Yield the segments of a run that Snakemake is to run, by their numbers, and their jobs."""
     for job in internals.planned_jobs(host.workflow):
         if (segment := work_of(job)) is not None and segment.key == key:
             yield segment.number, job
 
 
-def submit_words(host: Host, job: Any, segment: Segment) -> list[str]:
+def submit_words(host: ChainHost, job: Any, segment: Segment) -> list[str]:
     """Return the words for sbatch of a segment's job: the same for all of a run whose segments ask for the same."""
     name = f"--job-name={segment.rule if segment.is_rule else segment.key}-segments"
-    own = early_signal(job.resources.get("runtime")) if segment.is_rule else []
+    runtime = job.resources.get("runtime")
+    # `slurm_extra` of the rule comes later and counts.
+    own = warning_words(runtime, WARN_SECONDS) if segment.is_rule and isinstance(runtime, int | float) else []
     least = segment.run.least_minutes
     more = time_min_words(least) if least is not None and _gives_all_time() else []
     return [name, *own, *internals.sbatch_words(host, job), *more]
 
 
-def early_signal(runtime_minutes: object) -> list[str]:
-    """Return the words for sbatch that let Slurm warn the job; `slurm_extra` of the rule comes later and counts."""
-    is_long = isinstance(runtime_minutes, int | float) and runtime_minutes * 30 - EARLY_SECONDS >= WARN_SECONDS
-    return [f"--signal=URG@{WARN_SECONDS}"] if is_long else []
-
-
-def commands(host: Host, job: Any, segment: Segment) -> tuple[str, tuple[str, ...]]:
+def commands(host: ChainHost, job: Any, segment: Segment) -> tuple[str, tuple[str, ...]]:
     """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""
     before, found, after = host.format_job_exec(job).partition(_SNAKEMAKE)
     if not found:
@@ -114,7 +125,7 @@ def commands(host: Host, job: Any, segment: Segment) -> tuple[str, tuple[str, ..
     return batch, (sys.executable, "-m", "snakemake", *shlex.split(after), *more)
 
 
-def _why_no_array(host: Host, job: Any, segment: Segment, words: list[str], ends: Sequence[Any]) -> str:
+def _why_no_array(host: ChainHost, job: Any, segment: Segment, words: list[str], ends: Sequence[Any]) -> str:
     """Return why the segments of a run cannot be one array; `ends` are the first and the last job of it."""
     limits = host.workflow.resource_settings.resources
     if limited := sorted(name for name in limits if not name.startswith("_") and name in dict(job.resources.items())):
@@ -125,7 +136,7 @@ def _why_no_array(host: Host, job: Any, segment: Segment, words: list[str], ends
     return "" if is_the_same else "its resources depend on the attempt"
 
 
-def _by_script(host: Host, job: Any, segment: Segment) -> tuple[RuleJob | None, str]:
+def _by_script(host: ChainHost, job: Any, segment: Segment) -> tuple[RuleJob | None, str]:
     """Return how a task runs the rule's script itself, or why it needs a Snakemake, which plans the workflow again."""
     script, tmpdir, benchmark = internals.local_script(job), internals.plain_tmpdir(job), internals.plain_benchmark(job)
     if script is None or not only_hands_on(script):

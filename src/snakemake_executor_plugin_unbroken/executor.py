@@ -19,6 +19,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
+from snakemake_executor_plugin_unbroken.chain_specs import ChainHost
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
@@ -27,7 +28,6 @@ from unbroken.job.array import Answer
 from unbroken.job.cancel import cancel_runs
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs import driver_start
-from unbroken.runs.attempts import began_unix
 from unbroken.runs.layout import LOGS
 
 # Each asks Slurm, which answers several at a time.
@@ -40,14 +40,14 @@ LIFE_SECONDS = 5.0
 SEGMENT = "unbroken"
 
 
-class Executor(internals.BatchStepExecutor):
+class Executor(ChainHost):
     """Runs the segments of each run as one job array, and takes their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
         # Before the thread starts that looks after jobs.
-        self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)  # it only submits
-        self.latency_seconds = float(workflow.execution_settings.latency_wait)  # until a file is seen here
+        self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)
+        self.latency_seconds = float(workflow.execution_settings.latency_wait)
         self._plain: PlainJobs | None = None
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
         self._chains: dict[str, Chain] = {}
@@ -95,11 +95,8 @@ class Executor(internals.BatchStepExecutor):
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
     def run_job(self, job: Any) -> None:
-        """See to one job that was announced already, in this thread."""
-        if (segment := work_of(job)) is not None:
-            self._add(job, segment)
-        else:
-            self._plain_jobs().run_job(job)
+        """See to one job."""
+        self.run_jobs([job])
 
     def _add(self, job: Any, segment: Segment) -> None:
         """See to the segment of a job: it is done, or a job of its run does it, or one is submitted now, or later.
@@ -123,8 +120,6 @@ class Executor(internals.BatchStepExecutor):
             self._plain = PlainJobs(self.workflow, self.logger)
         return self._plain
 
-    # --- what chains ask of us ---
-
     def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
         """Let a thread call something that may ask Slurm."""
         self._threads.submit(function, *arguments).add_done_callback(self._raise_in_scheduler)
@@ -134,29 +129,6 @@ class Executor(internals.BatchStepExecutor):
         error = None if done.cancelled() else done.exception()
         if error is not None:
             self.workflow.scheduler.executor_error_callback(error)
-
-    def submitted(self, info: SubmittedJobInfo) -> None:
-        """Report that a job of the chain does the segment; without a driver Snakemake goes on at that."""
-        self.report_job_submission(info, register_job=not self.is_detached)
-
-    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None:
-        """Report that the segment's record is there."""
-        if self.is_detached:
-            self.submitted(info)
-        elif began := began_unix(segment.folder, segment.number):
-            internals.note_began(info.job, began)
-        self.report_job_success(info)
-
-    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
-        """Report that the segment failed, in one line why."""
-        if is_final:
-            internals.give_up(info.job)
-        self.log(line)
-        self.report_job_error(info, aux_logs=list(logs))
-
-    def log(self, line: str, *, is_routine: bool = False) -> None:
-        """Print a line of ours among Snakemake's; a console leaves out what `is_routine`."""
-        self.logger.info(f"unbroken: {line}", extra={"is_routine": is_routine})
 
     # --- in the thread that looks after jobs ---
 

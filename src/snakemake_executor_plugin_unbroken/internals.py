@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,13 +136,3 @@ def plain_benchmark(job: Any) -> str | None:
     is_extended = job.rule.workflow.output_settings.benchmark_extended
     is_plain = isinstance(job.rule.benchmark, str) and not job.benchmark.is_storage and job.benchmark_repeats == 1
     return str(strip_wildcard_constraints(str(job.rule.benchmark))) if is_plain and not is_extended else None
-
-
-def note_began(job: Any, began_unix: float) -> None:
-    """Note when a job's work began: else its wait in the queue counts as run time in Snakemake's report."""
-    # It takes the time of its mark of an output under way; the job has removed that by now.
-    persistence = job.rule.workflow.persistence
-    with suppress(OSError, AttributeError):
-        for path in map(str, job.output):
-            persistence._mark_incomplete(path, None)
-            os.utime(persistence._record_path(persistence._incomplete_path, path), (began_unix, began_unix))

@@ -33,20 +33,12 @@ class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
         },
     )
 
-    array_chains: Optional[bool] = field(  # noqa: UP045
-        default=None, metadata={"help": "Removed: each run is one job array."}
-    )
-
     def __post_init__(self) -> None:
         if not self.no_requeue:
             # After a preemption or a lost node Slurm starts the job again under the same number.
             self.requeue = True
         if not 0.1 <= self.record_seconds <= 600:
             raise WorkflowError(f"--unbroken-record-seconds: found {self.record_seconds}, allowed: from 0.1 to 600")
-        if self.array_chains is not None:
-            raise WorkflowError(
-                "--unbroken-array-chains: found, but this setting was removed: each run is one job array; remove it"
-            )
         if self.ahead < 1:
             raise WorkflowError(f"--unbroken-ahead: found {self.ahead}, allowed: 1 or more")
         super().__post_init__()

@@ -31,7 +31,6 @@ SNAKEMAKE = (
     "unbroken.cli.main",
     "unbroken.engines.gromacs.prepare",
     "unbroken.engines.gromacs.report",
-    "unbroken.report.overview",
     "unbroken.plan.load",
     "unbroken.report.status",
     "unbroken.training.core.report_targets",

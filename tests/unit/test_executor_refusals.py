@@ -19,6 +19,7 @@ from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
+from unbroken.config.package_files import install_line
 from unbroken.job import cancel
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
@@ -353,3 +354,4 @@ def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_s
     kind, said = json.loads(done.stdout)
     assert kind == "WorkflowError"
     assert "needs snakemake-executor-plugin-slurm 2.8 (" in said and lacks in said
+    assert f"type: {install_line(extra='workflow')}" in said

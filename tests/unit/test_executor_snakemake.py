@@ -6,7 +6,6 @@ what concerns the Slurm plugin.
 
 import dataclasses
 import inspect
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +26,6 @@ from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from snakemake_executor_plugin_unbroken import ExecutorSettings, common_settings
-from snakemake_executor_plugin_unbroken.plugin_missing import Executor as MissingExecutor
-from unbroken.config.package_files import install_line
 
 
 def source(thing: object) -> str:
@@ -101,7 +98,7 @@ def test_the_settings_are_the_parents_and_more() -> None:
     own = {field.name for field in dataclasses.fields(ExecutorSettings)}
     theirs = {field.name for field in dataclasses.fields(parent.ExecutorSettings)}
 
-    assert own - theirs == {"record_seconds", "ahead", "array_chains"}
+    assert own - theirs == {"record_seconds", "ahead"}
     assert theirs <= own
     assert common_settings is parent.common_settings
 
@@ -114,10 +111,6 @@ def test_requeue_is_on_unless_it_is_switched_off() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (
-            {"array_chains": True},
-            "--unbroken-array-chains: found, but this setting was removed: each run is one job array",
-        ),
         ({"ahead": 0}, "--unbroken-ahead: found 0, allowed: 1 or more"),
         ({"record_seconds": 0.0}, "--unbroken-record-seconds: found 0.0, allowed: from 0.1 to 600"),
     ],
@@ -129,22 +122,12 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], line
     assert line in str(refused.value)
 
 
-def test_without_the_parent_the_executor_says_what_to_type() -> None:
-    with pytest.raises(WorkflowError) as refused:
-        MissingExecutor(None, None)
-
-    assert "needs snakemake-executor-plugin-slurm 2.8" in str(refused.value)
-    assert f"type: {install_line(extra='workflow')}" in str(refused.value)
-
-
-def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_is_when_the_work_began(
+def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment's script removes the mark; the driver makes it again with the time that Snakemake's report shows."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").write_text(
         "from pathlib import Path\n"
-        "from snakemake_executor_plugin_unbroken.internals import note_began\n"
         "from unbroken.job import segment_script\n"
         "rule one:\n"
         "    output: 'results/demo/segments/001.json'\n"
@@ -156,7 +139,6 @@ def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_
         "        assert len(list(segment_script.INCOMPLETE.iterdir())) == 1\n"
         "        segment_script.unmark(Path(str(job.output[0])))\n"
         "        assert list(segment_script.INCOMPLETE.iterdir()) == []\n"
-        "        note_began(job, 1000.0)\n"
         "        return await finished(job)\n"
         "    workflow.persistence.finished = finished_after_the_job\n"
     )
@@ -164,6 +146,4 @@ def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_
         [sys.executable, "-m", "snakemake", "--cores", "1", "--quiet"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    (noted,) = (tmp_path / ".snakemake" / "metadata").iterdir()
-    assert json.loads(noted.read_text())["starttime"] == 1000.0
     assert list((tmp_path / ".snakemake" / "incomplete").iterdir()) == []

@@ -69,7 +69,6 @@ def test_the_module_that_knows_the_inside_has_at_most_150_lines() -> None:
         *(
             "_user_kill",
             "restart_times",
-            "_mark_incomplete",
             "shadow_depth",
             "needrun_jobs",
             ".dependencies",

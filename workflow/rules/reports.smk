@@ -1,23 +1,7 @@
 # What is made of runs that are there, all of it where snakemake runs: it takes seconds.
 
 from unbroken.engines.gromacs.report import report_targets as simulation_reports
-from unbroken.report.overview import evidence
 from unbroken.training.core.report_targets import report_targets as training_reports
-
-
-# All runs in one table for programs. For people: results/report.html. Asks none of the runs to work.
-rule overview:
-    input:
-        evidence(plan.runs, plan.base),
-    output:
-        "results/overview.tsv",
-    log:
-        "logs/overview.log",
-    localrule: True
-    params:
-        runs=plan.runs,
-    script:
-        "../../scripts/overview.py"
 
 
 # The energies of a finished run, drawn. For all runs: snakemake gromacs_reports --report report.html

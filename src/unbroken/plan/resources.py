@@ -10,12 +10,7 @@ from typing import Any
 from unbroken.config.site import Request
 from unbroken.config.tasks import SRUN
 from unbroken.runs.run import Run
-from unbroken.slurm.sbatch_options import without_exclude
-
-# Slurm looks at its jobs from time to time and may signal this much sooner than asked [man sbatch, --signal].
-EARLY_SECONDS = 60
-# A warning is to come in the last part of a job.
-LATEST_SHARE = 0.5
+from unbroken.slurm.sbatch_options import warning_words, without_exclude
 
 
 def resources(run: Run, request: Request) -> dict[str, str | int]:
@@ -54,16 +49,10 @@ def sbatch_words(run: Run, request: Request) -> list[str]:
 
 def extra_words(run: Run, request: Request) -> str:
     """Return further words for sbatch, quoted for the shell."""
-    words = [f"--signal=URG@{request.warn_seconds}"] if hears_in_time(run, request.warn_seconds) else []
+    words = warning_words(math.ceil(run.least_minutes or run.segment_minutes), request.warn_seconds)
     asked, excluded = without_exclude(request.words)
     # Of two such options sbatch takes the last alone.
     return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
-
-
-def hears_in_time(run: Run, warn_seconds: int) -> bool:
-    """Return False if a job is so short that Slurm would warn it in its first half, and so end its work."""
-    job_seconds = math.ceil(run.least_minutes or run.segment_minutes) * 60
-    return 0 < warn_seconds <= job_seconds * LATEST_SHARE - EARLY_SECONDS
 
 
 def shared(values: Mapping[str, Any]) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import FormatError, LeaseError, UnbrokenError
+from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
@@ -141,15 +140,6 @@ def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
     if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
         return attempts  # it lives
     return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
-
-
-def began_unix(places: RunFolder, segment: int) -> float | None:
-    """Return when the work on a segment began that settled it; None if its history does not say."""
-    with suppress(OSError, FormatError):
-        for attempt in reversed(History(places.history).attempts()):
-            if attempt.segment == segment and not attempt.kind.is_before_work:
-                return attempt.times.job_started or unix_seconds(attempt.started_utc)
-    return None
 
 
 def with_cause(attempt: Attempt) -> Attempt:

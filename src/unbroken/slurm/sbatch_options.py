@@ -28,6 +28,8 @@ _OWN = (
     *("--chdir", "-D", "--clusters", "-M", "--wrap", "--array", "-a", "--dependency", "-d", "--requeue"),
     *("--no-requeue", "--wait", "-W", "--test-only"),
 )
+# Slurm looks at its jobs from time to time and may signal this much sooner than asked [man sbatch, --signal].
+EARLY_SECONDS = 60
 _OWNERS = {option: key for key, options in _KEYS.items() for option in options} | dict.fromkeys(_OWN, "")
 
 
@@ -70,7 +72,13 @@ def _refused_by_plugin(words: Sequence[str]) -> str:
     return next((what for pattern, what in get_forbidden_slurm_options().items() if re.search(pattern, text)), "")
 
 
-# --- excluded nodes ---
+# --- the warning before the end, and excluded nodes ---
+
+
+def warning_words(job_minutes: float, warn_seconds: int) -> list[str]:
+    """Return the words by which Slurm warns a job; none if it would do so in the first half, and so end its work."""
+    latest = job_minutes * 60 / 2 - EARLY_SECONDS
+    return [f"--signal=URG@{warn_seconds}"] if 0 < warn_seconds <= latest else []
 
 
 def without_exclude(words: Sequence[str]) -> tuple[list[str], list[str]]:
