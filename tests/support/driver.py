@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
-from support.toyrun import KEYS, ROOT
+from support.toyrun import KEYS, ROOT, toy_run
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, chain_specs
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
@@ -19,11 +19,46 @@ from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
 from unbroken.runs import driver_start
+from unbroken.runs.history import Attempt
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Assignment
 from unbroken.slurm.job import ListedJob
 
 LATENCY_SECONDS = 5.0
 START = "20260101T000000Z-0badcafe"
+
+
+def segment(number: int = 1, **changes: object) -> Segment:
+    """Return a segment of the run `demo`."""
+    return Segment(toy_run(**changes), number, "toy_segment", ("demo", f"{number:03d}"))
+
+
+def attempt(outcome: EndKind, **changes: object) -> Attempt:
+    """Return a line of history of that run, of an attempt that failed."""
+    values: dict[str, object] = {
+        "token": 1,
+        "segment": 1,
+        "driver_attempt": 1,
+        "kind": outcome,
+        "started_utc": "2026-01-01T00:00:00Z",
+        "ended_utc": "2026-01-01T00:10:00Z",
+        "from_checkpoint": None,
+        "to_checkpoint": None,
+        "progress_from": 0.0,
+        "progress_to": 0.0,
+        "unit": "steps",
+        "work_seconds": 1.0,
+        "saves": 0,
+        "save_seconds": 0.0,
+        "stop_seconds": None,
+        "unused_seconds": None,
+        "exit_code": 1,
+        "host": "node1",
+        "pid": 1,
+        "slurm_job": "17",
+        "message": "the program ended with exit code 1",
+    }
+    return Attempt(**{**values, **changes})  # type: ignore[arg-type]
 
 
 class Wildcards(dict[str, str]):

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from support.driver import START, Driver, ended, ends_as, shows
+from support.driver import START, Driver, attempt, ended, ends_as, segment, shows
 from support.newer import newer_spec
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_outages import age, slurm, submission
-from unit.test_executor_parts import attempt, segment
 
 from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.segments import Segment

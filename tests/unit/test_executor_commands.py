@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 from snakemake_interface_common.exceptions import WorkflowError
-from support.driver import Driver
+from support.driver import Driver, segment
 from support.slurm_commands import Slurm
 from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
-from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken import Executor
 from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, commands

@@ -10,13 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.driver import Driver, ended, ends_as
+from support.driver import Driver, ended, ends_as, segment
 from support.newer import newer_line, newer_record
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
-from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import Segment

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.driver import WORDS, Driver, shows
+from support.driver import WORDS, Driver, segment, shows
 from support.slurm_commands import Slurm
-from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
 from unbroken.runs import submissions

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from support.driver import Driver, shows
+from support.driver import Driver, segment, shows
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_outages import slurm, submission
-from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of

@@ -2,11 +2,10 @@
 
 import pytest
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from support.driver import LATENCY_SECONDS, Driver, shows
+from support.driver import LATENCY_SECONDS, Driver, segment, shows
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_outages import Clock, slurm
-from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LOST_LOOKS
 from snakemake_executor_plugin_unbroken.executor import LIFE_SECONDS, SEGMENT

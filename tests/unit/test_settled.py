@@ -9,7 +9,12 @@ from support.toyrun import toy, toy_run
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
+from unbroken.segment.settled import is_done, settle_rest, settled_record
 
 
 @pytest.fixture
@@ -70,3 +75,98 @@ def test_a_record_that_stands_ends_the_segment_although_a_job_owns_the_run(secon
 
     assert first.is_done(print)
     assert first.has_record()
+
+
+# --- segments without a job ---
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> None:
+    toy(here, goal=5)
+    run = toy_run(goal=5)
+
+    are_done = [is_done(run, number, print) for number in (1, 2, 3)]
+
+    records = [read_record(RunFolder("demo").record(number)) for number in (1, 2, 3)]
+    assert are_done == [True] * 3
+    assert [record and (record.kind, record.has_worked) for record in records] == [
+        (EndKind.FINISHED, True),
+        (EndKind.FINISHED, False),
+        (EndKind.FINISHED, False),
+    ]
+
+
+def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
+    toy(here, goal=5)
+    places = RunFolder("demo")
+
+    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError):
+        settle_rest(toy_run(goal=5), range(2, 5), print)
+    held = [read_record(places.record(number)) for number in (2, 3, 4)]
+    is_settled = settle_rest(toy_run(goal=5), range(2, 5), print)
+
+    records = [read_record(places.record(number)) for number in (2, 3, 4)]
+    assert held == [None] * 3
+    assert is_settled
+    assert [record and record.segment for record in records] == [2, 3, 4]
+    assert {record and (record.kind, record.has_worked) for record in records} == {(EndKind.FINISHED, False)}
+
+
+def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
+    toy(here, goal=5)
+
+    assert not settle_rest(toy_run(goal=9), range(2, 5), print)  # the goal was raised
+    assert not RunFolder("demo").record(2).exists()
+
+
+def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
+    made = toy(here, goal=10**6, segment_minutes=0.01)
+    path = RunFolder("demo").record(1)
+    path.unlink()
+
+    assert is_done(toy_run(goal=10**6), 1, print)
+
+    again = read_record(path)
+    assert again is not None
+    assert (again.kind, again.checkpoint, again.progress) == (EndKind.PAUSED, made.checkpoint, made.progress)
+
+
+def test_what_is_not_done_needs_a_job(here: Path) -> None:
+    run = toy_run(goal=10**6)
+    assert not is_done(run, 1, print)
+    toy(here, goal=10**6, segment_minutes=0.01)
+
+    assert not is_done(run, 2, print)
+
+
+def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
+    toy(here, goal=5)
+    (here / "results/demo/final/summary.json").unlink()
+
+    assert not is_done(toy_run(goal=5), 2, print)
+
+
+def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
+    toy(here, goal=5)
+    places = RunFolder("demo")
+
+    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError, match="held, segment 1 by process"):
+        is_done(toy_run(goal=5), 2, print)
+
+    assert settled_record(toy_run(goal=5), 2, places) is not None
+    assert not places.record(2).exists()
+
+
+def test_settling_leaves_the_history_alone(here: Path) -> None:
+    toy(here, goal=5)
+    before = History(RunFolder("demo").history).path.read_text()
+
+    is_done(toy_run(goal=5), 2, print)
+
+    assert History(RunFolder("demo").history).path.read_text() == before
+    assert json.loads(before.splitlines()[0])["kind"] == "finished"

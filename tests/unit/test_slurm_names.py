@@ -11,8 +11,7 @@ from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.client import records_in, rows_in
-from unbroken.slurm.names import Qos, features_in, is_choice, qos_in
-from unbroken.slurm.partitions import COLUMNS, partitions_in
+from unbroken.slurm.partitions import COLUMNS, Qos, features_in, is_choice, partitions_in, qos_in
 
 # Slurm 22.05 in the laboratory; `urgent` and `mixed` as larger clusters have them.
 PARTITIONS = """\

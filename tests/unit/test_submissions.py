@@ -125,3 +125,15 @@ def test_files_that_are_no_submissions_do_not_count() -> None:
         (CHAINS / "demo" / name).write_text("{}")
 
     assert (submissions.newest("demo"), submissions.any_of("demo")) == (None, False)
+
+
+def test_a_torn_submission_is_not_waited_for_and_those_of_other_runs_stay() -> None:
+    torn, other = submissions.take("demo", None), submissions.take("demo2", None)
+    assert torn is not None and other is not None
+
+    torn.path.write_text("{")
+
+    found = submissions.newest("demo")
+    assert found is not None and not found.is_being_filled
+    submissions.give_back(torn)
+    assert (submissions.newest("demo"), submissions.newest("demo2") is not None) == (None, True)

@@ -10,8 +10,8 @@ from functools import cached_property
 from unbroken.config.messages import listed, near
 from unbroken.config.site import Request
 from unbroken.runs.run import Run
-from unbroken.slurm import names
-from unbroken.slurm.partitions import Partition, together
+from unbroken.slurm import partitions as slurm
+from unbroken.slurm.partitions import Partition, Qos, together
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class ClusterLimits:
 
     @cached_property
     def accounts(self) -> list[str]:
-        return names.accounts() or []
+        return slurm.accounts()
 
     @cached_property
     def qos(self) -> list[str]:
-        return names.qos_names() or []
+        return slurm.qos_names()
 
     @cached_property
-    def qos_of(self) -> dict[str, names.Qos]:
+    def qos_of(self) -> dict[str, Qos]:
         """Return which QOS the partitions take."""
-        return names.qos_by_partition() or {}
+        return slurm.qos_by_partition()
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,12 @@ def _of_qos(qos: str, request: Request, cluster: ClusterLimits) -> Iterator[_Mis
 
 def _of_constraint(constraint: str, partitions: Sequence[str], every: Mapping[str, Partition]) -> Iterator[_Mistake]:
     # Of several partitions or features that may stand for each other, one that exists anywhere may do.
-    is_anywhere = names.is_choice(constraint) or not all(name in every for name in partitions)
+    is_anywhere = slurm.is_choice(constraint) or not all(name in every for name in partitions)
     among = list(every) if is_anywhere else partitions
     known = sorted({feature for name in among for feature in every[name].features})
     nodes = "no node" if is_anywhere else f"no node of partition {','.join(partitions)}"
     have = f"their features are {_all_of(known)}" if known else "no feature is known there"
-    for feature in names.features_in(constraint):
+    for feature in slurm.features_in(constraint):
         if feature not in known:
             found = f"found '{constraint}', but {nodes} has the feature {feature} (sinfo); {have}"
             yield _Mistake("constraint", found, name=feature, known=known)

@@ -1,19 +1,26 @@
-"""The partitions of the cluster as sinfo tells them: how long a job may last, and what their nodes have."""
+"""What the cluster offers: partitions with their nodes, as sinfo tells them, and the names of accounts and QOS.
+
+But for `ask_partitions`, what Slurm does not say is empty, so that nothing is refused by it.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
-from unbroken.slurm.client import has_command, table
+from unbroken.slurm.client import has_command, records, table
 
 # Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state, features [man sinfo].
 COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T", "%f")
 _AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "reboot", "future", "no_respond")
+# What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
+_BETWEEN = re.compile(r"[\s&|,()\[\]]+")
+_COUNT = re.compile(r"\*\d+")
 _GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+))?(?=[,:]|$)")
 
 
@@ -178,3 +185,61 @@ def _gpus(gres: str) -> dict[str, int]:
         name = match["type"] or ""
         found[name] = found.get(name, 0) + int(match["count"] or 1)
     return found
+
+
+# --- names ---
+
+
+def accounts() -> list[str]:
+    """Return the accounts of this user."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return _names(table("sacctmgr", "show", "assoc", f"user={user}", columns=("account",)))
+
+
+def qos_names() -> list[str]:
+    """Return every QOS of the cluster."""
+    return _names(table("sacctmgr", "show", "qos", columns=("name",)))
+
+
+def _names(rows: Sequence[tuple[str, ...]] | None) -> list[str]:
+    return list(dict.fromkeys(name for (name,) in rows or [] if name))
+
+
+@dataclass(frozen=True)
+class Qos:
+    """Which QOS a partition takes: those `allowed`, None for all, but for those `denied`."""
+
+    allowed: tuple[str, ...] | None
+    denied: tuple[str, ...] = ()
+
+    def allows(self, qos: str) -> bool:
+        """Return True if the partition takes a QOS; Slurm compares their names in any letters."""
+        is_allowed = self.allowed is None or qos.casefold() in map(str.casefold, self.allowed)
+        return is_allowed and qos.casefold() not in map(str.casefold, self.denied)
+
+
+def qos_by_partition() -> dict[str, Qos]:
+    """Return which QOS each partition takes."""
+    return qos_in(records("--all", "partition") or [])
+
+
+def qos_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Qos]:
+    """Parse what `scontrol show partition` prints of each."""
+    found = {}
+    for words in partitions:
+        if "PartitionName" in words:
+            allowed = words.get("AllowQos", "ALL")
+            denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
+            found[words["PartitionName"]] = Qos(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
+    return found
+
+
+def features_in(constraint: str) -> list[str]:
+    """Return the names in `[rack1*2&rack2*4]`, `intel&(gpu|big)`, ..."""
+    names = _BETWEEN.split(_COUNT.sub(" ", constraint))
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def is_choice(constraint: str) -> bool:
+    """Return True if a node need not have all the features that it names."""
+    return "|" in constraint or "[" in constraint or bool(_COUNT.search(constraint))

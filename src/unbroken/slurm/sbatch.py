@@ -76,7 +76,7 @@ def kind_of(said: str) -> Refusal:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SbatchAnswer:
     """What sbatch said: the number of the job that it took; else its words, and whether a TERM ended it."""
 
     job_id: str
@@ -84,14 +84,16 @@ class Answer:
     is_ended: bool = False
 
 
-def sbatch(words: Sequence[str]) -> Answer:
+def sbatch(words: Sequence[str]) -> SbatchAnswer:
     """Submit a job; `words` hold --parsable."""
     try:
         done = _run(words)
     except OSError as error:
-        return Answer("", f"sbatch: {error}")
+        return SbatchAnswer("", f"sbatch: {error}")
     found = _JOB.search(done.stdout) if done.returncode == 0 else None
-    return Answer("", _said(done), done.returncode == -signal.SIGTERM) if found is None else Answer(found[1])
+    return (
+        SbatchAnswer("", _said(done), done.returncode == -signal.SIGTERM) if found is None else SbatchAnswer(found[1])
+    )
 
 
 def start_if_submitted(words: Sequence[str]) -> float | str:
