@@ -398,22 +398,6 @@ def test_a_record_without_work_behind_it_is_removed_before_a_task_takes_the_segm
     assert driver.slurm.said("--array") == ["1-7%1"]
 
 
-def test_no_record_is_removed_while_a_job_holds_the_run(driver: Driver) -> None:
-    """It may be publishing this one."""
-    toy(Path(), goal=10**6, segment_minutes=0.001)
-    places = RunFolder("demo")
-    for path in places.checkpoints.iterdir():
-        path.rename(Path(f"lost-{path.name}"))
-    places.history.unlink()
-    submission("17")
-    shows(driver.slurm, "17_1 RUNNING")
-
-    with take(places.lease, 1, 0.0, print):
-        driver.executor.run_job(driver.job(segment(goal=10**6)))
-
-    assert places.record(1).exists()
-
-
 # --- found, not submitted ---
 
 

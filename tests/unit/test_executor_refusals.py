@@ -84,32 +84,30 @@ def test_a_segment_does_not_wait_for_ever_for_a_run_that_is_held(driver: Driver)
     assert (driver.submitted, [info.job for info in driver.active()]) == ([job], [job])
 
 
-def test_a_job_is_handed_over_again_when_squeue_answers(driver: Driver) -> None:
-    job = driver.job(segment())
-    driver.slurm.answer("squeue", "exit 1")
-
-    driver.executor.run_job(job)
-
-    assert driver.postponed() == [job]
-    assert driver.lines() == [
-        "demo segment 1: Slurm, or another process, is busy with it (squeue does not answer); tried again"
-    ]
-    assert submissions.newest(segment().key) is None
-
-
 # --- sbatch has said no ---
 
 
-def test_a_controller_that_is_away_costs_no_attempt(driver: Driver) -> None:
+FULL = "sbatch: error: AssocMaxSubmitJobLimit"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (f"echo '{AWAY}' >&2; exit 1", f"Slurm, or another process, is busy with it ({AWAY})"),
+        (f"echo '{FULL}' >&2; exit 1", f"the queue takes no more jobs now ({FULL})"),
+        ("exit 127", "Slurm, or another process, is busy with it (sbatch: exit code 127)"),
+    ],
+    ids=["away", "full", "missing"],
+)
+def test_what_sbatch_may_take_later_costs_no_attempt_and_is_told(driver: Driver, answer: str, line: str) -> None:
     job = driver.job(segment())
-    driver.slurm.refuses(AWAY)
+    driver.slurm.answer("sbatch", answer)
 
     driver.executor.run_job(job)
 
-    assert (driver.failed, job.attempt) == ([], 1)
-    assert driver.postponed() == [job]
+    assert (driver.failed, job.attempt, driver.postponed()) == ([], 1, [job])
     assert submissions.newest(segment().key) is None  # so the next try may take it
-    assert driver.lines() == [f"demo segment 1: Slurm, or another process, is busy with it ({AWAY}); tried again"]
+    assert driver.lines() == [f"demo segment 1: {line}; tried again"]
 
 
 def test_an_array_that_sbatch_took_although_its_answer_was_lost_is_looked_for_before_the_next_try(
@@ -139,50 +137,6 @@ def test_what_sbatch_never_takes_is_not_tried_again(driver: Driver) -> None:
         f"demo segment 1: Slurm refuses the job ({NEVER}); fix the config, then start snakemake again"
     ]
     assert len(driver.slurm.sizes) == 1  # and no smaller array is offered
-
-
-def test_a_machine_without_sbatch_costs_no_attempt_and_is_told(driver: Driver) -> None:
-    job = driver.job(segment())
-    driver.slurm.answer("sbatch", "exit 127")
-
-    driver.executor.run_job(job)
-
-    assert (driver.failed, job.attempt, driver.postponed()) == ([], 1, [job])
-    assert driver.lines() == [
-        "demo segment 1: Slurm, or another process, is busy with it (sbatch: exit code 127); tried again"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("said", "sizes"),
-    [
-        ("sbatch: error: Batch job submission failed: Invalid job array specification", [7, 3, 1]),
-        ("sbatch: error: AssocMaxSubmitJobLimit", [7, 3, 1]),
-        ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", [7, 1]),
-    ],
-)
-def test_a_site_that_takes_no_such_array_is_offered_smaller_ones_down_to_a_single_job(
-    driver: Driver, said: str, sizes: list[int]
-) -> None:
-    jobs = driver.plan(*(segment(number) for number in range(1, 6)))
-    driver.slurm.takes_tasks(1, said)
-
-    driver.executor.run_job(jobs[0])
-
-    assert driver.slurm.sizes == sizes
-    assert driver.submitted == jobs[:1]
-    assert driver.lines() == ["demo: submitted job 101"]
-
-
-def test_a_full_queue_costs_no_attempt(driver: Driver) -> None:
-    job = driver.job(segment())
-    driver.slurm.refuses("sbatch: error: AssocMaxSubmitJobLimit")
-
-    driver.executor.run_job(job)
-
-    assert (driver.failed, job.attempt, driver.postponed()) == ([], 1, [job])
-    (line,) = driver.lines()
-    assert "the queue takes no more jobs now" in line and line.endswith("; tried again")
 
 
 def test_without_a_driver_a_run_for_which_the_queue_is_full_is_left_out_and_named(
