@@ -203,9 +203,9 @@ class Chain:
         alive = array.alive_of(jobs, self.key)
         if alive:
             self._looks, self._end = 0, None
-            is_waiting = all(job.state == "PENDING" for job in alive)
+            is_waiting = all(job.is_waiting for job in alive)
             if is_waiting and alive[0].is_stuck:
-                todo = advice(alive[0].reason, array.arrays_of([alive[0].job_id])[0])  # all its tasks wait for the same
+                todo = advice(alive[0].reason, alive[0].array)  # all its tasks wait for the same
                 what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
                 self._log_once(f"{segment.name}: {what}; {todo}")
             return is_waiting and self.life.has_left
