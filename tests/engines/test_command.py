@@ -126,7 +126,7 @@ def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_pat
 
 
 def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
-    (tmp_path / "job.in").write_text("restart='file@@' seconds=@@seconds@@ {braces} stay @@ @ \n")
+    (tmp_path / "job.in").write_text("restart='@@file@@' seconds=@@seconds@@ {braces} stay @@ @ \n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "points.txt").write_text("1 2 3\n")
     script = 'cat job.in points.txt > state.txt; echo "$SIZE $UNBROKEN_SEGMENT $OMP_NUM_THREADS" >> state.txt; exit 85'

@@ -36,7 +36,7 @@ MISTAKES = {
     ),
     "a placeholder in a template": (
         {**GOOD, "templates": ["job.in"]},
-        "templates: found 'secs@@' in job.in, allowed: @@save@@, ",
+        "templates: found '@@secs@@' in job.in, allowed: @@save@@, ",
     ),
     "a template that is no text": (
         {**GOOD, "templates": ["binary"]},

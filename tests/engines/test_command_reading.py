@@ -268,7 +268,7 @@ def test_rows_of_a_number_and_a_text_are_rows(tmp_path):
 
 def test_double_braces_are_braces_and_templates_leave_braces_alone():
     assert filled("{{a}} {run} ${{x}}", {"run": "r"}) == "{a} r ${x}"
-    assert filled_template("{run} run@@ @ @@", {"run": "r"}) == "{run} r @ @@"
+    assert filled_template("{run} @@run@@ @ @@", {"run": "r"}) == "{run} r @ @@"
 
 
 def test_the_seconds_are_whole_and_never_none(tmp_path):

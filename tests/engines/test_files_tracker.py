@@ -58,7 +58,7 @@ def test_what_a_file_is(tmp_path, name, kind):
     for each in ("points.txt", "job.in"):
         (tmp_path / each).touch()
     run = command_run(
-        base=tmp_path, start=["x", "stop@@"], files=["state.{progress}.chk"], discard=["scratch/*"],
+        base=tmp_path, start=["x", "@@stop@@"], files=["state.{progress}.chk"], discard=["scratch/*"],
         outputs={"rows.csv": "rows"}, inputs=["points.txt"], templates=["job.in"], stop_file="STOP",
         saved_by="marker", saved_marker="saved.mark", finished_file="DONE",
     )  # fmt: skip

@@ -107,7 +107,7 @@ def test_a_link_that_leads_to_a_newer_state_than_the_saved_one_leads_back(called
 @kills
 def test_names_with_an_at_sign_and_folders_above_are_put_back_where_they_were(called, kill):
     above = f"../{called.folder.name}-above/c"
-    places = ("@/a", "@x/@", "", "@save/b.ready", "@stdout", above, "@./d")
+    places = ("@/a", "@x/@", "@@", "@save/b.ready", "@stdout", above, "@./d")
     more = made(called, PLACES, *places, goal=9)
     options = (*OPTIONS, "--keep", "@/*", "@x/@", "@@", "@save/b.ready", "@stdout", above, "@./d")
     called.rest_at(5)

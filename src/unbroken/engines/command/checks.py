@@ -107,7 +107,7 @@ def _template_mistakes(run: Run, program: Program, base: Path) -> Iterator[Mista
             yield "templates", f"found '{name}', which cannot be read as text: {error}"
             continue
         for found in strange_in_template(text, known):
-            allowed = ", ".join(f"{each}@@" for each in known)
+            allowed = ", ".join(f"@@{each}@@" for each in known)
             yield "templates", f"found '{found}' in {name}, allowed: {allowed}"
     last_names = [Path(name).name for name in (*program.inputs, *program.templates)]
     for name in sorted({name for name in last_names if last_names.count(name) > 1}):

@@ -22,7 +22,7 @@ ALWAYS = (
 # Without a goal there are none.
 OF_GOAL = ("goal", "remaining")
 _IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
-_IN_TEMPLATES = re.compile(r"(\w+)@@")
+_IN_TEMPLATES = re.compile(r"@@(\w+)@@")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

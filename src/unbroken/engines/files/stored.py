@@ -40,7 +40,7 @@ def _stored_part(part: str) -> str:
 def original(name: str) -> str:
     """Return the name that was stored so."""
     parts = name.split("/")
-    found = [".." if part == "@." else part[1:] if part.startswith("") else part for part in parts]
+    found = [".." if part == "@." else part[1:] if part.startswith("@@") else part for part in parts]
     return "/".join(["", *found[1:]] if parts[0] == "@" else found)
 
 
