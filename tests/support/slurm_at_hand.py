@@ -47,7 +47,7 @@ class SlurmAtHand:
         self.work, self.folder = work, folder
         (folder / "bin").mkdir(parents=True)
         self.answer("squeue", f"cat {folder}/queue")
-        self.answer("sinfo", "echo 'short*|up|1-00:00:00|4|64|250|(null)|idle|(null)'")
+        self.answer("sinfo", "echo 'short*|up|infinite|4|64|256000|gpu:8|idle|(null)'")
         self.answer("scontrol", "printf 'SLURM_VERSION = 25.05.3\\nMaxArraySize = 1001\\n'")
         self.answer("sacct", "exit 1")
         self.answer("scancel", "exit 0")
