@@ -144,9 +144,6 @@ def test_a_training_that_is_requeued_comes_to_the_same_model(site: Site) -> None
     assert site.pauses("torch_requeue") >= 1
 
 
-# `srun` starts LAMMPS outside of what `unbroken exec` sees.  If it is killed while a child of it works (its `shell`),
-# no restart file counts as complete.
-@pytest.mark.xfail(strict=True, reason="exec: a killed program of a step that has a child at work leaves no checkpoint")
 @pytest.mark.needs("lammps", "libpmix-dev")
 @pytest.mark.usefixtures("pmix")
 def test_a_script_of_lammps_comes_to_the_same_restart_file(site: Site) -> None:
