@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.errors import OutageError, SegmentError
+from unbroken.errors import Mistake, OutageError, SegmentError
 from unbroken.program import process
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.run import Run
@@ -21,7 +21,6 @@ from unbroken.system import fs, jsontext
 from unbroken.system.digests import sha256_of
 
 IMAGES = NOTES / "images"
-NO_SUCH_FILE = "there is no such file"
 # What each image that was read looked like, and its digest: an image of 10 GB takes half a minute to read.
 _KNOWN = "digests.json"
 _REFERENCE = re.compile(r"(docker|oras|library|shub|https?)://\S+")
@@ -126,23 +125,21 @@ def _pull(run: Run, reference: str, path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong with the image that the run names, or with its options."""
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+    """Yield what is wrong with the image that the run names, or with its options."""
     image = str(run.container)
     path = image_of(image, base)
     if is_reference(image):
         pass
     elif not path.exists():
         hint = f"to fetch it, type docker://{image}" if _is_named(image) else f"looked in {path.parent}"
-        yield "container", f"found '{image}', but {NO_SUCH_FILE}; {hint}"
+        yield "container", Mistake(f"found '{image}', but there is no such file", todo=hint, is_absent=True)
     elif not path.is_dir() and not _is_image(path):
-        yield (
-            "container",
-            f"found '{image}', which is no image of Apptainer; allowed: a .sif file, or a folder as image",
-        )
+        allowed = "a .sif file, or a folder as image"
+        yield "container", Mistake(f"found '{image}', which is no image of Apptainer", allowed)
     if words := [word for word in run.container_options if word in REFUSED]:
         why = "the program would not hear what unbroken tells it"
-        yield "container_options", f"found {words[0]}, with which {why}; leave it out"
+        yield "container_options", Mistake(f"found {words[0]}, with which {why}", todo="leave it out")
 
 
 def _is_named(image: str) -> bool:

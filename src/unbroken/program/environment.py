@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from unbroken.errors import AbsentFileError
+from unbroken.errors import AbsentFileError, Mistake, config_error
 from unbroken.program import conda, container, modules, venv
-from unbroken.program.container import NO_SUCH_FILE
 from unbroken.program.entering import conda_folder, folder_of
 from unbroken.runs.run import Run
 from unbroken.system.host import this_host
@@ -18,22 +17,21 @@ NOT_ON_DISK = frozenset({"modules", "driver"})
 Parts = dict[str, Mapping[str, object]]
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
-    """Each key that names what is not there or cannot be meant, and what is wrong with it."""
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+    """Yield each key that names what does not exist or cannot be meant, and what is wrong with it."""
     if run.conda is not None and run.venv is not None:
-        yield "venv", f"found '{run.venv}' beside conda: {run.conda}; allowed: one of the two; leave the other out"
+        found = f"found '{run.venv}' beside conda: {run.conda}"
+        yield "venv", Mistake(found, "one of the two", "leave the other out")
     if run.container is not None:
         yield from container.mistakes(run, base)
     elif run.venv is not None and not (folder_of(run.venv, base) / venv.CONFIG).is_file():
-        found = f"found '{run.venv}', but {NO_SUCH_FILE} as {run.venv}/{venv.CONFIG}"
-        yield "venv", f"{found}; allowed: the folder of a Python environment; type: python3 -m venv {run.venv}"
+        mark, todo = f"{run.venv}/{venv.CONFIG}", f"type: python3 -m venv {run.venv}"
+        yield "venv", _absent(run.venv, f" as {mark}", "the folder of a Python environment", todo)
     elif run.conda is not None and not (conda_folder(run.conda, base) / conda.META).is_dir():
         yield "conda", _no_conda(run.conda)
     if run.container is None and run.container_options:
-        yield (
-            "container_options",
-            f"found {' '.join(run.container_options)}, but the run names no `container`; leave it out",
-        )
+        found = f"found {' '.join(run.container_options)}, but the run names no `container`"
+        yield "container_options", Mistake(found, todo="leave it out")
 
 
 def described(run: Run, base: Path) -> Parts:
@@ -54,8 +52,8 @@ def described(run: Run, base: Path) -> Parts:
 
 def on_disk(run: Run, base: Path) -> Parts:
     """The same without NOT_ON_DISK, and without starting a program; nor an image that is yet to be fetched."""
-    if found := [f"runs.{run.name}.{key}: {text}" for key, text in mistakes(run, base)]:
-        raise AbsentFileError(found)
+    if found := [mistake.at(f"runs.{run.name}.{key}") for key, mistake in mistakes(run, base)]:
+        raise config_error(found)
     parts: Parts = {}
     try:
         if run.container is not None and container.image_of(run.container, base).exists():
@@ -81,8 +79,12 @@ def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]
     return read(folder) if (folder / mark).exists() else {"path": str(folder)}
 
 
-def _no_conda(name: str) -> str:
+def _no_conda(name: str) -> Mistake:
     if not conda.is_name(name):
-        return f"found '{name}', but {NO_SUCH_FILE} as {name}/{conda.META}; allowed: the folder of a conda environment"
+        return _absent(name, f" as {name}/{conda.META}", "the folder of a conda environment")
     places = ", ".join(conda.looked_in()) or "no folder that conda uses"
-    return f"found '{name}', but {NO_SUCH_FILE}: no environment of that name in {places}; type its folder"
+    return _absent(name, f": no environment of that name in {places}", todo="type its folder")
+
+
+def _absent(name: str, where: str, allowed: str = "", todo: str = "") -> Mistake:
+    return Mistake(f"found '{name}', but there is no such file{where}", allowed, todo, is_absent=True)

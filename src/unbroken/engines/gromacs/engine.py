@@ -37,7 +37,7 @@ from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
-from unbroken.errors import ConfigError, DivergedError, SegmentError
+from unbroken.errors import ConfigError, DivergedError, Mistake, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
@@ -99,7 +99,7 @@ class GromacsEngine(Engine):
         found = [self._logs[folder] for folder in folders if folder in self._logs]
         return found if len(found) == len(folders) else []
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str | Mistake]]:
         return checks.mistakes(run, self.base)
 
     def prepare(self, run: Run) -> bool:
