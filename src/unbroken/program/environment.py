@@ -1,18 +1,24 @@
-"""What a run's program is started in: read for the passport at each start, and looked at before anything is queued."""
+"""What a run's program is started in: recorded in each checkpoint, and checked before anything is queued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from unbroken.errors import AbsentFileError, Mistake, config_error
-from unbroken.program import conda, container, modules, venv
+from unbroken.errors import AbsentFileError, Mistake, SegmentError, config_error
+from unbroken.program import conda, container, process, venv
 from unbroken.program.entering import conda_folder, folder_of
 from unbroken.runs.run import Run
 from unbroken.system.host import this_host
 
 # What only the job's own machine can say.
 NOT_ON_DISK = frozenset({"modules", "driver"})
+
+ANSWER_SECONDS = 120.0
+_MARK = "unbroken found: "
+# Both keep this list [module(1), "ENVIRONMENT"; Lmod, "Environment variables"].
+_ASK = f'printf "\\n{_MARK}%s\\n" "$LOADEDMODULES"'
 
 Parts = dict[str, Mapping[str, object]]
 
@@ -35,15 +41,15 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
 
 
 def described(run: Run, base: Path) -> Parts:
-    """Each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
+    """Return each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
 
-    Fetches an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
+    Fetch an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
     """
     container.fetch(run, base)
     parts = on_disk(run, base)
     if "image" in parts:
         parts["image"] = {**parts["image"], "runtime": container.runtime_version(run)}
-    if run.modules and (loaded := modules.loaded(run.modules)):
+    if run.modules and (loaded := _loaded(run.modules)):
         parts["modules"] = {"loaded": loaded}
     if run.gpus and (driver := this_host().gpu_driver):
         parts["driver"] = {"version": driver}
@@ -51,7 +57,7 @@ def described(run: Run, base: Path) -> Parts:
 
 
 def on_disk(run: Run, base: Path) -> Parts:
-    """The same without NOT_ON_DISK, and without starting a program; nor an image that is yet to be fetched."""
+    """Return the parts without NOT_ON_DISK, and without starting a program or fetching an image."""
     if found := [mistake.at(f"runs.{run.name}.{key}") for key, mistake in mistakes(run, base)]:
         raise config_error(found)
     parts: Parts = {}
@@ -68,15 +74,32 @@ def on_disk(run: Run, base: Path) -> Parts:
 
 
 def unread(run: Run, parts: Mapping[str, object]) -> set[str]:
-    """What the run has, and nobody could look at now: an image yet to be fetched, modules that do not load, a silent
-    driver; that is no change of them."""
+    """Return the parts that the run has and that could not be read now, which is no change of them.
+
+    An image yet to be fetched, modules that do not load, a silent driver.
+    """
     named = {"image": run.container, "modules": run.modules, "driver": run.gpus}
     return {name for name, value in named.items() if value and name not in parts}
 
 
 def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:
-    """What it holds; only its path where it lies in the image, whose digest stands for it."""
+    """Return what it holds; only its path where it lies in the image, whose digest stands for it."""
     return read(folder) if (folder / mark).exists() else {"path": str(folder)}
+
+
+def _loaded(names: Sequence[str]) -> dict[str, str]:
+    """Return the modules by name with their versions, those that the named ones have loaded too.
+
+    None if they cannot be loaded: the program will say why, in the log where one looks for it.
+    """
+    with contextlib.suppress(SegmentError):
+        answer = process.ask(process.entered(["sh", "-c", _ASK], names, ()), seconds=ANSWER_SECONDS)
+        lines = [line.removeprefix(_MARK) for line in answer.lines if line.startswith(_MARK)]
+        if answer.code == 0 and lines:
+            # Of `compilers/gcc/12.2` the version is what stands last; one without a version has none.
+            words = (word.rpartition("/") for word in lines[-1].split(":") if word)
+            return {name or version: version if name else "" for name, _, version in words}
+    return {}
 
 
 def _no_conda(name: str) -> Mistake:

@@ -15,7 +15,7 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done

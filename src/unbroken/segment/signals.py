@@ -6,7 +6,7 @@ import signal
 from types import FrameType, TracebackType
 
 from unbroken.errors import InterruptedSegment
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.slurm.signal_relay import Ear
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.

@@ -39,7 +39,7 @@ from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, DivergedError, Mistake, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.own_clock import lead_seconds
+from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
@@ -137,7 +137,7 @@ class GromacsEngine(Engine):
             self.prepare(task.run)
         reads = fill(task, self.simulations(task), self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
-        left -= lead_seconds(left, bool(task.run.settings["launcher"]))
+        left -= lead_seconds(left, is_launched=bool(task.run.settings["launcher"]))
         return mdrun_command(task.run, reads.tpr, reads.cpt, left, self.base)
 
     def environment(self, task: Task) -> dict[str, str]:
