@@ -31,14 +31,15 @@ from dataclasses import dataclass, replace
 class UnbrokenError(Exception):
     """Anything that unbroken says to its user; the text is complete without a traceback.
 
-    `log` is where to read on, `todo` what to do before a new start: both stand at the end of the line, and apart for
-    whoever adds more.
+    `run` is the run that it is about, `log` where to read on, `todo` what to do before a new start.  `line` is all of
+    that without the run, for callers that name it themselves.
     """
 
-    def __init__(self, text: str = "", *, log: object = "", todo: str = "") -> None:
+    def __init__(self, text: str = "", *, run: str = "", log: object = "", todo: str = "") -> None:
         more = [f"read {log}"] * bool(log) + [f"{todo}, then start again"] * bool(todo)
-        super().__init__("; ".join([text, *more]))
-        self.text, self.log, self.todo = text, str(log), todo
+        self.run, self.text, self.log, self.todo = run, text, str(log), todo
+        self.line = "; ".join([text, *more])
+        super().__init__(f"runs.{run}: {self.line}" if run else self.line)
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def _known(path: Path) -> dict[str, object]:
 
 
 def _of_tree(root: Path) -> str:
-    """Return the digest of an image that is a folder, by names, sizes and times: it may hold a hundred thousand files."""
+    """Return the digest of an image that is a folder, by names, sizes and times: it may hold 100,000 files."""
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(root):
         folders.sort()

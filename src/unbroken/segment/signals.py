@@ -51,7 +51,7 @@ class Alarm:
     def leave_if_heard(self, run: str, meanwhile: str) -> None:
         """InterruptedSegment if a signal has come."""
         if self.heard:
-            raise InterruptedSegment(f"runs.{run}: stopped by a signal ({self.heard[-1].name}) while {meanwhile}")
+            raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))

@@ -174,9 +174,9 @@ class GromacsEngine(Engine):
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         raise DivergedError(
-            f"runs.{task.run.name}: {found.illness}; its files, {name} among them, are in {aside}, nothing of them "
-            "counts",
+            f"{found.illness}; its files, {name} among them, are in {aside}, nothing of them counts",
             todo="fix the system, or the limit",
+            run=task.run.name,
         )
 
     def _note_progress(self, task: Task, log: Log) -> None:
@@ -216,7 +216,7 @@ class GromacsEngine(Engine):
             return self._moved(task, ending, logs)
         fatal = next((log.fatal for log in logs if log.fatal), [])
         if fatal and not has_left_well:
-            raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(fatal)}; nothing new was saved")
+            raise SegmentError(f"mdrun: {' '.join(fatal)}; nothing new was saved", run=task.run.name)
         return []
 
     def why_nothing_newer(self, task: Task) -> str:
