@@ -135,7 +135,8 @@ def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[Mistake]:
     for key, mistake in environment.mistakes(run, base):
         yield mistake.at(entry.spot.at(key))
     if run.container and not engine.fits_container:
-        found = f"found '{run.container}', but engine {engine.name} starts the Python of unbroken, which is not in it"
+        why = f"engine {engine.name} starts the Python of unbroken, which is not in it"
+        found = f"found '{run.container}', but {why}"
         yield Mistake(found, todo="leave it out", where=entry.spot.at("container"))
     for setting, text in engine.mistakes(run):
         mistake = Mistake(text) if isinstance(text, str) else text
