@@ -26,7 +26,7 @@ from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes
 from unbroken.job import array
 from unbroken.job.array import Answer
 from unbroken.job.cancel import cancel_runs
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
 

@@ -24,26 +24,52 @@ UnbrokenError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 
 class UnbrokenError(Exception):
     """Anything that unbroken says to its user; the text is complete without a traceback.
 
-    `log` is where to read on, `todo` what to do before a new start: both stand at the end of the line, and apart for
-    whoever adds more.
+    `run` is the run that it is about, `log` where to read on, `todo` what to do before a new start.  `line` is all of
+    that without the run, for callers that name it themselves.
     """
 
-    def __init__(self, text: str = "", *, log: object = "", todo: str = "") -> None:
+    def __init__(self, text: str = "", *, run: str = "", log: object = "", todo: str = "") -> None:
         more = [f"read {log}"] * bool(log) + [f"{todo}, then start again"] * bool(todo)
-        super().__init__("; ".join([text, *more]))
-        self.text, self.log, self.todo = text, str(log), todo
+        self.run, self.text, self.log, self.todo = run, text, str(log), todo
+        self.line = "; ".join([text, *more])
+        super().__init__(f"runs.{run}: {self.line}" if run else self.line)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong in a configuration; its line is `where: found, allowed: ...; todo`."""
+
+    found: str
+    allowed: str = ""
+    todo: str = ""
+    where: str = ""
+    # True if a file is missing that the configuration names: on this node, or at this moment.
+    is_absent: bool = False
+
+    def at(self, where: str) -> Mistake:
+        """Return the mistake with the place where it stands."""
+        return replace(self, where=where)
+
+    def __str__(self) -> str:
+        """Return the line."""
+        allowed = f", allowed: {self.allowed}" if self.allowed else ""
+        todo = f"; {self.todo}" if self.todo else ""
+        return f"{self.where}: " * bool(self.where) + f"{self.found}{allowed}{todo}"
 
 
 class ConfigError(UnbrokenError):
     """Mistakes in the configuration, all of them, one line each."""
 
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = mistakes
+    def __init__(self, mistakes: Sequence[str | Mistake]) -> None:
+        self.mistakes = [str(mistake) for mistake in mistakes]
+        super().__init__("\n".join(self.mistakes))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
         """As one rank of a training hands it to the others."""
@@ -52,6 +78,12 @@ class ConfigError(UnbrokenError):
 
 class AbsentFileError(ConfigError):
     """Nothing is wrong with the configuration but that files are missing that it names."""
+
+
+def config_error(mistakes: Sequence[Mistake]) -> ConfigError:
+    """Return the error for mistakes: AbsentFileError if each of them is a missing file."""
+    is_absent = all(mistake.is_absent for mistake in mistakes)
+    return AbsentFileError(mistakes) if is_absent else ConfigError(mistakes)
 
 
 class IdentityError(UnbrokenError):

@@ -89,7 +89,7 @@ MISTAKES = [
     ({"tpr": "topol.tpr", "options": ["-nb", "gpu"]}, "options: found -nb; type it as the setting `nb`"),
     (
         {"tpr": "topol.tpr", "gmxrc": "GMXRC"},
-        "gmxrc: found 'GMXRC', but there is no such file; allowed: the path of a GMXRC, or leave it out",
+        "gmxrc: found 'GMXRC', but there is no such file, allowed: the path of a GMXRC, or leave it out",
     ),
 ]
 

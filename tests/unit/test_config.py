@@ -204,16 +204,11 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
     assert runs
 
 
-def test_importing_unbroken_needs_none_of_the_libraries_and_a_config_without_table_no_pandas():
+def test_importing_unbroken_needs_none_of_the_libraries():
     script = """
 import sys
 import unbroken, unbroken.runs.run, unbroken.segment.lifecycle, unbroken.segment.job
-assert not {"yaml", "jsonschema", "pandas"} & set(sys.modules), "unbroken"
-from pathlib import Path
-from unbroken.engines.found import read_checked_runs
-run = {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {"goal": 1}}
-read_checked_runs({"runs": {"a": run}}, Path())
-assert "pandas" not in sys.modules, "config"
+assert not {"yaml", "jsonschema"} & set(sys.modules)
 """
 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -25,7 +25,6 @@ NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and 
 PATH = "the path of a file"
 COPIES = "a mapping such as {folder: /backup/me, keep: 2, every_minutes: 0}, or null"
 ENGINES = listed(SCHEMAS.engines)
-REMOVED = "but this key was removed: the tasks of a run's job array wait in the queue while the one before works"
 LENGTH = "a number above 0, or {at_least: 60, at_most: 480}"
 YES = "true (so YAML reads yes, on and true)"
 
@@ -39,8 +38,6 @@ def mistakes(text: str, base: Path = ROOT) -> list[str]:
 IN_RUN = {  # what stands in the run beside the good keys: what is said after `runs.demo`
     "segmets: 4": [".segmets: unknown key; did you mean `segments`?"],
     "walltime: 4": [f".walltime: unknown key, allowed: {RUN_KEYS}"],
-    "queue_wait_minutes: 60": [f".queue_wait_minutes: found 60, {REMOVED}; remove the line"],
-    "queue_wait_minutes: null": [f".queue_wait_minutes: found nothing, {REMOVED}; remove the line"],
     "1: 4": [f".1: unknown key, allowed: {RUN_KEYS}"],
     "goal: 4": [".goal: `goal` is a setting; type it under `settings`"],
     "engine: tory": [".engine: found 'tory', allowed: {engines}; did you mean `toy`?"],
@@ -58,13 +55,15 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "segments: null": [".segments: found nothing, allowed: a whole number from 1 to 99999"],
     "segments: [4]": [".segments: found a list [4], allowed: a whole number from 1 to 99999"],
     "segment_minutes: 0": [f".segment_minutes: found 0, allowed: {LENGTH}"],
-    "segment_minutes: {at_most: 9}": [f'.segment_minutes: found a mapping {{"at_most": 9}}, allowed: {LENGTH}'],
-    "segment_minutes: {at_least: 0, at_most: 9}": [".segment_minutes.at_least: found 0, allowed: a number above 0"],
+    "segment_minutes: {at_most: 9}": [".segment_minutes: `at_least` is missing; type for example `at_least: 60`"],
+    "segment_minutes: {at_least: 0, at_most: 9}": [
+        ".segment_minutes.at_least: found 0, allowed: a number above 0 (minutes)"
+    ],
     "segment_minutes: {at_least: 1, at_most: 9, most: 2}": [
-        f'.segment_minutes: found a mapping {{"at_least": 1, "at_most": 9, "most": 2}}, allowed: {LENGTH}'
+        ".segment_minutes.most: unknown key; did you mean `at_most`?"
     ],
     "segment_minutes: {at_least: 10, at_most: 9}": [
-        ".segment_minutes.at_least: found 10, but at_most is 9; allowed: at most 9"
+        ".segment_minutes.at_least: found 10, but at_most is 9, allowed: at most 9"
     ],
     "mtbf_hours: 0": [".mtbf_hours: found 0, allowed: a number above 0 or null"],
     "mtbf_hours: a day": [".mtbf_hours: found 'a day', allowed: a number above 0 or null"],
@@ -78,14 +77,12 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more or null"],
     "keep: 0": [".keep: found 0, allowed: a whole number, 1 or more (checkpoints)"],
     "copies: /backup": [f".copies: found '/backup', allowed: {COPIES}"],
-    "copies: {keep: 3}": [f'.copies: found a mapping {{"keep": 3}}, allowed: {COPIES}'],
-    "copies: {folder: /backup, kep: 3}": [
-        f'.copies: found a mapping {{"folder": "/backup", "kep": 3}}, allowed: {COPIES}'
-    ],
+    "copies: {keep: 3}": [".copies: `folder` is missing; type for example `folder: /backup/me`"],
+    "copies: {folder: /backup, kep: 3}": [".copies.kep: unknown key; did you mean `keep`?"],
     "copies: {folder: '', keep: 0, every_minutes: -1}": [
         ".copies.folder: found '', allowed: text that is not empty",
         ".copies.keep: found 0, allowed: a whole number, 1 or more (checkpoints)",
-        ".copies.every_minutes: found -1, allowed: a number, 0 or more (minutes)",
+        ".copies.every_minutes: found -1, allowed: a number, 0 or more",
     ],
     "stall_minutes: 0": [".stall_minutes: found 0, allowed: a number above 0 or null"],
     "stall_minutes: never": [".stall_minutes: found 'never', allowed: a number above 0 or null"],
@@ -178,7 +175,6 @@ WHOLE = {  # the whole file: all that is said
     f"threads: 4\nruns: {{demo: {RUN}}}": [
         "threads: `threads` is a key of a run; type it under `defaults` or under a run"
     ],
-    f"queue_wait_minutes: 60\nruns: {{demo: {RUN}}}": [f"queue_wait_minutes: found 60, {REMOVED}; remove the line"],
     f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site, notify"],
     f"runs: {{x{'ab' * 20}: {RUN}}}": [
         f"runs.x{'ab' * 20}: found 'x{'ab' * 20}', allowed: another name ('ab' stands 20 times or more at its end, and "
@@ -210,9 +206,6 @@ WHOLE = {  # the whole file: all that is said
     f"runs: {{demo: {{{GOOD}}}}}": ["runs.demo.settings: `goal` is missing; type for example `goal: 400`"],
     f"defaults: [keep]\nruns: {{demo: {RUN}}}": [
         'defaults: found a list ["keep"], allowed: keys of a run; type `name:` lines, not `- ` lines'
-    ],
-    f"defaults: {{queue_wait_minutes: 9}}\nruns: {{a: {RUN}, b: {RUN}}}": [
-        f"defaults.queue_wait_minutes: found 9, {REMOVED}; remove the line"
     ],
     f"defaults: {{kep: 3, note: all, keep: 0, goal: 4}}\nruns: {{a: {RUN}, b: {RUN}}}": [
         "defaults.kep: unknown key; did you mean `keep`?",

@@ -103,10 +103,6 @@ WRONG = {  # table: all that is said
         f"runs.tsv line 2, column segment_minutes: found '1e999', allowed: {LENGTH}",
         f"runs.tsv line 3, column segment_minutes: found 'nan', allowed: {LENGTH}",
     ],
-    "run|queue_wait_minutes\na|9\n": [
-        "runs.tsv line 1, column queue_wait_minutes: this key was removed: the tasks of a run's job array wait in the "
-        "queue while the one before works; remove the column"
-    ],
     "run|place\na|gqu\n": ["runs.tsv line 2, column place: found 'gqu', allowed: short or gpu; did you mean `gpu`?"],
     "run|modules\na|gcc\n": [
         "runs.tsv line 2, column modules: found 'gcc', allowed: a list, each item text that is not empty; "
@@ -139,8 +135,13 @@ WRONG = {  # table: all that is said
     "run|segments\na|3\na|3\n": [
         "runs.tsv line 3, column run: 'a' is already the name of runs.tsv line 2; type another"
     ],
-    "run|segments\na|3\nb|3|4\n": ["runs.tsv line 3: found 3 cells, allowed: 2, one for each column"],
-    'run|note\na|x\nb|"y\n': ["runs.tsv line 3: found a quotation mark that nothing closes, allowed: pairs of them"],
+    "run|segments\na|3\nb|3|4\nc|3||\n": [
+        "runs.tsv line 3: found 3 cells, allowed: 2, one for each column",
+        "runs.tsv line 4: found 4 cells, allowed: 2, one for each column",
+    ],
+    'run|note\na|x\nb|"y\n': [
+        "runs.tsv line 3: found a quotation mark that nothing closes, allowed: pairs of them around a whole cell"
+    ],
     "": ["runs.tsv: found nothing, allowed: a line of column names, `run` among them, then one row a run"],
     "run|note\n": [
         "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"

@@ -8,7 +8,7 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.progress import FileDigest, Progress

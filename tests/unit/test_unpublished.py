@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.program import unpublished
-from unbroken.program.contract import AttemptFolder, HandedOver
-from unbroken.program.unpublished import noted, noted_states
+from unbroken.program import contract
+from unbroken.program.contract import AttemptFolder, HandedOver, noted, noted_states
 from unbroken.runs.progress import FileDigest, Handover, Progress
 
 HANDOVER = Handover(
@@ -65,7 +64,7 @@ def test_it_is_on_the_disk_before_anything_says_so(
 ) -> None:
     seen: list[list[str]] = []
     monkeypatch.setattr(
-        unpublished, "flush_tree", lambda folder: seen.append([each.name for each in folder.parent.glob("whole-*")])
+        contract, "flush_tree", lambda folder: seen.append([each.name for each in folder.parent.glob("whole-*")])
     )
 
     noted(made(attempt_folder), HANDOVER)

@@ -61,8 +61,8 @@ def test_a_file_that_is_read_for_minutes_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(50_000_000)
 
-    assert yaml_file.too_large(path) == [f"{path}: 50 MB, allowed: at most 20 MB; name large data by its path"]
-    assert yaml_file.too_large(tmp_path / "none.yaml") == []
+    assert yaml_file.unreadable(path) == [f"{path}: 50 MB, allowed: at most 20 MB; name large data by its path"]
+    assert yaml_file.unreadable(tmp_path / "none.yaml") == []
 
 
 def test_reading_refuses_all_of_that_in_one_go(tmp_path):

@@ -208,7 +208,7 @@ def test_a_bad_image_is_named_before_anything_is_queued(work: WorkDir) -> None:
     assert found == [
         [f"container: found 'no/image.sif', but there is no such file; looked in {work.root}/no"],
         ["container: found 'ubuntu:24.04', but there is no such file; to fetch it, type docker://ubuntu:24.04"],
-        ["container: found 'notes.txt', which is no image of Apptainer; allowed: a .sif file, or a folder as image"],
+        ["container: found 'notes.txt', which is no image of Apptainer, allowed: a .sif file, or a folder as image"],
         [f"container_options: found --cleanenv, with which {told}"],
         ["container_options: found --bind=/scratch, but the run names no `container`; leave it out"],
     ]

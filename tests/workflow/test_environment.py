@@ -117,7 +117,7 @@ def test_a_venv_that_is_not_there_is_named_before_anything_is_queued(work: WorkD
 
     assert done.code == 1
     assert done.lines("unbroken:") == [
-        "unbroken: runs.demo.venv: found 'envs/none', but there is no such file as envs/none/pyvenv.cfg; allowed: the "
+        "unbroken: runs.demo.venv: found 'envs/none', but there is no such file as envs/none/pyvenv.cfg, allowed: the "
         "folder of a Python environment; type: python3 -m venv envs/none"
     ]
     assert not (work.root / "results").exists()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from unbroken.config.messages import listed, near
+from unbroken.config.found import near
+from unbroken.config.messages import listed
 from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.errors import ConfigError
 from unbroken.slurm.partitions import Partition, ask_partitions

@@ -1,4 +1,4 @@
-"""What was found where something else belongs, and what was probably meant; standard library alone."""
+"""Name what was found where something else belongs, and what was probably meant; standard library alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-NO_SUCH_FILE = "there is no such file"
+from unbroken.errors import Mistake
+
 _LONG_TEXT = 60
 _LISTED = 10  # a campaign may have a thousand runs
 
 
 def found(value: object) -> str:
-    """A value as the reader would write it."""
+    """Return a value as the reader would write it."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -30,13 +31,13 @@ def near(name: object, known: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
 
 
-def absent(name: str, base: Path, what: str = NO_SUCH_FILE) -> str:
-    """Return the text for a file or folder that is not there, with the one beside it that was probably meant."""
+def absent(name: str, base: Path, what: str = "there is no such file") -> Mistake:
+    """Return the mistake of a file or folder that does not exist, with the similar name that was probably meant."""
     path = base / name
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     guess = near(path.name, siblings)
     hint = f"did you mean `{Path(name).with_name(guess)}`?" if guess else f"looked in {path.parent.resolve()}"
-    return f"found '{name}', but {what}; {hint}"
+    return Mistake(f"found '{name}', but {what}", todo=hint, is_absent=True)
 
 
 def unknown_run(name: str, known: Collection[str]) -> str:

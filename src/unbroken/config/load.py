@@ -2,86 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unbroken.config.checks import Checker
-from unbroken.config.location import Branch, Entry, mapping
-from unbroken.config.messages import NO_SUCH_FILE
-from unbroken.config.schema import Schema, Schemas, SettingKey
-from unbroken.config.segment_length import lengths
-from unbroken.config.segment_length import mistakes as length_mistakes
+from unbroken.config.location import Branch, Entry, Spot, mapping
+from unbroken.config.schema import Schema, Schemas
 from unbroken.config.table import Table, read_table
-from unbroken.config.tasks import mistakes as task_mistakes
-from unbroken.config.tasks import settled_enter
-from unbroken.errors import AbsentFileError, ConfigError
+from unbroken.config.tasks import settled_enter, task_mistakes
+from unbroken.errors import ConfigError, Mistake, config_error
 from unbroken.runs.run import CopySettings, Run
 
 _NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
+OwnMistakes = Callable[[Entry, Run, Path], Iterator[Mistake]]
 
 
-def no_mistakes(_entry: Entry, _run: Run, _base: Path) -> Iterator[str]:
-    """For who does not ask the engines."""
+def no_mistakes(_entry: Entry, _run: Run, _base: Path) -> Iterator[Mistake]:
+    """Yield nothing, for callers that do not ask the engines."""
     return iter(())
 
 
 def read_runs(
-    config: Mapping[str, object],
-    book: Schemas,
-    base: Path,
-    own_mistakes: Callable[[Entry, Run, Path], Iterator[str]] = no_mistakes,
+    config: Mapping[str, object], schemas: Schemas, base: Path, own_mistakes: OwnMistakes = no_mistakes
 ) -> tuple[Run, ...]:
-    """The runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
+    """Return the runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
 
     Paths are looked up relative to `base` and stay as written.  `own_mistakes` is what the engine of a run finds in its
-    settings, a line each (`engines.found`); nothing here knows an engine.
+    settings (`engines.found`); nothing here knows an engine.
     """
     defaults = mapping(config.get("defaults"))
     file = config.get("runs_table")
-    table = read_table(file, base, book, defaults.get("engine")) if isinstance(file, str) and file else Table()
+    table = read_table(file, base, schemas, defaults.get("engine")) if isinstance(file, str) and file else Table()
     written = [Entry(name, values, Branch(("runs", name))) for name, values in mapping(config.get("runs")).items()]
     entries = [entry for key in config for entry in {"runs": written, "runs_table": table.entries}.get(key, ())]
-    checker = Checker(book, base, defaults, entries)
-    mistakes = list(dict.fromkeys(checker.mistakes(config, table)))
-    if mistakes and all(NO_SUCH_FILE in line for line in mistakes):
-        raise AbsentFileError(mistakes)
-    if mistakes or not entries:
-        raise ConfigError(mistakes or [_NO_RUNS])
-    runs = tuple(_complete(entry, defaults, book) for entry in entries)
-    each = list(zip(runs, entries, strict=True))
-    checks = task_mistakes, length_mistakes
-    found = [line for run, entry in each for check in checks for line in check(run, entry.spot)]
-    if found:
-        raise ConfigError(found)
-    if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
-        raise (AbsentFileError if all(NO_SUCH_FILE in line for line in own) else ConfigError)(own)
+    checker = Checker(schemas, base, defaults, entries)
+    if mistakes := list(dict.fromkeys(checker.mistakes(config, table))):
+        raise config_error(mistakes)
+    if not entries:
+        raise ConfigError([_NO_RUNS])
+    runs = tuple(_complete(entry, defaults, schemas) for entry in entries)
+    _check_complete(entries, runs, base, own_mistakes)
     return runs
 
 
-def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Run:
-    """The run with what the schema, then the defaults, then the run itself say; all of it is known to be good."""
-    values: dict[str, Any] = _settled(book.run, defaults, entry.values)
-    engine = book.engines[values["engine"]]
-    values["settings"] = _settled(engine, mapping(defaults.get("settings")), entry.settings)
+def read_run(entry: Entry, schemas: Schemas, base: Path, own_mistakes: OwnMistakes) -> Run:
+    """Return one run that no configuration holds, checked like the others."""
+    if mistakes := list(Checker(schemas, base, {}, [entry]).of_entries([entry])):
+        raise config_error(mistakes)
+    run = _complete(entry, {}, schemas)
+    _check_complete([entry], [run], base, own_mistakes)
+    return run
+
+
+def _check_complete(entries: Sequence[Entry], runs: Sequence[Run], base: Path, own_mistakes: OwnMistakes) -> None:
+    pairs = list(zip(entries, runs, strict=True))
+    for checks in (_own_checks, own_mistakes):
+        if mistakes := [mistake for entry, run in pairs for mistake in checks(entry, run, base)]:
+            raise config_error(mistakes)
+
+
+def _own_checks(entry: Entry, run: Run, _base: Path) -> Iterator[Mistake]:
+    yield from task_mistakes(run, entry.spot)
+    yield from _length_mistakes(run, entry.spot)
+
+
+def _length_mistakes(run: Run, spot: Spot) -> Iterator[Mistake]:
+    if run.least_minutes is not None and run.least_minutes > run.segment_minutes:
+        found = f"found {run.least_minutes:g}, but at_most is {run.segment_minutes:g}"
+        yield Mistake(found, f"at most {run.segment_minutes:g}", where=spot.at("segment_minutes", "at_least"))
+
+
+def _complete(entry: Entry, defaults: Mapping[str, object], schemas: Schemas) -> Run:
+    """Return the run with what the schema, then the defaults, then the run itself say; all of it is good."""
+    values: dict[str, Any] = schemas.run.settled(defaults, entry.values)
+    engine = schemas.engines[values["engine"]]
+    values["settings"] = engine.settled(mapping(defaults.get("settings")), entry.settings)
     if values["gpus"] is None:
         values["gpus"] = int(values["place"] == "gpu")
-    values["copies"] = _copies(book.run, values["copies"])
-    values["segment_minutes"], values["least_minutes"] = lengths(book.run, values["segment_minutes"])
+    if values["copies"] is not None:
+        values["copies"] = CopySettings(**values["copies"])
+    if isinstance(length := values["segment_minutes"], Mapping):
+        values["segment_minutes"], values["least_minutes"] = length["at_most"], length["at_least"]
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
     is_counted = "goal" in engine.keys and bool(engine.keys["goal"].schema.get("is_counted"))
     goals = _metric_goals(engine, values["settings"])
     return Run(name=str(entry.name), metric_goals=goals, has_counted_goal=is_counted, **values)
-
-
-def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
-    """Return the `copies` of a run, with the defaults of the schema."""
-    if written is None:
-        return None
-    parts = {name: SettingKey(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}
-    defaults = {name: part.schema["default"] for name, part in parts.items() if "default" in part.schema}
-    settled: dict[str, Any] = {name: parts[name].settled(value) for name, value in {**defaults, **written}.items()}
-    return CopySettings(**settled)
 
 
 def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:
@@ -90,20 +96,9 @@ def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, f
     Where no setting names a goal, the program's own file does: the schema says at which value of a metric it is reached
     (`goal_unset`).
     """
-    schemas = {key.schema["goal_metric"]: (name, key.schema) for name, key in engine.keys.items() if _is_goal(key)}
-    wanted = {metric: settings[name] for metric, (name, _) in schemas.items()}
+    keys = {key.schema["goal_metric"]: key for key in engine.keys.values() if "goal_metric" in key.schema}
+    wanted = {metric: settings[key.name] for metric, key in keys.items()}
     goals = {metric: value for metric, value in wanted.items() if isinstance(value, (int, float))}
     if goals or settings.get("goal") is not None:
         return goals
-    return {metric: schema["goal_unset"] for metric, (_, schema) in schemas.items() if "goal_unset" in schema}
-
-
-def _is_goal(key: SettingKey) -> bool:
-    return "goal_metric" in key.schema
-
-
-def _settled(schema: Schema, *layers: Mapping[Any, object]) -> dict[str, object]:
-    values = dict(schema.defaults)
-    for layer in layers:
-        values.update((name, schema.keys[name].settled(value)) for name, value in layer.items())
-    return values
+    return {metric: key.schema["goal_unset"] for metric, key in keys.items() if "goal_unset" in key.schema}

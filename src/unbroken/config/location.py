@@ -1,4 +1,4 @@
-"""One run as the user wrote it, and the words for the place where it stands."""
+"""One run as the user wrote it, and the names of the places in a configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from unbroken.config.schema import SettingKey
+from unbroken.errors import Mistake
 
 
 @dataclass(frozen=True)
@@ -20,25 +21,26 @@ class Spot(Protocol):
     """A place that the user can find: a mapping of the YAML file, or a row of a table."""
 
     def at(self, *path: object) -> str:
-        """The name of what stands at `path` in here."""
+        """Return the name of what stands at `path` in here."""
 
-    def lacks(self, key: SettingKey, *parent: str) -> str:
-        """The whole line for a required key that stands nowhere."""
+    def lacks(self, key: SettingKey, *parent: str) -> Mistake:
+        """Return the mistake of a required key that stands nowhere."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A mapping of the YAML file."""
+    """A mapping of the YAML file, or of what stands for one; `prefix` says of which."""
 
     path: tuple[object, ...] = ()
+    prefix: str = ""
 
     def at(self, *path: object) -> str:
-        """The keys that lead there, joined by dots."""
-        return dotted(*self.path, *path)
+        """Return the keys that lead there, joined by dots."""
+        return self.prefix + dotted(*self.path, *path)
 
-    def lacks(self, key: SettingKey, *parent: str) -> str:
-        """The whole line for a required key that stands nowhere."""
-        return f"{self.at(*parent)}: `{key.name}` is missing; type for example `{key.name}: {key.example}`"
+    def lacks(self, key: SettingKey, *parent: str) -> Mistake:
+        """Return the mistake of a required key that stands nowhere."""
+        return key.missing.at(self.at(*parent))
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,22 @@ class Entry:
 
     @property
     def values(self) -> Mapping[Any, object]:
-        """The keys of the run; none if something else stands there."""
+        """Return the keys of the run; none if something else stands there."""
         return mapping(self.written)
 
     @property
     def settings(self) -> Mapping[Any, object]:
-        """The keys of the engine; none if something else stands there."""
+        """Return the keys of the engine; none if something else stands there."""
         return mapping(self.values.get("settings"))
 
 
 def mapping(value: object) -> Mapping[Any, object]:
-    """The value if it is a mapping, else an empty one: what is wrong with it is said once, elsewhere."""
+    """Return the value if it is a mapping, else an empty one: another check names what is wrong with it."""
     return value if isinstance(value, Mapping) else {}
 
 
 def dotted(*path: object) -> str:
-    """A path as it is written in messages."""
+    """Return a path as it is written in messages."""
     names = ".".join(_word(part) for part in path if not isinstance(part, Item))
     return names + "".join(f" item {part.number}" for part in path if isinstance(part, Item))
 

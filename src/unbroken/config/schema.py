@@ -18,6 +18,7 @@ import yaml
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from unbroken.errors import Mistake
 from unbroken.runs.identity import IdentityKeys
 
 _IDENTITY = ("value", "content", "none", "layout", "switch")
@@ -50,15 +51,26 @@ class SettingKey:
 
     @functools.cached_property
     def types(self) -> frozenset[str]:
-        """The JSON types that the value may have."""
+        """Return the JSON types that the value may have."""
         types = self.schema.get("type", ())
         return frozenset([types] if isinstance(types, str) else types)
 
+    @functools.cached_property
+    def parts(self) -> Mapping[str, SettingKey]:
+        """Return the keys of a value that is a closed mapping itself."""
+        closed = self.schema.get("properties", {}) if self.schema.get("additionalProperties") is False else {}
+        return {name: SettingKey(name, part) for name, part in closed.items()}
+
     @property
     def example(self) -> str:
-        """What a message proposes to type for a required key."""
+        """Return what a message proposes to type for a required key."""
         value = self.schema["examples"][0]
         return value if isinstance(value, str) else json.dumps(value)
+
+    @property
+    def missing(self) -> Mistake:
+        """Return the mistake of a required key that is not written."""
+        return Mistake(f"`{self.name}` is missing", todo=f"type for example `{self.name}: {self.example}`")
 
     @functools.cached_property
     def _validator(self) -> Validator:
@@ -66,7 +78,7 @@ class SettingKey:
         return validator
 
     def errors(self, value: object) -> list[ValidationError]:
-        """What the schema refuses in a value, the names of a mapping left out."""
+        """Return what the schema refuses in a value, the names of a mapping left out."""
         is_scalar = value is None or isinstance(value, str | int | float)
         if is_scalar and (type(value), value) in self._good:
             return []
@@ -77,10 +89,20 @@ class SettingKey:
         return errors
 
     def settled(self, value: object) -> object:
-        """A good value in its one form: 1.0 and 1 are the same number, a list is not to be changed any more."""
+        """Return a good value in its one form: 1.0 and 1 are the same number, a list becomes a tuple."""
         if isinstance(value, float) and value.is_integer() and self.types & {"integer", "number"}:
             return int(value)
+        if isinstance(value, Mapping) and self.parts:
+            return _settled(self.parts, _defaults(self.parts), value)
         return tuple(value) if isinstance(value, list) else value
+
+
+def _defaults(keys: Mapping[str, SettingKey]) -> dict[str, object]:
+    return {name: key.schema["default"] for name, key in keys.items() if "default" in key.schema}
+
+
+def _settled(keys: Mapping[str, SettingKey], *layers: Mapping[Any, object]) -> dict[str, object]:
+    return {name: keys[name].settled(value) for layer in layers for name, value in layer.items()}
 
 
 @dataclass(frozen=True)
@@ -95,18 +117,21 @@ class Schema:
 
     @functools.cached_property
     def defaults(self) -> Mapping[str, object]:
-        """The default of each key that has one."""
-        has_default = {name: key for name, key in self.keys.items() if "default" in key.schema}
-        return {name: key.settled(key.schema["default"]) for name, key in has_default.items()}
+        """Return the default of each key that has one."""
+        return _settled(self.keys, _defaults(self.keys))
+
+    def settled(self, *layers: Mapping[Any, object], with_defaults: bool = True) -> dict[str, Any]:
+        """Return good values in their one form, each from the last layer that has it, else the schema's default."""
+        return {**(self.defaults if with_defaults else {}), **_settled(self.keys, *layers)}
 
     @property
     def switch_key(self) -> str:
-        """The setting that takes the layout out of the identity; empty if the engine has none."""
+        """Return the setting that takes the layout out of the identity; empty if the engine has none."""
         return next(iter(self.keys_of_identity("switch")), "")
 
     @functools.cached_property
     def identity(self) -> IdentityKeys:
-        """Which keys are part of the identity of an engine's runs."""
+        """Return which keys are part of the identity of an engine's runs."""
         return IdentityKeys(
             value_keys=self.keys_of_identity("value"),
             content_keys=self.keys_of_identity("content"),
@@ -117,7 +142,7 @@ class Schema:
         )
 
     def keys_of_identity(self, kind: str) -> tuple[str, ...]:
-        """The keys whose schema says `identity: kind`."""
+        """Return the keys whose schema says `identity: kind`."""
         return tuple(name for name, key in self.keys.items() if key.schema.get("identity") == kind)
 
 
@@ -132,17 +157,17 @@ class Schemas:
 
     @functools.cached_property
     def run_name(self) -> SettingKey:
-        """What a run may be called."""
+        """Return the key that describes the name of a run."""
         return SettingKey("run", self.config.keys["runs"].schema["propertyNames"])
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The kinds of machines that a run may ask for."""
+        """Return the kinds of machines that a run may ask for."""
         return tuple(self.run.keys["place"].schema["enum"])
 
 
 def load_schemas(folder: Path, engines: Mapping[str, Path]) -> Schemas:
-    """The schemas of a configuration, of a site and of a run from `folder`, and those of the engines' settings."""
+    """Return the schemas of a configuration, a site and a run from `folder`, and those of the engines' settings."""
     config, site, run = (_load(folder / f"{name}.schema.yaml") for name in ("config", "site", "run"))
     run["properties"]["engine"]["enum"] = list(engines)
     settings = {name: _schema(_load(path)) for name, path in engines.items()}
@@ -150,7 +175,7 @@ def load_schemas(folder: Path, engines: Mapping[str, Path]) -> Schemas:
 
 
 def schema_mistake(path: Path) -> str:
-    """What keeps a file from being the schema of an engine's settings; empty if nothing does."""
+    """Return what keeps a file from being the schema of an engine's settings; empty if nothing does."""
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.config.location import Entry, dotted
 from unbroken.config.messages import allowed, number_in, unknown, unusable_file
-from unbroken.config.removed_keys import removed_column
 from unbroken.config.schema import Schemas, SettingKey
+from unbroken.errors import Mistake
 
 NAME_COLUMN = "run"
 _SETTING = "settings."
@@ -26,83 +27,71 @@ class TableRow:
     columns: tuple[str, ...]
 
     def at(self, *path: object) -> str:
-        """The column that holds what stands at `path` in a run, or the line itself."""
+        """Return the column that holds what stands at `path` in a run, or the line itself."""
         return f"{self.file} line {self.line}" + (f", column {dotted(*path)}" if path else "")
 
-    def lacks(self, key: SettingKey, *parent: str) -> str:
-        """The whole line for a required key; the same for every row where the column itself is missing."""
+    def lacks(self, key: SettingKey, *parent: str) -> Mistake:
+        """Return the mistake of a required key; it is the same for every row where the column itself is missing."""
         column = dotted(*parent, key.name)
         if column in self.columns:
-            return f"{self.at(column)}: found nothing, allowed: {allowed(key.schema, key.name)}"
-        place = dotted("defaults", *parent)
-        return f"{self.file}: no column `{column}`; add it, or type `{key.name}: {key.example}` under `{place}`"
+            return Mistake("found nothing", allowed(key.schema, key.name), where=self.at(column))
+        todo = f"add it, or type `{key.name}: {key.example}` under `{dotted('defaults', *parent)}`"
+        return Mistake(f"no column `{column}`", todo=todo, where=self.file)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a table, and what is wrong with the table itself."""
+    """The rows of a table, and the mistakes of the table itself."""
 
     entries: tuple[Entry, ...] = ()
-    mistakes: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
 
 def read_table(file: str, base: Path, schemas: Schemas, default_engine: object) -> Table:
-    """Reads the runs of a table that lies relative to `base`; cells that do not fit their type stay text."""
+    """Read the runs of a table that lies relative to `base`; cells that do not fit their type stay text."""
     if problem := unusable_file(file, base):
-        return Table(mistakes=(f"runs_table: {problem}",))
-    lines, problem = _read_cells(base / file)
+        return Table(mistakes=(problem.at("runs_table"),))
+    rows, problem = _read_rows(file, base)
     if problem:
-        return Table(mistakes=(f"{file}{problem}",))
-    header = tuple(lines[0][1])
-    if mistakes := [f"{file} line {lines[0][0]}, {text}" for text in _wrong_columns(header, schemas)]:
+        return Table(mistakes=(problem,))
+    (line, header), *rows = rows
+    columns = tuple(header)
+    mistakes = [mistake.at(f"{file} line {line}, {mistake.where}") for mistake in _wrong_columns(columns, schemas)]
+    allowed = f"{len(columns)}, one for each column"
+    too_long = [(line, len(cells)) for line, cells in rows if len(cells) > len(columns)]
+    mistakes += [Mistake(f"found {length} cells", allowed, where=f"{file} line {line}") for line, length in too_long]
+    if mistakes:
         return Table(mistakes=tuple(mistakes))
-    rows = (_entry(TableRow(file, line, header), cells, schemas, default_engine) for line, cells in lines[1:])
-    return Table(tuple(rows))
+    entries = (_entry(TableRow(file, line, columns), cells, schemas, default_engine) for line, cells in rows)
+    return Table(tuple(entries))
 
 
-def _read_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
-    """The lines that hold something, each with its number; or the text of what makes the file unreadable."""
-    # Takes as long to import as all else here, and only a table needs it.
-    import pandas
-
+def _read_rows(file: str, base: Path) -> tuple[list[tuple[int, list[str]]], Mistake | None]:
+    """Return the rows that hold something, each with its line; or the mistake that makes the file unreadable."""
+    data = (base / file).read_bytes()
     try:
-        frame = pandas.read_csv(path, sep="\t", header=None, dtype=str, na_filter=False, skip_blank_lines=False)
-    except pandas.errors.EmptyDataError:
-        return [], f": found nothing, allowed: a line of column names, `{NAME_COLUMN}` among them, then one row a run"
-    except pandas.errors.ParserError as error:
-        return [], _unreadable(str(error))
-    except UnicodeDecodeError:
-        return [], f" line {_undecodable_line(path)}: found bytes that are not UTF-8, allowed: text saved as UTF-8"
-    rows: list[list[str]] = frame.to_numpy().tolist()
-    return list(_numbered(rows)), ""
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t", strict=True)
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        return [], Mistake("found bytes that are not UTF-8", "text saved as UTF-8", where=f"{file} line {number}")
+    rows, line = [], 1
+    try:
+        for cells in reader:
+            if any(cells):
+                rows.append((line, [cell.strip() for cell in cells]))
+            line = reader.line_num + 1
+    except csv.Error:
+        allowed = "pairs of them around a whole cell"
+        return [], Mistake("found a quotation mark that nothing closes", allowed, where=f"{file} line {line}")
+    if not rows:
+        allowed = f"a line of column names, `{NAME_COLUMN}` among them, then one row a run"
+        return [], Mistake("found nothing", allowed, where=file)
+    return rows, None
 
 
-def _unreadable(message: str) -> str:
-    """pandas' words turned into a line number and ours."""
-    if many := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message):
-        expected, line, saw = many.groups()
-        return f" line {line}: found {saw} cells, allowed: {expected}, one for each column"
-    if torn := re.search(r"EOF inside string starting at row (\d+)", message):
-        return f" line {int(torn[1]) + 1}: found a quotation mark that nothing closes, allowed: pairs of them"
-    return f": {message}"
-
-
-def _undecodable_line(path: Path) -> int:
-    lines = path.read_bytes().split(b"\n")
-    return next(number for number, line in enumerate(lines, 1) if "\ufffd" in line.decode(errors="replace"))
-
-
-def _numbered(rows: Sequence[Sequence[str]]) -> Iterator[tuple[int, list[str]]]:
-    line = 1
-    for cells in rows:
-        if any(cells):
-            yield line, [cell.strip() for cell in cells]
-        line += 1 + sum(cell.count("\n") for cell in cells)
-
-
-def _wrong_columns(header: tuple[str, ...], schemas: Schemas) -> Iterator[str]:
+def _wrong_columns(header: tuple[str, ...], schemas: Schemas) -> Iterator[Mistake]:
     if len(header) == 1 and "," in header[0]:
-        yield "columns: found commas, allowed: tabs between the columns"
+        yield Mistake("found commas", "tabs between the columns", where="columns")
         return
     settings = {name for schema in schemas.engines.values() for name in schema.keys}
     known = [NAME_COLUMN, *(name for name in schemas.run.keys if name != "settings")]
@@ -111,17 +100,17 @@ def _wrong_columns(header: tuple[str, ...], schemas: Schemas) -> Iterator[str]:
     elsewhere["settings"] = f"is no column; type one column for each setting, `{_SETTING}<key>`"
     for number, name in enumerate(header, 1):
         if not name:
-            yield f"column {number}: found no name, allowed: {', '.join(known)}"
+            yield Mistake("found no name", ", ".join(known), where=f"column {number}")
         elif name not in known:
-            yield f"column {name}: {removed_column(name) or unknown(name, known, elsewhere)}"
+            yield unknown(name, known, elsewhere).at(f"column {name}")
         elif name in header[: number - 1]:
-            yield f"column {name}: stands here twice; remove one"
+            yield Mistake("stands here twice", todo="remove one", where=f"column {name}")
     if NAME_COLUMN not in header:
-        yield f"column {NAME_COLUMN}: is missing; add it, it holds the names of the runs"
+        yield Mistake("is missing", todo="add it, it holds the names of the runs", where=f"column {NAME_COLUMN}")
 
 
 def _entry(row: TableRow, cells: Sequence[str], schemas: Schemas, default_engine: object) -> Entry:
-    filled = {column: cell for column, cell in zip(row.columns, cells, strict=True) if cell}
+    filled = {column: cell for column, cell in zip(row.columns, cells, strict=False) if cell}
     engine = schemas.engines.get(str(filled.get("engine", default_engine)))
     values: dict[str, object] = {}
     settings: dict[str, object] = {}
@@ -136,7 +125,7 @@ def _entry(row: TableRow, cells: Sequence[str], schemas: Schemas, default_engine
 
 
 def _typed(cell: str, key: SettingKey | None) -> object:
-    """The value that a cell says for a key; its text where it says none, for the schema to refuse."""
+    """Return the value that a cell says for a key; its text where it says none, for the schema to refuse."""
     if key is None or "string" in key.types:
         return cell
     if "null" in key.types and cell == "null":

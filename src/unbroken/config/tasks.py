@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from unbroken.config.location import Spot
+from unbroken.errors import Mistake
 from unbroken.runs.run import Run
 
 SRUN = "srun"
@@ -20,7 +21,7 @@ _THREADS = ("-c", "--cpus-per-task")
 
 
 def settled_enter(words: Sequence[str] | None, tasks: int, threads: int) -> tuple[str, ...]:
-    """The words before the program's own; srun, which is the default for several tasks, with the numbers it needs.
+    """Return the words before the program's own; srun, the default for several tasks, with the numbers it needs.
 
     Snakemake's job step takes Slurm's variables away, and srun alone would start one task on each node (measured,
     snakemake-executor-plugin-slurm-jobstep 0.6.1, Slurm 22.05).
@@ -36,35 +37,36 @@ def settled_enter(words: Sequence[str] | None, tasks: int, threads: int) -> tupl
 
 
 def is_launcher(word: str) -> bool:
-    """True for srun, mpirun and their like, which start a program several times."""
+    """Return True for srun, mpirun and their like, which start a program several times."""
     return _name(word) in _LAUNCHERS
 
 
 def starts_tasks(run: Run, command: Sequence[str]) -> bool:
-    """True if a launcher stands between unbroken and the program: in `enter`, or first in its command line."""
+    """Return True if a launcher stands between unbroken and the program: in `enter`, or first in its command line."""
     return run.tasks > 1 or any(is_launcher(word) for word in (*run.enter, *command[:1]))
 
 
-def mistakes(run: Run, spot: Spot) -> Iterator[str]:
-    """What cannot be meant, on any machine."""
+def task_mistakes(run: Run, spot: Spot) -> Iterator[Mistake]:
+    """Yield what cannot be meant, on any machine."""
     if run.nodes is not None and run.nodes > run.tasks:
         found = f"found {run.nodes}, but tasks is {run.tasks}, and each node needs one"
-        yield f"{spot.at('nodes')}: {found}; type tasks: {run.nodes} or more"
+        yield Mistake(found, todo=f"type tasks: {run.nodes} or more", where=spot.at("nodes"))
     names = {_name(word) for word in run.enter}
     if run.tasks > 1 and run.enter and _name(run.enter[0]) in _ENTERING and not names & _LAUNCHERS:
         found = f"{_name(run.enter[0])} starts the program once, but tasks is {run.tasks}"
-        yield f"{spot.at('enter')}: {found}; put srun before it: enter: [srun, {', '.join(run.enter)}]"
+        todo = f"put srun before it: enter: [srun, {', '.join(run.enter)}]"
+        yield Mistake(found, todo=todo, where=spot.at("enter"))
 
 
 def mistakes_in_a_step(run: Run) -> Iterator[str]:
-    """What cannot work where unbroken itself runs in a step that srun made: on Slurm, with a single task."""
+    """Yield what cannot work where unbroken itself runs in a step that srun made: on Slurm, with a single task."""
     if run.tasks == 1 and run.enter and _name(run.enter[0]) == SRUN and "--overlap" not in run.enter:
         found = "srun with a single task waits for the step in which unbroken itself runs, for ever"
         yield f"runs.{run.name}.enter: {found}; leave srun out, or type tasks: 2 or more"
 
 
 def mistakes_outside_slurm(run: Run) -> Iterator[str]:
-    """What cannot work on a machine without Slurm."""
+    """Yield what cannot work on a machine without Slurm."""
     if run.tasks > 1 and run.enter and _name(run.enter[0]) == SRUN:
         found = f"found {run.tasks}, and outside Slurm srun cannot start them"
         here = f'type enter: [mpirun, -n, "{run.tasks}"] to start them here'
@@ -76,9 +78,9 @@ def _name(word: str) -> str:
 
 
 def _options(words: Sequence[str]) -> list[str]:
-    """The words that may be srun's own: those before another program's name.
+    """Return the words that may be srun's own: those before another program's name.
 
-    A value may stand apart from its option (`-n 4`), so a program is recognised by what it is known for.
+    A value may stand apart from its option (`-n 4`), so a program is recognized by what it is known for.
     """
     known = _LAUNCHERS | _ENTERING
     end = next((at for at, word in enumerate(words) if _name(word) in known), len(words))
@@ -86,6 +88,6 @@ def _options(words: Sequence[str]) -> list[str]:
 
 
 def _has(words: Sequence[str], options: Sequence[str]) -> bool:
-    """`-n4`, `-n 4` and `--ntasks=4` all give the number of tasks."""
+    """Return True if an option is there: `-n4`, `-n 4` and `--ntasks=4` all give the number of tasks."""
     short = tuple(option for option in options if len(option) == 2)
     return any(word.startswith(short) or word.partition("=")[0] in options for word in words)

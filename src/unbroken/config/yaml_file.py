@@ -1,5 +1,5 @@
-"""A YAML file, read with what the usual loader takes without a word: duplicate keys, of which it keeps the last, and
-far too much.
+"""A YAML file, with lines for what the usual loader takes silently: duplicate keys, of which it keeps the last, and
+aliases that stand for far too much.
 """
 
 from __future__ import annotations
@@ -17,34 +17,51 @@ from unbroken.errors import ConfigError
 MOST_MEGABYTES = 20
 # An alias stands for all that it names: ten lines of them can mean a billion values.
 MOST_VALUES = 1_000_000
-
-
-def too_large(path: Path) -> list[str]:
-    """A line for a file that the loader must not even begin to read."""
-    megabytes = path.stat().st_size / 1e6 if path.is_file() else 0
-    if megabytes <= MOST_MEGABYTES:
-        return []
-    return [f"{path}: {megabytes:.0f} MB, allowed: at most {MOST_MEGABYTES} MB; name large data by its path"]
+_ERRORS = (ValueError, RecursionError, yaml.YAMLError)
 
 
 def read(path: Path) -> Any:
-    """What the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
-    if lines := too_large(path):
-        raise ConfigError(lines)
+    """Return what the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
     text = _text(path)
+    tree = _tree(path, text)
+    if lines := _refused(tree, path):
+        raise ConfigError(lines)
     try:
-        loader = yaml.SafeLoader(text)
-        tree = loader.get_single_node()
-        if lines := _refused(tree, path):
-            raise ConfigError(lines)
-        return None if tree is None else loader.construct_document(tree)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        return None if tree is None else yaml.SafeLoader("").construct_document(tree)
+    except _ERRORS as error:
         raise ConfigError([f"{path}{_problem(error, text.splitlines())}"]) from error
+
+
+def unreadable(path: Path) -> list[str]:
+    """Return what keeps a file from being read as a mapping; nothing where there is no file.  Quick for megabytes."""
+    try:
+        first = _first_node(path, _text(path))
+    except OSError:  # Snakemake finds it too
+        return []
+    except ConfigError as error:
+        return error.mistakes
+    if isinstance(first, yaml.MappingStartEvent | yaml.MappingNode):
+        return []
+    is_list = isinstance(first, yaml.SequenceStartEvent | yaml.SequenceNode)
+    found = "nothing" if first is None else "a list" if is_list else "a value"
+    return [f"{path}: found {found}, allowed: names with a colon, `runs:` among them"]
+
+
+def mistakes(path: Path) -> list[str]:
+    """Return the lines of `read` for a file that Snakemake has read, which may be no YAML (JSON with tabs)."""
+    try:
+        return _refused(_tree(path, _text(path)), path)
+    except (OSError, ConfigError):
+        return []
 
 
 def _text(path: Path) -> str:
     if path.is_dir():
         raise ConfigError([f"{path}: a folder, allowed: a YAML file"])
+    megabytes = path.stat().st_size / 1e6
+    if megabytes > MOST_MEGABYTES:
+        limit = f"at most {MOST_MEGABYTES} MB; name large data by its path"
+        raise ConfigError([f"{path}: {megabytes:.0f} MB, allowed: {limit}"])
     data = path.read_bytes()
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError([f"{path}: UTF-16, allowed: text saved as UTF-8"])
@@ -55,74 +72,43 @@ def _text(path: Path) -> str:
         raise ConfigError([f"{path} line {line}: bytes that are not UTF-8, allowed: text saved as UTF-8"]) from error
 
 
+def _first_node(path: Path, text: str) -> yaml.NodeEvent | yaml.Node | None:
+    """Parse all of the file; the parser in C is quick, the one in Python says more of a mistake."""
+    try:
+        events = list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError:
+        return _tree(path, text)
+    return next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
+
+
+def _tree(path: Path, text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except _ERRORS as error:
+        raise ConfigError([f"{path}{_problem(error, text.splitlines())}"]) from error
+
+
 def _problem(error: Exception, lines: Sequence[str]) -> str:
-    """` line 3: a tab; type spaces`: in the words of who types YAML, where those of its parser say less."""
+    """Return ` line 3: a tab; type spaces`: words for people who type YAML, where those of its parser say less."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
     problem, here = error.problem or "", error.problem_mark.line
     began = error.context_mark.line if error.context_mark else here
-    if "\\t" in problem or "\t" in _indentation(lines, here):
+    line = lines[here] if here < len(lines) else ""
+    if "\\t" in problem or "\t" in line[: len(line) - len(line.lstrip())]:
         return f" line {here + 1}: a tab; type spaces"
     if "could not find expected ':'" in problem:
         return f" line {began + 1}: a colon is missing; type `name: value`, with a space behind it"
     if "mapping values are not allowed" in problem:
         todo = "is a colon missing in the line above, or is a value with a colon to be put into quotes?"
-        return f" line {here + 1}: `{lines[here].strip()}` cannot stand here; {todo}"
+        return f" line {here + 1}: `{line.strip()}` cannot stand here; {todo}"
     if "expected <block end>" in problem or "expected <block mapping start>" in problem:
-        return f" line {here + 1}: `{_line(lines, here)}` is indented otherwise than the lines that it belongs to"
+        return f" line {here + 1}: `{line.strip()}` is indented otherwise than the lines that it belongs to"
     if "quoted scalar" in str(error.context):
         return f" line {began + 1}: a quotation mark that nothing closes"
     if "flow" in str(error.context):
         return f" line {began + 1}: a [ or {{ that nothing closes, or a comma is missing in it"
     return f" line {here + 1}: not YAML: {problem}"
-
-
-def _line(lines: Sequence[str], number: int) -> str:
-    return lines[number].strip() if number < len(lines) else ""
-
-
-def _indentation(lines: Sequence[str], number: int) -> str:
-    line = lines[number] if number < len(lines) else ""
-    return line[: len(line) - len(line.lstrip())]
-
-
-def unreadable(path: Path) -> list[str]:
-    """What keeps a file from being read as a mapping; nothing where there is no file.  Quick for megabytes too."""
-    if not path.exists():
-        return []
-    try:
-        if lines := too_large(path):
-            return lines
-        text = _text(path)
-        events = list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-        first = next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
-        if isinstance(first, yaml.MappingStartEvent):
-            return []
-        found = "nothing" if first is None else "a list" if isinstance(first, yaml.SequenceStartEvent) else "a value"
-        return [f"{path}: found {found}, allowed: names with a colon, `runs:` among them"]
-    except OSError:  # Snakemake finds it too
-        return []
-    except ConfigError as error:
-        return error.mistakes
-    except yaml.YAMLError as error:
-        return _said_of(path) or [f"{path}: not YAML: {' '.join(str(error).split())}"]
-
-
-def _said_of(path: Path) -> list[str]:
-    """The quick parser says less than the one in Python."""
-    try:
-        read(path)
-    except ConfigError as error:
-        return error.mistakes
-    return []
-
-
-def mistakes(path: Path) -> list[str]:
-    """The lines of `read` for a file that Snakemake has read, which may be no YAML (JSON with tabs)."""
-    try:
-        return _refused(yaml.compose(path.read_text(), Loader=yaml.SafeLoader), path)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return []
 
 
 def _refused(tree: yaml.Node | None, path: Path) -> list[str]:
@@ -134,7 +120,7 @@ def _refused(tree: yaml.Node | None, path: Path) -> list[str]:
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """The values below a node, those of an alias each time that it stands there."""
+    """Return the number of values below a node, those of an alias each time that it stands there."""
     if id(node) not in known:
         known[id(node)] = MOST_VALUES + 1  # for a node that holds itself
         children = node.value if isinstance(node, yaml.CollectionNode) else ()

@@ -29,6 +29,7 @@ from pathlib import Path
 from unbroken.engines.exports import export_contract
 from unbroken.engines.imports import ImportedFiles, ImportSource, import_contract
 from unbroken.engines.starter import Starter
+from unbroken.errors import Mistake
 from unbroken.program.contract import (
     FINAL,
     HANDOVER_FILE,
@@ -90,8 +91,12 @@ class Engine(ABC):
 
     # --- before anything is queued ---
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
-        """Each setting that does not fit the others, and what is wrong with it; the schema has seen each key alone."""
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str | Mistake]]:
+        """Yield each setting that does not fit the others, and what is wrong with it.
+
+        The schema has checked each key alone.  A `Mistake` may say more than text: that a file is missing, which may
+        come.
+        """
         return iter(())
 
     # Globs of results that tell how a run was cut: a rehearsal compares none of them, and its verdict names them.

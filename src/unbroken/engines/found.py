@@ -21,7 +21,7 @@ from unbroken.config.location import Entry
 from unbroken.config.package_files import install_line, workflow_folder
 from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, Mistake
 from unbroken.program import environment
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
@@ -129,13 +129,15 @@ def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ..
     return read_runs(config, known_schemas(), base, own_mistakes)
 
 
-def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[str]:
-    """A line for each mistake that the engine of a run finds in its settings, and for what it cannot be started in."""
+def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[Mistake]:
+    """Yield what the engine of a run finds in its settings, and what it cannot be started in."""
     engine = engine_of(run, base)
-    for key, text in environment.mistakes(run, base):
-        yield f"{entry.spot.at(key)}: {text}"
+    for key, mistake in environment.mistakes(run, base):
+        yield mistake.at(entry.spot.at(key))
     if run.container and not engine.fits_container:
-        found = f"found '{run.container}', but engine {engine.name} starts the Python of unbroken, which is not in it"
-        yield f"{entry.spot.at('container')}: {found}; leave it out"
+        why = f"engine {engine.name} starts the Python of unbroken, which is not in it"
+        found = f"found '{run.container}', but {why}"
+        yield Mistake(found, todo="leave it out", where=entry.spot.at("container"))
     for setting, text in engine.mistakes(run):
-        yield f"{entry.spot.at('settings', setting)}: {text}"
+        mistake = Mistake(text) if isinstance(text, str) else text
+        yield mistake.at(entry.spot.at("settings", setting))

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.config.load import read_runs
-from unbroken.config.location import Entry
+from unbroken.config.load import read_run
+from unbroken.config.location import Branch, Entry
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.files.states import stamp_of
@@ -26,7 +26,7 @@ from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.mdrun_line import MdrunLine
-from unbroken.errors import ConfigError, SegmentError
+from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
@@ -45,10 +45,10 @@ class PlacingEngine(CalledEngine):
     def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
         super().__init__(options, folder, store, run)
         try:
-            self.run = self._checked(self.read_program())
+            settings = self.read_program()
         except ConfigError as error:
-            lines = [line.removeprefix("runs.exec.") for line in error.mistakes]
-            raise ConfigError([f"exec: --engine {self.name}: {line}" for line in lines]) from error
+            raise ConfigError([f"exec: --engine {self.name}: {line}" for line in error.mistakes]) from error
+        self.run = self._checked(settings)
 
     @abstractmethod
     def read_program(self) -> dict[str, object]:
@@ -61,16 +61,18 @@ class PlacingEngine(CalledEngine):
     def _checked(self, settings: dict[str, object]) -> Run:
         """Return the run with these settings, checked as a run of a config is."""
         run = {"engine": self.name, "segments": 1, "segment_minutes": 60, "threads": self.run.threads}
-        config = {"runs": {"exec": {**run, "settings": settings}}}
-        (found,) = read_runs(config, known_schemas(), self.base, self._own_mistakes)
+        spot = Branch(prefix=f"exec: --engine {self.name}: ")
+        entry = Entry("exec", {**run, "settings": settings}, spot)
+        found = read_run(entry, known_schemas(), self.base, self._own_mistakes)
         return replace(
             self.run, engine=self.name, settings=found.settings,
             metric_goals=found.metric_goals, has_counted_goal=found.has_counted_goal,
         )  # fmt: skip
 
-    def _own_mistakes(self, _entry: Entry, run: Run, _base: Path) -> Iterator[str]:
+    def _own_mistakes(self, entry: Entry, run: Run, _base: Path) -> Iterator[Mistake]:
         """Yield what the engine finds; how ranks are started is a matter of the rule, or of the batch script."""
-        yield from (f"{name}: {text}" for name, text in self.mistakes(run) if name != "launcher")
+        found = ((name, text) for name, text in self.mistakes(run) if name != "launcher")
+        yield from (Mistake(str(text), where=entry.spot.at(name)) for name, text in found)
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
         """Put the results in place; what stands there and is not ours goes to the store's `replaced/`.

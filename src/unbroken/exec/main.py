@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
             call = _Exec(options)
             return call.run()
     except UnbrokenError as error:
-        lines = [line.replace(f"runs.{name}:", f"{name}:") for line in str(error).splitlines()]
+        lines = [f"{name}: {error.line}"] if error.run else str(error).splitlines()
         for line in lines:
             print(f"unbroken: {line}", file=sys.stderr, flush=True)
         if call is not None and isinstance(error, ConfigError | FormatError):
@@ -197,12 +197,12 @@ class _Exec:
         if isinstance(error, InterruptedSegment):
             if not isinstance(error, _NoTimeLeft):
                 self.write_note(EndKind.INTERRUPTED)
-            self._say(str(error))
+            self._say(error.line)
             return self._paused()
         self.write_note(EndKind.FAILED)
         if not isinstance(error, SegmentError) or not self._engine.has_started:
             raise error
-        self._say(str(error))
+        self._say(error.line)
         code = self._attempts()[-1].exit_code
         return code if code is not None and 0 < code != EXIT_PAUSED else 1
 
@@ -212,8 +212,7 @@ class _Exec:
         return EXIT_PAUSED
 
     def _say(self, line: str) -> None:
-        name = self.options.name
-        print(f"unbroken: {name}: {line.removeprefix(f'runs.{name}: ')}", file=sys.stderr, flush=True)
+        print(f"unbroken: {self.options.name}: {line}", file=sys.stderr, flush=True)
 
 
 def run_of(options: Options, around: SlurmJob | None) -> Run:

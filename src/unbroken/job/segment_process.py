@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, Any
 
 from unbroken.errors import UnbrokenError
@@ -137,7 +137,6 @@ class SegmentProcess:
         return [attempt for attempt in attempts if attempt.slurm_job == self.job_id]
 
     def _note(self, end: SegmentEnd, began_utc: str) -> None:
-        end = replace(end, message=end.message.removeprefix(f"runs.{self.folder.name}: "))
         node = os.environ.get("SLURMD_NODENAME", "")
         job = {"started_utc": began_utc, "slurm_job": self.job_id, "slurm_node": node, "host": os.uname().nodename}
         with contextlib.suppress(OSError):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from unbroken.config.messages import listed, near
+from unbroken.config.found import near
+from unbroken.config.messages import listed
 from unbroken.config.site import Request
 from unbroken.runs.run import Run
 from unbroken.slurm import partitions as slurm

@@ -85,7 +85,7 @@ def not_its_own(assignment: Assignment, base: Path) -> Iterator[str]:
         return
     identity = identity_of(run, assignment.keys, base)
     if checkpoints[0].passport.identity not in usable_identities(identity, folder.accepted, checkpoints):
-        yield refusal(run.name, checkpoints[0], identity)
+        yield f"runs.{run.name}: {refusal(run.name, checkpoints[0], identity)}"
     elif run.is_strict and not has_finished(folder, run):
         now = environment.on_disk(run, base)
         if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):

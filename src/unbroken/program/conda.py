@@ -34,30 +34,30 @@ _ENVS_DIRS = re.compile(r"^envs_dirs:[ \t]*\n((?:[ \t]*-[ \t]*\S.*\n?)+)", re.MU
 
 
 def activated(command: Sequence[str], folder: Path) -> list[str]:
-    """The command inside the environment, as `conda activate` would set it; the process stays the same."""
+    """Return the command inside the environment, as `conda activate` would set it; the process stays the same."""
     variables = [f"{name}={value}" for name, value in _variables(folder).items()]
     name = folder.name if folder.parent.name == "envs" else str(folder)
     return ["bash", "-c", _ACTIVATE, "unbroken", str(folder), name, str(len(variables)), *variables, *command]
 
 
 def is_name(text: str) -> bool:
-    """True for the name of an environment, false for a folder."""
+    """Return True for the name of an environment, false for a folder."""
     return "/" not in text and not text.startswith("~")
 
 
 def found(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder of an environment by its name, None if there is none where conda and mamba keep them."""
+    """Return the folder of an environment by its name, None if there is none where conda and mamba keep them."""
     return next((folder for folder in _places(name, environment) if (folder / META).is_dir()), None)
 
 
 def looked_in(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The folders in which an environment is looked for by its name, as far as they are there."""
+    """Return the folders in which an environment is looked for by its name, as far as they are there."""
     folders = dict.fromkeys(str(place.parent) for place in _places("name", environment) if place.parent.is_dir())
     return list(folders)
 
 
 def described(folder: Path) -> dict[str, object]:
-    """Its path, and its packages with version and build, and those that pip has added; OSError if it cannot be read."""
+    """Return its path and its packages with version and build, those of pip too; OSError if it cannot be read."""
     packages = {}
     for path in (folder / META).iterdir():
         words = path.stem.rsplit("-", 2)
@@ -69,7 +69,7 @@ def described(folder: Path) -> dict[str, object]:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    """What packages and `conda env config vars set` want set [conda, core/prefix_data.py and activate.py]."""
+    """Return what packages and `conda env config vars set` want set [conda, core/prefix_data.py and activate.py]."""
     variables: dict[str, str] = {}
     for path in sorted((folder / "etc/conda/env_vars.d").glob("*.json")):
         variables |= _texts(_read(path))
@@ -78,7 +78,7 @@ def _variables(folder: Path) -> dict[str, str]:
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Conda marks a variable that was unset by a word of its own."""
+    """Return the variables; conda marks one that was unset by a word of its own."""
     return {name: str(value) for name, value in values.items() if value != "***unset***"}
 
 
@@ -107,12 +107,12 @@ def _places(name: str, environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _root_of(program: str | None) -> str | None:
-    """Of `/opt/conda/bin/conda` or `/opt/conda/condabin/conda`: /opt/conda."""
+    """Return /opt/conda of `/opt/conda/bin/conda` or `/opt/conda/condabin/conda`."""
     return str(Path(program).parents[1]) if program else None
 
 
 def _envs_dirs(file: Path) -> list[str]:
-    """The list of that name in a .condarc; this room reads no YAML."""
+    """Return the list of that name in a .condarc; this room reads no YAML."""
     match = _ENVS_DIRS.search(_text(file))
     lines = match[1].splitlines() if match else []
     return [line.strip().removeprefix("-").split(" #")[0].strip().strip("'\"") for line in lines]

@@ -9,11 +9,10 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.errors import OutageError, SegmentError
+from unbroken.errors import Mistake, OutageError, SegmentError
 from unbroken.program import process
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.run import Run
@@ -21,7 +20,6 @@ from unbroken.system import fs, jsontext
 from unbroken.system.digests import sha256_of
 
 IMAGES = NOTES / "images"
-NO_SUCH_FILE = "there is no such file"
 # What each image that was read looked like, and its digest: an image of 10 GB takes half a minute to read.
 _KNOWN = "digests.json"
 _REFERENCE = re.compile(r"(docker|oras|library|shub|https?)://\S+")
@@ -30,24 +28,23 @@ _NAMED = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9._-]+)*(:[A-Za-z0-9._-]+)?")
 _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _RUNTIMES = ("apptainer", "singularity")
 PULL_SECONDS = 3600.0
-LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 60.0
 # They would take away what the program is told by its environment, or hide it from our signals.
 REFUSED = {"-e", "--cleanenv", "-C", "--containall", "-p", "--pid"}
 
 
 def is_reference(image: str) -> bool:
-    """True for what is to be fetched, such as docker://ubuntu:24.04; false for a path."""
+    """Return True for what is to be fetched, such as docker://ubuntu:24.04; false for a path."""
     return _REFERENCE.fullmatch(image) is not None
 
 
 def runtime() -> str:
-    """The program that enters images; the name of the usual one if none is found here: a module may bring it."""
+    """Return the program that enters images; the name of the usual one if none is found here: a module may bring it."""
     return next((name for name in _RUNTIMES if shutil.which(name)), _RUNTIMES[0])
 
 
 def image_of(image: str, base: Path) -> Path:
-    """Where the image lies; one that is fetched has a place of its own, the same for all runs of the folder."""
+    """Return where the image lies; one that is fetched has a place of its own, the same for all runs of the folder."""
     if is_reference(image):
         short = hashlib.sha256(image.encode()).hexdigest()[:8]
         return Path(os.path.abspath(base / IMAGES / f"{_OTHERS.sub('-', image)}-{short}.sif"))
@@ -55,7 +52,7 @@ def image_of(image: str, base: Path) -> Path:
 
 
 def inside(command: Sequence[str], run: Run, base: Path, folders: Sequence[Path]) -> list[str]:
-    """The command in the run's image, which sees the working directory, the run's own folder, and `folders`."""
+    """Return the command in the run's image, which sees the working directory, the run's own folder, and `folders`."""
     if run.container is None:
         return list(command)
     words = [runtime(), "exec"]
@@ -67,7 +64,7 @@ def inside(command: Sequence[str], run: Run, base: Path, folders: Sequence[Path]
 
 
 def _seen(run: Run, base: Path, folders: Sequence[Path]) -> list[Path]:
-    """What must be there inside as it is outside, without what lies in another one of them."""
+    """Return what must be there inside as it is outside, without what lies in another one of them."""
     wanted = [base.resolve(), RunFolder(run.name, base).root.resolve(), *folders]
     if temporary := os.environ.get("TMPDIR"):
         wanted.append(Path(temporary))
@@ -76,7 +73,7 @@ def _seen(run: Run, base: Path, folders: Sequence[Path]) -> list[Path]:
 
 
 def fetch(run: Run, base: Path) -> None:
-    """Fetches the image of a run that names a reference, once for its folder: what a tag means may change meanwhile.
+    """Fetch the image of a run that names a reference, once for its folder: what a tag means may change meanwhile.
 
     OutageError if it cannot be had now.
     """
@@ -94,20 +91,13 @@ def fetch(run: Run, base: Path) -> None:
 
 @contextlib.contextmanager
 def _turn(lock: Path) -> Iterator[None]:
-    """One after the other, as far as the file system has locks: a hundred runs are not to fetch the same at once.
+    """Let one after the other fetch, as far as the file system has locks: a hundred runs must not fetch at once.
 
     Nothing depends on it.
     """
-    give_up = time.monotonic() + PULL_SECONDS
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
-            file = held.enter_context(lock.open("w"))
-            while time.monotonic() < give_up:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(LOOK_SECONDS)
+            fcntl.flock(held.enter_context(lock.open("w")), fcntl.LOCK_EX)
         yield
 
 
@@ -126,45 +116,43 @@ def _pull(run: Run, reference: str, path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong with the image that the run names, or with its options."""
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+    """Yield what is wrong with the image that the run names, or with its options."""
     image = str(run.container)
     path = image_of(image, base)
     if is_reference(image):
         pass
     elif not path.exists():
         hint = f"to fetch it, type docker://{image}" if _is_named(image) else f"looked in {path.parent}"
-        yield "container", f"found '{image}', but {NO_SUCH_FILE}; {hint}"
+        yield "container", Mistake(f"found '{image}', but there is no such file", todo=hint, is_absent=True)
     elif not path.is_dir() and not _is_image(path):
-        yield (
-            "container",
-            f"found '{image}', which is no image of Apptainer; allowed: a .sif file, or a folder as image",
-        )
+        allowed = "a .sif file, or a folder as image"
+        yield "container", Mistake(f"found '{image}', which is no image of Apptainer", allowed)
     if words := [word for word in run.container_options if word in REFUSED]:
         why = "the program would not hear what unbroken tells it"
-        yield "container_options", f"found {words[0]}, with which {why}; leave it out"
+        yield "container_options", Mistake(f"found {words[0]}, with which {why}", todo="leave it out")
 
 
 def _is_named(image: str) -> bool:
-    """True for what a registry may call an image, and nobody a file."""
+    """Return True for what a registry may call an image, and nobody a file."""
     return _NAMED.fullmatch(image) is not None and not image.endswith((".sif", ".simg", ".img"))
 
 
 def _is_image(path: Path) -> bool:
-    """By what stands in a SIF behind its first line, or at the beginning of a squashfs, or in an ext3."""
+    """Decide by what stands in a SIF behind its first line, or at the beginning of a squashfs, or in an ext3."""
     with path.open("rb") as file:
         head = file.read(2048)
     return b"SIF_MAGIC" in head[:64] or head.startswith(b"hsqs") or head[1080:1082] == b"\x53\xef"
 
 
 def described(image: str, base: Path) -> dict[str, object]:
-    """What the run calls the image, and its digest; OSError if it cannot be read."""
+    """Return what the run calls the image, and its digest; OSError if it cannot be read."""
     path = image_of(image, base)
     return {"path": image, "digest": _of_tree(path) if path.is_dir() else _of_file(path, base)}
 
 
 def runtime_version(run: Run) -> str:
-    """The version of what enters images; empty if it does not say."""
+    """Return the version of what enters images; empty if it does not say."""
     with contextlib.suppress(SegmentError):
         answer = process.ask(process.entered([runtime(), "--version"], run.modules, ()), seconds=ANSWER_SECONDS)
         if answer.code == 0 and answer.lines:
@@ -173,7 +161,7 @@ def runtime_version(run: Run) -> str:
 
 
 def _of_file(path: Path, base: Path) -> str:
-    """Read again only if size, time or inode have changed since it was read, in whichever job."""
+    """Return its digest, read again only if size, time or inode have changed since it was read, in whichever job."""
     state = path.stat()
     look = [state.st_size, state.st_mtime_ns, state.st_ino]
     known = _known(base / IMAGES / _KNOWN)
@@ -197,7 +185,7 @@ def _known(path: Path) -> dict[str, object]:
 
 
 def _of_tree(root: Path) -> str:
-    """Of an image that is a folder: names, sizes and times, because there may be a hundred thousand files in it."""
+    """Return the digest of an image that is a folder, by names, sizes and times: it may hold 100,000 files."""
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(root):
         folders.sort()

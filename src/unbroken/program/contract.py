@@ -5,17 +5,20 @@ docs/contract.md is the user's description of it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.own_folder import OwnFolder, confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
 from unbroken.runs.times import FILE_NAME as TIMES
-from unbroken.system.fs import link_or_copy, storage_errors
+from unbroken.system.flush import flush_tree
+from unbroken.system.fs import link_or_copy, remove_tree, storage_errors, write_atomic
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -25,6 +28,10 @@ HANDOVER_FILE = "progress.json"
 TAKEN = "taken-"
 # Before the name of a state, beside the save folder: what it said of itself, until it is a checkpoint.
 TOLD = "told-"
+# Before the name of a note on what its program said nothing of, beside it; there is one only once all that is in the
+# folder is on the disk.
+WHOLE = "whole-"
+COPIES = "salvage-whole"
 # What a checkpoint's folder of this name holds is what the user came for.
 FINAL = "final"
 
@@ -52,12 +59,12 @@ class AttemptFolder:
 
     @property
     def verdict(self) -> Path:
-        """What the program says of itself and no exit code can say (verdict.py)."""
+        """Return the file of what no exit code can say (verdict.py)."""
         return self.root / "verdict.json"
 
     @property
     def live(self) -> Path:
-        """Files to look at while the run goes on, which stay when the attempt folder is cleared."""
+        """Return the folder of files to look at during the run, which stay when the attempt folder is cleared."""
         return self.root.parents[1] / "live"
 
     @property
@@ -66,21 +73,21 @@ class AttemptFolder:
 
     @property
     def note(self) -> Path:
-        """What a successor must know, should this attempt be killed (recovery.py)."""
+        """Return the file of what a successor must know, should this attempt be killed (recovery.py)."""
         return self.root / "attempt.json"
 
     @property
     def times(self) -> Path:
-        """When what happened in this attempt so far (`runs.moments`)."""
+        """Return the file of the times of this attempt so far (`runs.times`)."""
         return self.root / TIMES
 
     def prepare(self) -> None:
-        """Makes the folders of a new attempt folder."""
+        """Make the folders of a new attempt folder."""
         self.save.mkdir(parents=True)
         self._save = OwnFolder(self.save)
 
     def open_save(self) -> OwnFolder:
-        """The save folder, without following a link; ForeignFolderError if something else stands in its place."""
+        """Return the save folder, without following a link; ForeignFolderError if something else is in its place."""
         if self._save is not None:
             self._save.confirm()
             return self._save
@@ -89,12 +96,12 @@ class AttemptFolder:
         return found
 
     def close(self) -> None:
-        """Nobody asks it for its save folder any more."""
+        """Let go of the save folder."""
         if self._save is not None:
             self._save.close()
 
     def write_deadline(self, unix: float) -> None:
-        """Says by when the program should be out, now; never half written."""
+        """Write by when the program should be out, now; never half."""
         draft = self.deadline.with_suffix(".tmp")
         draft.write_text(f"{unix:.3f}\n")
         draft.replace(self.deadline)
@@ -112,7 +119,7 @@ class HandedOver:
     is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
     def move(self, target: Path) -> None:
-        """Renames it, and never what stands in the place of the save folder by now.
+        """Rename it, and never what stands in the place of the save folder by now.
 
         StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
         """
@@ -124,7 +131,7 @@ class HandedOver:
             self.save.move_out(self.draft.name, target)
 
     def taken(self) -> HandedOver:
-        """The same beside the save folder, where no program puts anything in its place while it is published."""
+        """Move it next to the save folder, where no program puts anything in its place while it is published."""
         if self.save is None:
             return self
         target = self.draft.parent.parent / f"{TAKEN}{self.draft.name}"
@@ -132,14 +139,14 @@ class HandedOver:
         return HandedOver(target, self.handover, told=self.told)
 
     def forget(self) -> None:
-        """It is a checkpoint now."""
+        """Remove its note: it is a checkpoint now."""
         if self.told is not None:
             with suppress(OSError):
                 self.told.unlink(missing_ok=True)
 
 
 def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
-    """What the program has handed over with `.ready` folders, in name order, without their progress file.
+    """Return what the program has handed over with `.ready` folders, in name order, without their progress file.
 
     CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
@@ -147,7 +154,7 @@ def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
 
 
 def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
-    """What an attempt that was killed had handed over and nobody had published; copies, for its program may live.
+    """Return copies of what a killed attempt had handed over and not published; its program may live.
 
     Only a state with a progress file of its own says how far it is: by now the program may be further.
     CheckpointError and ForeignFolderError as above.
@@ -172,14 +179,48 @@ def _ready_in(save: OwnFolder, attempt_folder: AttemptFolder) -> list[HandedOver
 
 
 def left_states(attempt_folder: AttemptFolder) -> list[Path]:
-    """The same of an attempt that was killed, as they lie there; first the one that was being published."""
+    """Return the states of a killed attempt as they lie there; first the one that was being published."""
     save = attempt_folder.open_save()
     taken = sorted(path for path in attempt_folder.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
     return taken + [attempt_folder.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
+def noted(found: HandedOver, handover: Handover) -> HandedOver:
+    """Return it with a note, by which a successor can publish it if we are killed; StorageError if the disk is full."""
+    if found.draft.name.endswith(READY):
+        return found
+    note = found.draft.with_name(f"{WHOLE}{found.draft.name}.json")
+    with storage_errors(found.draft):
+        flush_tree(found.draft)
+        write_atomic(note, json.dumps(handover.to_json()))
+    return replace(found, told=note)
+
+
+def noted_states(attempt_folder: AttemptFolder, tell: Callable[[str], None]) -> list[HandedOver]:
+    """Return copies of what a killed attempt had noted and not published, the least progress first.
+
+    A malformed note is logged, and takes nothing else with it.
+    """
+    copies = attempt_folder.root / COPIES
+    remove_tree(copies)
+    found = []
+    for note in attempt_folder.root.glob(f"{WHOLE}*.json"):
+        draft = attempt_folder.root / note.stem.removeprefix(WHOLE)
+        if draft.is_symlink() or not draft.is_dir():
+            continue  # it is a checkpoint
+        try:
+            handover = parse_handover(read_told(note), str(note))
+        except (CheckpointError, ValueError) as error:
+            said = str(error) if isinstance(error, CheckpointError) else f"{note}: {error}"
+            tell(f"what was being published is left out: {said}")
+            continue
+        shutil.copytree(draft, copies / draft.name, symlinks=True, copy_function=link_or_copy)
+        found.append(HandedOver(copies / draft.name, handover, is_judged=True))
+    return sorted(found, key=lambda each: each.handover.progress.done if each.handover else 0.0)
+
+
 def loose_state(attempt_folder: AttemptFolder, scratch: Path) -> HandedOver | None:
-    """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
+    """Move to `scratch` the files that a program left directly in its save folder; None if there are none."""
     save = attempt_folder.open_save()
     names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
     if not names:

@@ -14,7 +14,7 @@ from unbroken.runs.run import Run
 
 
 def entered(command: Sequence[str], run: Run, base: Path = Path(), launcher: Sequence[str] | None = None) -> list[str]:
-    """The command inside the run's environment; `launcher` are the words to stand in the place of the run's `enter`.
+    """Return the command inside the run's environment; the words of `launcher` take the place of the run's `enter`.
 
     Each task of a launcher enters by itself: what a node's login shell has set is not on the next one.
     """
@@ -30,10 +30,10 @@ def entered(command: Sequence[str], run: Run, base: Path = Path(), launcher: Seq
 
 
 def folder_of(name: str, base: Path) -> Path:
-    """The folder that a key names, whole; a program starts elsewhere.  Links stay, as a file server may need them."""
+    """Return the whole path of the folder that a key names.  Links stay, as a file server may need them."""
     return Path(os.path.abspath(base / Path(name).expanduser()))
 
 
 def conda_folder(name: str, base: Path) -> Path:
-    """The folder of a conda environment; one of that name in the working directory if it is nowhere."""
+    """Return the folder of a conda environment; one of that name in the working directory if it is nowhere."""
     return (conda.found(name) if conda.is_name(name) else None) or folder_of(name, base)

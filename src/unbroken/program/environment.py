@@ -1,13 +1,13 @@
-"""What a run's program is started in: read for the passport at each start, and looked at before anything is queued."""
+"""What a run's program is started in: recorded in each checkpoint, and checked before anything is queued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from unbroken.errors import AbsentFileError
-from unbroken.program import conda, container, modules, venv
-from unbroken.program.container import NO_SUCH_FILE
+from unbroken.errors import AbsentFileError, Mistake, SegmentError, config_error
+from unbroken.program import conda, container, process, venv
 from unbroken.program.entering import conda_folder, folder_of
 from unbroken.runs.run import Run
 from unbroken.system.host import this_host
@@ -15,37 +15,41 @@ from unbroken.system.host import this_host
 # What only the job's own machine can say.
 NOT_ON_DISK = frozenset({"modules", "driver"})
 
+ANSWER_SECONDS = 120.0
+_MARK = "unbroken found: "
+# Both keep this list [module(1), "ENVIRONMENT"; Lmod, "Environment variables"].
+_ASK = f'printf "\\n{_MARK}%s\\n" "$LOADEDMODULES"'
+
 Parts = dict[str, Mapping[str, object]]
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
-    """Each key that names what is not there or cannot be meant, and what is wrong with it."""
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+    """Yield each key that names what does not exist or cannot be meant, and what is wrong with it."""
     if run.conda is not None and run.venv is not None:
-        yield "venv", f"found '{run.venv}' beside conda: {run.conda}; allowed: one of the two; leave the other out"
+        found = f"found '{run.venv}' beside conda: {run.conda}"
+        yield "venv", Mistake(found, "one of the two", "leave the other out")
     if run.container is not None:
         yield from container.mistakes(run, base)
     elif run.venv is not None and not (folder_of(run.venv, base) / venv.CONFIG).is_file():
-        found = f"found '{run.venv}', but {NO_SUCH_FILE} as {run.venv}/{venv.CONFIG}"
-        yield "venv", f"{found}; allowed: the folder of a Python environment; type: python3 -m venv {run.venv}"
+        mark, todo = f"{run.venv}/{venv.CONFIG}", f"type: python3 -m venv {run.venv}"
+        yield "venv", _absent(run.venv, f" as {mark}", "the folder of a Python environment", todo)
     elif run.conda is not None and not (conda_folder(run.conda, base) / conda.META).is_dir():
         yield "conda", _no_conda(run.conda)
     if run.container is None and run.container_options:
-        yield (
-            "container_options",
-            f"found {' '.join(run.container_options)}, but the run names no `container`; leave it out",
-        )
+        found = f"found {' '.join(run.container_options)}, but the run names no `container`"
+        yield "container_options", Mistake(found, todo="leave it out")
 
 
 def described(run: Run, base: Path) -> Parts:
-    """Each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
+    """Return each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
 
-    Fetches an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
+    Fetch an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
     """
     container.fetch(run, base)
     parts = on_disk(run, base)
     if "image" in parts:
         parts["image"] = {**parts["image"], "runtime": container.runtime_version(run)}
-    if run.modules and (loaded := modules.loaded(run.modules)):
+    if run.modules and (loaded := _loaded(run.modules)):
         parts["modules"] = {"loaded": loaded}
     if run.gpus and (driver := this_host().gpu_driver):
         parts["driver"] = {"version": driver}
@@ -53,9 +57,9 @@ def described(run: Run, base: Path) -> Parts:
 
 
 def on_disk(run: Run, base: Path) -> Parts:
-    """The same without NOT_ON_DISK, and without starting a program; nor an image that is yet to be fetched."""
-    if found := [f"runs.{run.name}.{key}: {text}" for key, text in mistakes(run, base)]:
-        raise AbsentFileError(found)
+    """Return the parts without NOT_ON_DISK, and without starting a program or fetching an image."""
+    if found := [mistake.at(f"runs.{run.name}.{key}") for key, mistake in mistakes(run, base)]:
+        raise config_error(found)
     parts: Parts = {}
     try:
         if run.container is not None and container.image_of(run.container, base).exists():
@@ -70,19 +74,40 @@ def on_disk(run: Run, base: Path) -> Parts:
 
 
 def unread(run: Run, parts: Mapping[str, object]) -> set[str]:
-    """What the run has, and nobody could look at now: an image yet to be fetched, modules that do not load, a silent
-    driver; that is no change of them."""
+    """Return the parts that the run has and that could not be read now, which is no change of them.
+
+    An image yet to be fetched, modules that do not load, a silent driver.
+    """
     named = {"image": run.container, "modules": run.modules, "driver": run.gpus}
     return {name for name, value in named.items() if value and name not in parts}
 
 
 def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:
-    """What it holds; only its path where it lies in the image, whose digest stands for it."""
+    """Return what it holds; only its path where it lies in the image, whose digest stands for it."""
     return read(folder) if (folder / mark).exists() else {"path": str(folder)}
 
 
-def _no_conda(name: str) -> str:
+def _loaded(names: Sequence[str]) -> dict[str, str]:
+    """Return the modules by name with their versions, those that the named ones have loaded too.
+
+    None if they cannot be loaded: the program will say why, in the log where one looks for it.
+    """
+    with contextlib.suppress(SegmentError):
+        answer = process.ask(process.entered(["sh", "-c", _ASK], names, ()), seconds=ANSWER_SECONDS)
+        lines = [line.removeprefix(_MARK) for line in answer.lines if line.startswith(_MARK)]
+        if answer.code == 0 and lines:
+            # Of `compilers/gcc/12.2` the version is what stands last; one without a version has none.
+            words = (word.rpartition("/") for word in lines[-1].split(":") if word)
+            return {name or version: version if name else "" for name, _, version in words}
+    return {}
+
+
+def _no_conda(name: str) -> Mistake:
     if not conda.is_name(name):
-        return f"found '{name}', but {NO_SUCH_FILE} as {name}/{conda.META}; allowed: the folder of a conda environment"
+        return _absent(name, f" as {name}/{conda.META}", "the folder of a conda environment")
     places = ", ".join(conda.looked_in()) or "no folder that conda uses"
-    return f"found '{name}', but {NO_SUCH_FILE}: no environment of that name in {places}; type its folder"
+    return _absent(name, f": no environment of that name in {places}", todo="type its folder")
+
+
+def _absent(name: str, where: str, allowed: str = "", todo: str = "") -> Mistake:
+    return Mistake(f"found '{name}', but there is no such file{where}", allowed, todo, is_absent=True)

@@ -1,12 +1,13 @@
-"""What a program said of its own failure, in one line: an exception with its place, `Fatal error`, `not found`, ...
+"""The line in which a program said why it failed: an exception with its place, `Fatal error`, `not found`, ...
 
 Read from the end of what it printed, which is data: control sequences are left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _OURS = re.compile(r"unbroken \d{4}-\d\d-\d\dT")
 _TRACEBACK = re.compile(r"^(?P<prefix>.*?)Traceback \(most recent call last\):$")
 _FRAME = re.compile(r'^\s+(\| )?File "(?P<path>[^"]+)", line (?P<line>\d+)(, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(\w+\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit|Warning|Failure)?(: .*)?$")
+_UNREADABLE = re.compile(r"^(Syntax|Indentation|Tab)Error: ")
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<frozen ")
 # Of GROMACS [gmx: src/gromacs/utility/fatalerror.cpp]: the message stands below.
 _HEADINGS = re.compile(
@@ -45,25 +47,25 @@ _TELLING = [
 ]
 
 
-def error_line(log: Path, begins: int, or_last_line: bool = True) -> str:
-    """What stands in a log behind its first `begins` bytes; empty if that says nothing, or cannot be read."""
+def error_line(log: Path, begins: int, *, or_last_line: bool = True) -> str:
+    """Return the error in a log after its first `begins` bytes; empty if there is none, or it cannot be read."""
     with suppress(OSError), log.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(begins, size - READ_BYTES))
-        return error_in(file.read(READ_BYTES).decode(errors="replace"), or_last_line)
+        return error_in(file.read(READ_BYTES).decode(errors="replace"), or_last_line=or_last_line)
     return ""
 
 
 def log_bytes(log: Path) -> int:
-    """How long a log is; 0 if there is none, or nobody can tell."""
+    """Return how long a log is; 0 if there is none, or nobody can tell."""
     try:
         return log.stat().st_size
     except OSError:
         return 0
 
 
-def error_in(text: str, or_last_line: bool = True) -> str:
-    """The error in what a program printed; if nothing looks like one its last line, or nothing."""
+def error_in(text: str, *, or_last_line: bool = True) -> str:
+    """Return the error in what a program printed; if nothing looks like one its last line, or nothing."""
     lines = [_plain(line) for line in re.split(r"\r\n|\n|\r", text)]
     lines = [line for line in lines if not _OURS.match(line)][-LOOKED_AT:]
     if not any(line.strip() for line in lines):
@@ -75,25 +77,18 @@ def error_in(text: str, or_last_line: bool = True) -> str:
 
 
 def _exception(lines: Sequence[str]) -> str:
-    """Of the last traceback of Python the exception, and the last place in a file that is no library."""
-    starts = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
-    for number in reversed(starts):
-        match = _TRACEBACK.match(lines[number])
-        prefix = match["prefix"] if match else ""  # torchrun writes `[rank0]: ` before each line
-        frames = []
-        for line in lines[number + 1 :]:
-            own = line.removeprefix(prefix.rstrip() if not line.startswith(prefix) else prefix)
-            if frame := _FRAME.match(own):
-                frames.append(frame)
-            elif _EXCEPTION.match(own):
-                return f"{own.strip()}{_place(frames)}"
-    return _syntax_error(lines)
-
-
-def _syntax_error(lines: Sequence[str]) -> str:
-    """A script that Python cannot read has no traceback."""
+    """Return the exception of the last traceback of Python, and the last place in a file that is no library."""
     for number, line in reversed(list(enumerate(lines))):
-        if re.match(r"^(Syntax|Indentation|Tab)Error: ", line):
+        if match := _TRACEBACK.match(line):
+            prefix, frames = match["prefix"], []  # torchrun writes `[rank0]: ` before each line
+            for each in lines[number + 1 :]:
+                own = each.removeprefix(prefix if each.startswith(prefix) else prefix.rstrip())
+                if frame := _FRAME.match(own):
+                    frames.append(frame)
+                elif _EXCEPTION.match(own):
+                    return f"{own.strip()}{_place(frames)}"
+    for number, line in reversed(list(enumerate(lines))):
+        if _UNREADABLE.match(line):  # a script that Python cannot read has no traceback
             return f"{line}{_place([frame for each in lines[:number] if (frame := _FRAME.match(each))][-1:])}"
     return ""
 
@@ -106,23 +101,14 @@ def _place(frames: Sequence[re.Match[str]]) -> str:
 def _below_heading(lines: Sequence[str]) -> str:
     for number, line in reversed(list(enumerate(lines))):
         if _HEADINGS.match(line.strip()):
-            return f"{line.strip()} {' '.join(_until_empty(lines[number + 1 :]))}"
+            below = itertools.takewhile(str.strip, lines[number + 1 :])
+            return " ".join([line.strip(), *map(str.strip, below)])
     return ""
-
-
-def _until_empty(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        if not line.strip():
-            return
-        yield line.strip()
 
 
 def _telling(lines: Sequence[str]) -> str:
-    for pattern in _TELLING:
-        found = next((line for line in reversed(lines) if pattern.search(line.strip())), "")
-        if found:
-            return found.strip()
-    return ""
+    found = (line.strip() for pattern in _TELLING for line in reversed(lines) if pattern.search(line.strip()))
+    return next(found, "")
 
 
 def _plain(line: str) -> str:

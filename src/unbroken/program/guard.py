@@ -1,4 +1,4 @@
-"""Starts a program below two guards, so that nothing that it starts outlives unbroken's process.
+"""Start a program below two guards, so that nothing that it starts outlives unbroken's process.
 
     python -I -S guard.py LIFE TOLD command...
 
@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 # Slurm, a terminal and users send these to all processes of a job; a guard stays until its program is gone.
-DEAF_TO = (
+IGNORED_SIGNALS = (
     signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
     signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGXCPU,
 )  # fmt: skip
@@ -43,11 +43,11 @@ KILLED = -signal.SIGKILL
 
 
 def main(life: int, told: int, command: Sequence[str]) -> None:
-    """The outer guard."""
+    """Be the outer guard."""
     for descriptor in (life, told):
         os.set_inheritable(descriptor, False)
-    ignored = [number for number in DEAF_TO if signal.getsignal(number) is signal.SIG_IGN]
-    for number in DEAF_TO:
+    ignored = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+    for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     inner_life, held = os.pipe()
@@ -103,13 +103,13 @@ def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequenc
 
 
 def _become(command: Sequence[str], guard: int, ignored: Sequence[int], ready: int) -> None:
-    """Never returns; closes `ready` in a session of its own."""
+    """Never return; close `ready` in a session of its own."""
     try:
         os.setsid()
         os.close(ready)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:  # else it died before the kernel was asked
-            for number in {*DEAF_TO, *PYTHONS} - set(ignored):
+            for number in {*IGNORED_SIGNALS, *PYTHONS} - set(ignored):
                 signal.signal(number, signal.SIG_DFL)
             os.execvp(command[0], list(command))
     except OSError as error:
@@ -158,7 +158,7 @@ class _Events:
 
 
 def _kill_all() -> None:
-    """Returns when this process has no descendant any more."""
+    """Return when this process has no descendant any more."""
     rest = FIRST_REST_SECONDS
     has_cancelled = False
     while True:
@@ -197,7 +197,7 @@ def _parent(pid: str) -> int | None:
 
 
 def _cancel_steps() -> None:
-    """Kills the tasks that an `srun` of the program started, on all nodes."""
+    """Kill the tasks that an `srun` of the program started, on all nodes."""
     job, own, mark = (os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", MARK))
     if not job or not mark:
         return
@@ -213,7 +213,7 @@ def _cancel_steps() -> None:
 
 
 def marked(mark: str) -> Iterator[tuple[int, list[bytes]]]:
-    """The processes of this machine with `NAME=value` in their environment, as far as we may look, and all of that."""
+    """Yield the visible processes of this machine with `NAME=value` in their environment, and all of that."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
             words = file.read().split(b"\0")
@@ -222,7 +222,7 @@ def marked(mark: str) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _let_go_of_files() -> None:
-    """The program's outputs end with the program, and its folder can be removed."""
+    """Close the program's outputs and leave its folder: both may end with the program."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -240,7 +240,7 @@ def _code(found: os.waitid_result) -> int:
 
 
 def die_with(parent: int) -> None:
-    """Asks Linux to kill this process when its parent, of that number, dies; also if it has died by now."""
+    """Ask Linux to kill this process when its parent, of that number, dies; also if it has died by now."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Memory as the kernel counts it: whether it killed for want of it, and how much is left."""
+"""Memory as the kernel counts it: whether it killed processes that were out of it, and how much is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Kills:
 
 
 def out_of_memory_kills(slurm_job: str = "") -> Kills:
-    """What the kernel has counted so far for this control group and those inside it; 0 where nobody counts.
+    """Return what the kernel has counted so far for this control group and those inside it; 0 where nobody counts.
 
     Version 2: `memory.events`; version 1: `memory.oom_control` [Linux, admin-guide/cgroup-v2, cgroup-v1/memory].  Slurm
     makes a group `job_<number>` for each job, and groups for its steps inside it [man cgroup.conf].
@@ -55,12 +55,12 @@ def _counters() -> list[Path]:
 
 
 def available_bytes() -> int:
-    """What a process may still take: of the machine, or of its control group where that gives less."""
+    """Return what a process may still take: of the machine, or of its control group where that gives less."""
     return min([_machine_bytes(), *_group_bytes()])
 
 
 def _machine_bytes() -> int:
-    """`MemAvailable` [proc_meminfo(5)]; endless where the kernel does not say."""
+    """Return `MemAvailable` [proc_meminfo(5)]; endless where the kernel does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -70,7 +70,7 @@ def _machine_bytes() -> int:
 
 
 def _group_bytes() -> list[int]:
-    """What each control group with a limit leaves; cached files count as free, because the kernel drops them."""
+    """Return what each control group with a limit leaves; cached files count as free, because the kernel drops them."""
     found = []
     # A limit of the job stands above the group of one of its processes.
     for folder in {folder for path in _counters() for folder in path.parents if folder.is_relative_to(CGROUPS)}:

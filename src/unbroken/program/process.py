@@ -44,17 +44,17 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number, 0 if it could not be started; nobody else's before `kill`."""
+        """Return its number, 0 if it could not be started; nobody else's before `kill`."""
         return self._pid or 0
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
+        """Return the exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
         self._hear(seconds, lambda: self._number("code") is not None)
         code = self._number("code")
         return -signal.SIGKILL if code is None and self._is_over else code
 
     def end(self, seconds: float) -> bool:
-        """Kills, and waits: True once nothing that it started is left, False if something still is after `seconds`."""
+        """Kill, and wait: True once nothing that it started is left, False if something still is after `seconds`."""
         self.kill()
         self._hear(seconds, lambda: False)
         if self._is_over:
@@ -62,18 +62,18 @@ class Child:
         return self._is_over
 
     def terminate(self) -> None:
-        """TERM to the main process alone: its workers must not be told."""
+        """Send TERM to the main process alone, not to its workers."""
         self.send(signal.SIGTERM)
 
     def send(self, number: int, to_group: bool = False) -> None:
-        """A signal to the main process, or to its workers too; no harm if nobody is left."""
+        """Send a signal to the main process, or to its workers too; no harm if none is left."""
         if self._is_killed or not self.pid:
             return
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if to_group else os.kill)(self.pid, number)
 
     def kill(self) -> None:
-        """KILL to all that descends from it, whatever session that is in; no harm if nobody is left."""
+        """Kill all that descends from it, whatever session that is in; no harm if none is left."""
         with self._lock:
             if not self._is_killed:
                 os.close(self._life)
@@ -85,7 +85,7 @@ class Child:
         return self._life < 0
 
     def _hear(self, seconds: float, is_enough: Callable[[], bool]) -> None:
-        """Reads what the guards say until that is enough, they are gone, or the time is up."""
+        """Read what the guards say until that is enough, they are gone, or the time is up."""
         poll = select.poll()
         poll.register(self._told, select.POLLIN)
         give_up = time.monotonic() + max(seconds, 0.0)
@@ -122,7 +122,7 @@ def start(
     folder: Path | None = None,
     streams: Streams | None = None,
 ) -> Child:
-    """Starts the program with `environment` added to ours; dies if we die.
+    """Start the program with `environment` added to ours; dies if we die.
 
     Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
     SegmentError if it cannot be started.
@@ -170,7 +170,7 @@ def ask(
     seconds: float = threading.TIMEOUT_MAX,
     is_enough: Callable[[str], bool] = lambda line: False,
 ) -> Answer:
-    """Runs a program to its end, `told` as its input; ended early, with exit code 0, by a line that is enough.
+    """Run a program to its end, `told` as its input; ended early, with exit code 0, by a line that is enough.
 
     SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
@@ -201,7 +201,7 @@ def ask(
 
 
 def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Its lines, and whether they were enough before its end."""
+    """Return its lines, and True if they were enough before its end."""
     lines: list[str] = []
     with process.stdout or io.BytesIO() as output:
         for line in output:
@@ -217,7 +217,7 @@ def _must_be_found(command: Sequence[str]) -> None:
 
 
 def entered(command: Sequence[str], modules: Sequence[str], prefix: Sequence[str]) -> list[str]:
-    """The command inside the run's environment modules and its container or conda prefix.
+    """Return the command inside the run's environment modules and its container or conda prefix.
 
     Modules need a shell function, so a login shell loads them and then becomes the command; the words of the command
     are its arguments and never part of its text.

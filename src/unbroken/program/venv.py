@@ -15,12 +15,12 @@ _DEBIAN = ("lib/python3/dist-packages", "local/lib/python{version}/dist-packages
 
 
 def activated(command: Sequence[str], folder: Path) -> list[str]:
-    """The command inside the environment."""
+    """Return the command inside the environment."""
     return ["sh", "-c", _ACTIVATE, "unbroken", str(folder), *command]
 
 
 def described(folder: Path) -> dict[str, object]:
-    """Its path, the version of its Python, and its packages with their versions; OSError if it cannot be read."""
+    """Return its path, and the versions of its Python and packages; OSError if it cannot be read."""
     settings = _settings(folder)
     version = settings.get("version") or settings.get("version_info", "")
     found: dict[str, str] = {}
@@ -35,7 +35,7 @@ def described(folder: Path) -> dict[str, object]:
 
 
 def packages_in(folder: Path) -> dict[str, str]:
-    """Names (as PEP 503 writes them) and versions by what pip leaves in a `site-packages`; none if that is not there.
+    """Return names (as PEP 503 writes them) and versions by what pip leaves in a `site-packages`; none without one.
 
     The names of its folders say it: a file server that would have to open each package's metadata takes seconds.
     """

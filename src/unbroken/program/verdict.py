@@ -31,14 +31,14 @@ class Verdict:
 
 
 def write_verdict(path: Path, verdict: Verdict) -> None:
-    """Writes the file, never half; of several processes (ranks) that do it the last one counts."""
+    """Write the file, never half; of several processes (ranks) that do it the last one counts."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps({"verdict": verdict.kind.value, "message": verdict.message}) + "\n")
     draft.replace(path)
 
 
 def read_verdict(path: Path) -> Verdict | None:
-    """The verdict in the file; None if there is none.  SegmentError says what is wrong with the file."""
+    """Return the verdict in the file; None if there is none.  SegmentError says what is wrong with the file."""
     if not path.exists():
         return None
     allowed = " or ".join(f'"{kind.value}"' for kind in Kind)

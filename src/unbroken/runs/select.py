@@ -70,16 +70,17 @@ def select(
             )
         return checkpoint
     if outage:
-        line = f"runs.{run}: {outage.text}; no other checkpoint can be read"
-        lasting = OutageError(line, todo="wait until it answers")
+        line = f"{outage.text}; no other checkpoint can be read"
+        lasting = OutageError(line, run=run, todo="wait until it answers")
         lasting.since = outage.since
         raise lasting
     if back := _back_again(store, run, is_accepted, tell):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
-            f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}",
+            f"no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}",
             todo=f"put a good copy into {store.root}, or begin anew with: unbroken restart {run}",
+            run=run,
         )
     return None
 
@@ -127,7 +128,7 @@ def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
     found = identity.differences(checkpoint.passport.identity_parts, checkpoint.folder.parents[1])
     changes = "; ".join(found) or "only the order of its parts"
     return (
-        f"runs.{run}: not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "
+        f"not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "
         f"allowed: the same, or a new run name; type: unbroken accept {run} (go on from the old checkpoints "
         f"with the change), or unbroken restart {run} (set the old results aside and begin anew)"
     )

@@ -49,7 +49,7 @@ class AttemptLog:
         action = next_action(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
         if action.stops:
             made = CancelledSegment if recent[-1].job_state is EndState.CANCELLED else StalledError
-            raise made(f"runs.{self._job.run.name}: {action.found}", todo=action.todo)
+            raise made(action.found, todo=action.todo, run=self._job.run.name)
         return action.kind is policy.Next.FALL_BACK
 
     def _recent(self) -> list[Attempt]:
@@ -85,7 +85,6 @@ class AttemptLog:
     def note_before_work(self, end: SegmentEnd, began_utc: str) -> None:
         """Do the same for one that never came to its work; a disk that takes nothing hides no other error."""
         last = next(reversed(self.all()), None)
-        end = replace(end, message=end.message.removeprefix(f"runs.{self._job.run.name}: "))
         attempt = endings.before_work(last, end=end, started_utc=began_utc, **self._own)
         job_note.tell_end(attempt)
         if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:

@@ -15,7 +15,7 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
@@ -100,9 +100,9 @@ def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
 def error_of(run: str, end: SegmentEnd) -> SegmentError:
     """Return the error by which a segment leaves that is not settled."""
     if end.kind is not EndKind.INTERRUPTED:
-        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
+        return SegmentError(end.message, log=end.log, todo=end.todo, run=run)
     made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
-    return made(f"runs.{run}: {end.goes_on}")
+    return made(end.goes_on, run=run)
 
 
 def end_by(error: UnbrokenError) -> SegmentEnd:
@@ -163,22 +163,22 @@ class Rejections:
         run, origin, last = work.job.run.name, work.task.origin, work.last
         if verdict.kind is Kind.HOPELESS:
             kept = f"the checkpoint of before is kept ({describe_done(last)})" if last else "nothing was saved"
-            raise DivergedError(f"runs.{run}: {verdict.message}; {kept}", log=work.job.log, todo=FIX)
+            raise DivergedError(f"{verdict.message}; {kept}", log=work.job.log, todo=FIX, run=run)
         if origin is None or last is not origin:
             found = "it was given none" if origin is None else "it has gone on from it and saved"
-            raise SegmentError(f"runs.{run}: the program calls its checkpoint bad ({verdict.message}), but {found}")
+            raise SegmentError(f"the program calls its checkpoint bad ({verdict.message}), but {found}", run=run)
         self._quarantine(work.job, origin, verdict.message)
         return True
 
     def _quarantine(self, job: Job, origin: Checkpoint, why: str) -> None:
         """Do it with one, if there is another; a second in a row says that the fault lies elsewhere: none is moved."""
-        bad = f"runs.{job.run.name}: the program calls the checkpoint {origin.name} bad ({why})"
+        bad = f"the program calls the checkpoint {origin.name} bad ({why})"
         if self._moved is not None:
             self._store.put_back(*self._moved)
             found = f"and {self._moved[1]}, the one after it, too: the fault may be the program's or the machine's"
-            raise DivergedError(f"{bad}, {found}; nothing was set aside", log=job.log)
+            raise DivergedError(f"{bad}, {found}; nothing was set aside", run=job.run.name, log=job.log)
         if len(self._store.readable()) == 1:
-            raise DivergedError(f"{bad}, and there is no other; nothing was set aside", log=job.log)
+            raise DivergedError(f"{bad}, and there is no other; nothing was set aside", run=job.run.name, log=job.log)
         target = self._store.quarantine(origin.name, why, is_whole=True)
         self._moved = target, origin.name
         job.tell(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")

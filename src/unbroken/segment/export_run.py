@@ -31,7 +31,7 @@ def export_run(job: Job, engine: Engine, target: Path, which: str, tell: Callabl
     checkpoint = _chosen(job, which, tell)
     identity = identity_of(job.run, job.keys, job.base)
     if checkpoint.passport.identity not in usable_identities(identity, job.places.accepted, [checkpoint]):
-        raise IdentityError(refusal(job.run.name, checkpoint, identity))
+        raise IdentityError(refusal(job.run.name, checkpoint, identity), run=job.run.name)
     draft = target.with_name(fs.unique_name(target.name))
     with fs.os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)

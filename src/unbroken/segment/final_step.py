@@ -63,7 +63,7 @@ def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> Segment
 
 
 def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:
-    return ResultsError(f"runs.{job.run.name}: {_not_written(checkpoint, why)}", log=job.log)
+    return ResultsError(_not_written(checkpoint, why), log=job.log, run=job.run.name)
 
 
 def _not_written(checkpoint: Checkpoint, why: str) -> str:

@@ -152,7 +152,7 @@ class _Segment:
         origin = self.recovery.recover(self._select())
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
-            raise IdentityError(refusal(run.name, origin, self.identity))
+            raise IdentityError(refusal(run.name, origin, self.identity), run=run.name)
         kept_inputs.keep(self.job.places.root, self.identity.parts, self.identity.files)
         kind = settled_kind(run, segment, origin, self.attempts.all)
         if origin is None or kind is None:
@@ -177,7 +177,7 @@ class _Segment:
         """
         older = self._select(skip=newest.name)
         if older is None:
-            raise StalledError(f"runs.{self.job.run.name}: no attempt came forward from {newest.folder}, the only one")
+            raise StalledError(f"no attempt came forward from {newest.folder}, the only one", run=self.job.run.name)
         self.job.tell(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
         work = self._new_work(older)
         work.publisher.doubtful = newest
@@ -197,7 +197,8 @@ class _Segment:
                 self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
             )
         except IdentityError as error:
-            raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
+            found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
+            raise IdentityError(found, run=self.job.run.name) from error
         if origin is None:
             refuse_unfinished(self.job.run.name, self.job.places.root)
             self.job.tell("starting from the beginning: the run has no checkpoint yet")
@@ -250,7 +251,7 @@ class _Segment:
         return self._written(record_of(self.job.run, self.job.segment, end.kind, work.last))
 
     def _refused(self, why: str) -> SegmentError:
-        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}", log=self.job.log)
+        return SegmentError(f"engine {self.engine.name}: {why}", log=self.job.log, run=self.job.run.name)
 
     def _with_results(self, work: Work, end: SegmentEnd, last: Checkpoint) -> tuple[SegmentEnd, UnbrokenError | None]:
         """Write the results; return how the attempt ends, and the error by which it does.

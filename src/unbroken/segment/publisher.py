@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import ChangedEnvironmentError, ForeignFolderError, SegmentError, StorageError
-from unbroken.program.contract import HandedOver
+from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
-from unbroken.program.unpublished import noted
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.environment import changes, in_words, refusal
 from unbroken.runs.identity import Identity

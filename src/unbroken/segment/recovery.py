@@ -21,9 +21,8 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
-from unbroken.program.contract import AttemptFolder, HandedOver
+from unbroken.program.contract import AttemptFolder, HandedOver, noted_states
 from unbroken.program.guard import MARK, marked
-from unbroken.program.unpublished import noted_states
 from unbroken.runs import attempts
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done

@@ -6,7 +6,7 @@ import signal
 from types import FrameType, TracebackType
 
 from unbroken.errors import InterruptedSegment
-from unbroken.program.stop_reason import StopReason
+from unbroken.program.leaving import StopReason
 from unbroken.slurm.signal_relay import SignalListener
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
@@ -51,7 +51,7 @@ class Alarm:
     def leave_if_heard(self, run: str, meanwhile: str) -> None:
         """InterruptedSegment if a signal has come."""
         if self.heard:
-            raise InterruptedSegment(f"runs.{run}: stopped by a signal ({self.heard[-1].name}) while {meanwhile}")
+            raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))

@@ -14,8 +14,8 @@ from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.entering import entered
 from unbroken.program.error_line import error_line, log_bytes
+from unbroken.program.leaving import StopReason
 from unbroken.program.memory import Kills, out_of_memory_kills
-from unbroken.program.stop_reason import StopReason
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease

@@ -27,9 +27,10 @@ def confirm_origin(task: Task, program: Program) -> None:
     if reading is None or reading.done is None or reading.done == said.done:
         return
     raise CheckpointError(
-        f"runs.{task.run.name}: checkpoint {origin.name} was made as {said.done:.10g} {said.unit}, but now "
+        f"checkpoint {origin.name} was made as {said.done:.10g} {said.unit}, but now "
         f"{reading.how}; its outputs are cut at {said.done:.10g}, so records would be missing, or there twice; type "
-        f"what read {said.done:.10g}, or set the old results aside and begin anew: unbroken restart {task.run.name}"
+        f"what read {said.done:.10g}, or set the old results aside and begin anew: unbroken restart {task.run.name}",
+        run=task.run.name,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from unbroken.config.tasks import starts_tasks
 from unbroken.engines.base import Task
 from unbroken.engines.files.settings import Program
-from unbroken.program.own_clock import lead_seconds
+from unbroken.program.leaving import lead_seconds
 from unbroken.runs.checkpoint import Checkpoint
 
 # Of the checkpoint that a resumed program goes on from; at the start there is none.
@@ -85,5 +85,7 @@ def seconds_left(task: Task, program: Program) -> int:
     """Whole seconds after which a program that watches its own clock should begin to save; 1 at least."""
     left = min(task.stop_unix, task.deadline_unix) - time.time()
     is_launched = any(starts_tasks(task.run, words) for words in (program.start, program.resume))
-    lead = lead_seconds(left, is_launched) if program.margin_seconds is None else program.margin_seconds
+    lead = program.margin_seconds
+    if lead is None:
+        lead = lead_seconds(left, is_launched=is_launched)
     return max(1, int(left - lead))

@@ -65,5 +65,5 @@ class DmtcpEngine(Engine):
         found = ready_states(task.attempt_folder)
         why = task.attempt_folder.root / WHY
         if not found and why.exists():
-            raise SegmentError(f"runs.{task.run.name}: {why.read_text().strip()}")
+            raise SegmentError(f"{why.read_text().strip()}", run=task.run.name)
         return found

@@ -28,8 +28,9 @@ class MissingRecordsError(SegmentError):
         """The same with what to do; `how` is what says how far the restart files are."""
         said = f" ({how})" if how else ""
         return SegmentError(
-            f"runs.{run}: {self}; so the restart files are not where their number says{said}; fix how it is read, "
-            f"then type: unbroken restart {run}; if records are left out on purpose, add the file to outputs_with_gaps"
+            f"{self}; so the restart files are not where their number says{said}; fix how it is read, "
+            f"then type: unbroken restart {run}; if records are left out on purpose, add the file to outputs_with_gaps",
+            run=run,
         )
 
 

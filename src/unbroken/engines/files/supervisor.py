@@ -316,8 +316,7 @@ class FileSupervisor(Supervisor):
         self.list_outputs(draft, None, is_at_end=True, is_finished=True)
         if not self.has_outputs and not self.program.outputs:
             raise SegmentError(
-                f"runs.{self.task.run.name}: the program is done, but left no file at all in its folder; "
-                "it has no result"
+                "the program is done, but left no file at all in its folder; it has no result", run=self.task.run.name
             )
         goal = self.task.run.goal
         self.hand_over_outputs(draft, math.inf, is_closed=True)

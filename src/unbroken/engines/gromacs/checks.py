@@ -11,6 +11,7 @@ from unbroken.engines.gromacs.outputs import BY_KIND
 from unbroken.engines.gromacs.plumed import mistakes_in, plumed_input
 from unbroken.engines.gromacs.replica_checks import MULTIDIR, OF_REPLICAS, replica_mistakes
 from unbroken.engines.gromacs.settings import has_replicas, words_of
+from unbroken.errors import Mistake
 from unbroken.program.entering import folder_of
 from unbroken.runs.run import Run
 
@@ -27,8 +28,8 @@ _NOT_RESUMED = {
 }
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
-    """Each setting that does not fit the others, and what is wrong with it."""
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str | Mistake]]:
+    """Yield each setting that does not fit the others, and what is wrong with it."""
     yield from _source_mistakes(run)
     yield from _goal_mistakes(run)
     yield from _layout_mistakes(run)
@@ -39,7 +40,8 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
     yield from _file_mistakes(run, base)
     gmxrc = str(run.settings["gmxrc"])
     if gmxrc and not run.enter and not run.container and not folder_of(gmxrc, base).is_file():
-        yield "gmxrc", f"found '{gmxrc}', but there is no such file; allowed: the path of a GMXRC, or leave it out"
+        found = f"found '{gmxrc}', but there is no such file"
+        yield "gmxrc", Mistake(found, "the path of a GMXRC, or leave it out", is_absent=True)
 
 
 def _source_mistakes(run: Run) -> Iterator[tuple[str, str]]:

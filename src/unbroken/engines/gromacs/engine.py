@@ -37,9 +37,9 @@ from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
-from unbroken.errors import ConfigError, DivergedError, SegmentError
+from unbroken.errors import ConfigError, DivergedError, Mistake, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.own_clock import lead_seconds
+from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
@@ -99,7 +99,7 @@ class GromacsEngine(Engine):
         found = [self._logs[folder] for folder in folders if folder in self._logs]
         return found if len(found) == len(folders) else []
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str | Mistake]]:
         return checks.mistakes(run, self.base)
 
     def prepare(self, run: Run) -> bool:
@@ -137,7 +137,7 @@ class GromacsEngine(Engine):
             self.prepare(task.run)
         reads = fill(task, self.simulations(task), self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
-        left -= lead_seconds(left, bool(task.run.settings["launcher"]))
+        left -= lead_seconds(left, is_launched=bool(task.run.settings["launcher"]))
         return mdrun_command(task.run, reads.tpr, reads.cpt, left, self.base)
 
     def environment(self, task: Task) -> dict[str, str]:
@@ -174,9 +174,9 @@ class GromacsEngine(Engine):
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         raise DivergedError(
-            f"runs.{task.run.name}: {found.illness}; its files, {name} among them, are in {aside}, nothing of them "
-            "counts",
+            f"{found.illness}; its files, {name} among them, are in {aside}, nothing of them counts",
             todo="fix the system, or the limit",
+            run=task.run.name,
         )
 
     def _note_progress(self, task: Task, log: Log) -> None:
@@ -216,7 +216,7 @@ class GromacsEngine(Engine):
             return self._moved(task, ending, logs)
         fatal = next((log.fatal for log in logs if log.fatal), [])
         if fatal and not has_left_well:
-            raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(fatal)}; nothing new was saved")
+            raise SegmentError(f"mdrun: {' '.join(fatal)}; nothing new was saved", run=task.run.name)
         return []
 
     def why_nothing_newer(self, task: Task) -> str:

@@ -41,7 +41,7 @@ class Simulation:
     def known_tpr(self) -> Tpr:
         """The same; SegmentError if gmx cannot say it."""
         if self.tpr is None:
-            raise SegmentError(f"runs.{self.run.name}: `gmx dump` cannot read {self.path}; is it a tpr?")
+            raise SegmentError(f"`gmx dump` cannot read {self.path}; is it a tpr?", run=self.run.name)
         return self.tpr
 
     @property
@@ -81,7 +81,7 @@ class Simulation:
         if self.tpr.integrator not in RESTARTABLE:
             which = f"the tpr of {self.replica}" if self.replica else "the tpr"
             found = f"{which} has the integrator {self.tpr.integrator}, which mdrun cannot take up again"
-            raise SegmentError(f"runs.{self.run.name}: {found}; allowed: {', '.join(RESTARTABLE)}; run it by hand")
+            raise SegmentError(f"{found}; allowed: {', '.join(RESTARTABLE)}; run it by hand", run=self.run.name)
         if self.tpr.is_exact:
             return []
         why = (
