@@ -13,7 +13,7 @@ from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
-from unbroken.runs import submissions
+from unbroken.job import submissions
 from unbroken.runs.layout import CHAINS
 
 ENDING = "of its run is ending; the segment goes on as soon as it has left; tried again"

@@ -10,8 +10,7 @@ from support.toyrun import toy, toy_run
 
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
-from unbroken.job import array
-from unbroken.runs import submissions
+from unbroken.job import array, submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take

@@ -14,7 +14,7 @@ from datetime import datetime
 from unbroken.slurm.refusals import SITE_IS_FULL
 
 # sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
-# submits (unbroken.runs.submissions).
+# submits (unbroken.job.submissions).
 PATIENCE_SECONDS = 150.0
 # The end of the line after which it does so at MaxJobCount: "Slurm temporarily unable to accept job, ..." or, from
 # 26.05 on, "Slurm job queue full, ..." [sbatch.c].
