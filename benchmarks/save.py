@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken.runs.passport import Passport
+from unbroken.runs.checkpoint import Passport
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
 from unbroken.system.digests import preferred_algorithm

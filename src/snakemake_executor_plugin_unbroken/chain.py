@@ -24,10 +24,10 @@ from unbroken.job.next_attempt import after_last_job, last_job
 from unbroken.job.other_owner import OtherOwner, SignOfLife
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
-from unbroken.runs import begun
+from unbroken.job.submissions import Submission
+from unbroken.runs import before_work
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction
-from unbroken.runs.submissions import Submission
 from unbroken.slurm.job import EndState, ListedJob
 from unbroken.slurm.reasons import advice
 from unbroken.system import fs
@@ -164,7 +164,7 @@ class Chain:
         if self._spec is None or not self._spec.submission.refills:
             spec, why = spec_of(self._host, self.active[segment].job, segment)
             if self._spec is None and not spec.is_rule:
-                begun.note_if_there(segment.folder)
+                before_work.note_if_there(segment.folder)
             if self._spec is None and why:
                 self._host.log(f"{self.key}: single jobs instead of one array: {why}")
             spec.write()

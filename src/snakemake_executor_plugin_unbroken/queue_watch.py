@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from unbroken.job.array import WAKE_SECONDS, Answer, Submitted, wake_scheduler
-from unbroken.runs.submissions import Submission
+from unbroken.job.submissions import Submission
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 

@@ -16,7 +16,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-from unbroken.runs import driver_screen
+from unbroken.runs import driver_start
 
 # Snakemake imports every plugin at each start, also in each job; what a screen needs is imported where there is one.
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LogHandler(LogHandlerBase):
         )
         self._own = ColorizingTextHandler(nocolor=settings.nocolor, stream=stream, formatter=formatter)
         self._console: Console | None = None
-        if not driver_screen.is_unwanted() and Quietness.ALL not in quiet:
+        if not driver_start.is_console_unwanted() and Quietness.ALL not in quiet:
             from snakemake_logger_plugin_unbroken.console import Console
             from snakemake_logger_plugin_unbroken.screen import Screen
 
@@ -52,7 +52,7 @@ class LogHandler(LogHandlerBase):
             screen = Screen(stream, is_colored=not is_plain, is_live=has_progress and not settings.dryrun)
             self._console = Console(screen, formatter, settings.dryrun, has_progress)
             self._console.on_failure = self._fall_back
-            driver_screen.take_over()
+            driver_start.take_screen()
 
     def emit(self, record: LogRecord) -> None:
         """Show a record."""
@@ -63,7 +63,7 @@ class LogHandler(LogHandlerBase):
                 return
             except Exception as error:  # noqa: BLE001  (any of ours; the record is shown all the same)
                 self._fall_back(error)
-        with driver_screen.lock:
+        with driver_start.screen_lock:
             self._own.handle(record)
 
     def _fall_back(self, error: Exception) -> None:

@@ -23,9 +23,9 @@ from snakemake_logger_plugin_unbroken.following import Following
 from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
 from unbroken.cli.status_table import total_of
+from unbroken.job import background
 from unbroken.plan import ctrl_c
 from unbroken.report.status import RunStatus
-from unbroken.runs import notify_process
 from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
@@ -186,7 +186,7 @@ class Console:
         now = time.monotonic()
         if now - self._notified_at >= NOTIFY_SECONDS:
             self._notified_at = now
-            notify_process.start(Path())
+            background.notify(Path())
 
     def _tell_lines(self) -> None:
         now = time.monotonic()

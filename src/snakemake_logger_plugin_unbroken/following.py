@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FormatError
+from unbroken.plan.elsewhere import from_where_it_was_typed
 from unbroken.plan.load import driven_plans
 from unbroken.report.status import RunState, RunStatus, status_of
-from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import amount

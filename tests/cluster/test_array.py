@@ -21,7 +21,7 @@ from support import gmx_systems
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs import submissions
+from unbroken.job import submissions
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
 

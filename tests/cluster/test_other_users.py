@@ -16,8 +16,7 @@ from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
 from unbroken.runs import lease
-from unbroken.runs.claim import Claim, claim_path
-from unbroken.runs.holder import HolderWatch
+from unbroken.runs.claim import Claim, HolderWatch, claim_path
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import ended, ended_job, job_of_anyone
 

@@ -117,7 +117,7 @@ def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_pat
     while command_segment(tmp_path, settings, segment=2).kind is not EndKind.FINISHED:
         pass
 
-    reasons = list((job.places.checkpoints / ".quarantine").glob("*.reason.txt"))
+    reasons = list((job.places.checkpoints / ".quarantine").glob("*.reason.json"))
     assert "the content changed since it was published" in reasons[0].read_text()
     assert (job.places.final / "trace.csv").read_bytes() == whole
 

@@ -14,10 +14,10 @@ from support.command_jobs import command_segment, start_command_segment
 from support.disks import mount_small, unmount
 from support.toyrun import until
 
+from unbroken.copies.outputs import OutputPlace
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.runs.record import Record
-from unbroken.runs.run_output import OutputPlace
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import fs

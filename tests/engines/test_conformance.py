@@ -126,7 +126,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(begun, whole):
 
     assert chain.run() == 0, chain.said()
 
-    reason = chain.results / "checkpoints" / ".quarantine" / f"{newest.name}.reason.txt"
+    reason = chain.results / "checkpoints" / ".quarantine" / f"{newest.name}.reason.json"
     assert "bytes, published with" in reason.read_text()
     assert chain.final() == whole
 

@@ -423,7 +423,7 @@ def test_a_flipped_byte_in_a_checkpoint_gives_way_to_the_one_before(tmp_path, nv
 
 def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     """mdrun would start from step 0 without a word."""
-    from unbroken.runs.passport import data_digest
+    from unbroken.runs.checkpoint import data_digest
 
     job = gmx_job(tmp_path, **nvt)
     record = first_piece(tmp_path, **nvt)

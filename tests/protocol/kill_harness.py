@@ -36,7 +36,8 @@ from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 from unbroken.errors import UnbrokenError
 from unbroken.program import guard
 from unbroken.program import process as child
-from unbroken.runs import holder, lease
+from unbroken.runs import claim as holder
+from unbroken.runs import lease
 from unbroken.runs import select as pick
 from unbroken.runs.history import History
 from unbroken.runs.segment_end import EndKind
@@ -433,7 +434,7 @@ class Case:
         is_hidden = self.kills[0][1] in vars(errno) and not found
         assert is_hidden or len(found) == self.scenario.has_bad, f"quarantine: {found}"
         for bad in found:
-            assert "the content changed" in bad.with_name(f"{bad.name}.reason.txt").read_text()
+            assert "the content changed" in bad.with_name(f"{bad.name}.reason.json").read_text()
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -71,7 +71,7 @@ def stale(folder: Path, rounds: int) -> list[list[str]]:
 
 def _race_for_stale(folder: Path, dead: Claim) -> list[str]:
     folder.mkdir()
-    (folder / "000001.json").write_text(lease._text(dead))
+    (folder / "000001.json").write_text(dead.text)
 
     def work(number: int) -> str:
         with lease.take(folder, number, 0, lambda line: None) as held:

@@ -17,12 +17,12 @@ from support.copying import STEP, copies, copy_now, copy_of, job, result, step, 
 from support.toyrun import ProgramEngine, history, toy_job
 
 from unbroken.copies import outputs, transfer
+from unbroken.copies.outputs import OutputPlace
 from unbroken.copies.restore import restore
 from unbroken.copies.transfer import Transfer
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import outputs_of
 from unbroken.runs import lease
-from unbroken.runs.run_output import OutputPlace
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store

@@ -13,11 +13,11 @@ from support.terminal import Terminal
 from support.toy_spec import toy_spec
 from support.workdir import BIN, WorkDir, one_step_segments, until
 
+from unbroken.job.background import PAGE, PageProcess
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.work import Work
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.report_page import PAGE, PageProcess
 
 
 @pytest.fixture

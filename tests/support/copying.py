@@ -9,9 +9,10 @@ from support.toyrun import ProgramEngine, run_program, toy_job, toy_run
 from unbroken.copies.replica import Replica
 from unbroken.engines.base import Engine
 from unbroken.runs import lease
-from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.checkpoint import verified_parts
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
+from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
 from unbroken.segment.job import Job

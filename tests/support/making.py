@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import Checkpoint, Passport
 from unbroken.runs.history import Attempt
-from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store

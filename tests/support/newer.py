@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +13,16 @@ from support.toyrun import rewrite_passport
 
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
-from unbroken.runs import history, lease, record
-from unbroken.runs.checkpoint import folder_name
-from unbroken.runs.formats import KEY
+from unbroken.runs import claim, history, lease, record
+from unbroken.runs.checkpoint import FORMAT, folder_name
+from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import SCHEMA_VERSION
 from unbroken.runs.store import FORMAT_FILE, Store
+
+
+def later(written: Format) -> Format:
+    return replace(written, newest=written.newest + 1)
 
 
 def newer_passport(places: RunFolder) -> Path:
@@ -29,14 +31,14 @@ def newer_passport(places: RunFolder) -> Path:
     passport = replace(newest.passport, sequence=newest.passport.sequence + 1)
     folder = places.checkpoints / folder_name(passport)
     shutil.copytree(newest.folder, folder)
-    rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1, sequence=passport.sequence, chunks=["ab12"])
+    rewrite_passport(folder, schema_version=FORMAT.newest + 1, sequence=passport.sequence, chunks=["ab12"])
     return folder / "manifest.json"
 
 
 def newer_archived_passport(places: RunFolder) -> Path:
     """That of the newest checkpoint which was pruned to its parts."""
     folder = places.archive / Store(places.checkpoints).archived()[-1]
-    rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
+    rewrite_passport(folder, schema_version=FORMAT.newest + 1)
     return folder / "manifest.json"
 
 
@@ -45,7 +47,7 @@ def newer_record(places: RunFolder) -> Path:
     path = sorted(places.segments.glob("*.json"))[-1]
     found = record.read_record(path)
     assert found is not None
-    with patch.object(record, "FORMAT", record.FORMAT + 1):
+    with patch.object(record, "FORMAT", later(record.FORMAT)):
         found.write(path)
     return path
 
@@ -53,14 +55,14 @@ def newer_record(places: RunFolder) -> Path:
 def newer_line(places: RunFolder) -> Path:
     """The last one of the history."""
     attempt = replace(ATTEMPT, token=90, segment=len(History(places.history).attempts()) + 1)
-    with patch.object(history, "FORMAT", history.FORMAT + 1):
+    with patch.object(history, "FORMAT", later(history.FORMAT)):
         History(places.history).append(attempt)
     return places.history
 
 
 def newer_claim(places: RunFolder) -> Path:
     """That of a holder who gave the run back."""
-    with patch.object(lease, "FORMAT", lease.FORMAT + 1), lease.take(places.lease, 1, 0.0, print):
+    with patch.object(claim, "FORMAT", later(claim.FORMAT)), lease.take(places.lease, 1, 0.0, print):
         pass
     return sorted(places.lease.glob("*.json"))[-1]
 
@@ -68,13 +70,13 @@ def newer_claim(places: RunFolder) -> Path:
 def newer_store(places: RunFolder) -> Path:
     """The folder of checkpoints as a whole."""
     path = places.checkpoints / FORMAT_FILE
-    path.write_text(json.dumps({KEY: 2}) + "\n")
+    path.write_text('{"format": 2}\n')
     return path
 
 
 def newer_spec(written: JobSpec, base: Path) -> Path:
     """What the next jobs need to know."""
-    with patch.object(spec, "VERSION", spec.VERSION + 1):
+    with patch.object(spec, "FORMAT", later(spec.FORMAT)):
         return base / written.write(base)
 
 

@@ -16,10 +16,9 @@ from types import ModuleType
 
 from unbroken.engines.base import Engine, Task
 from unbroken.program import guard
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import FILE_NAME, Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.record import Record
 from unbroken.runs.run import CopySettings, Run
 from unbroken.runs.store import Store
@@ -297,7 +296,7 @@ def flip_byte(path: Path, at: int = 0) -> None:
 
 def rewrite_passport(folder: Path, **changes: object) -> None:
     """Changes keys of a passport and closes it by a fresh digest, as no bit rot would."""
-    from unbroken.runs.passport import data_digest
+    from unbroken.runs.checkpoint import data_digest
 
     path = folder / FILE_NAME
     data = {**json.loads(path.read_text()), **changes}

@@ -20,9 +20,9 @@ import yaml
 from support.prefork import Started, start_command
 
 from unbroken.program import guard
+from unbroken.runs.checkpoint import Passport
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import Passport
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.store import Store
 

@@ -1,5 +1,6 @@
 """Back to an earlier checkpoint: by itself where nothing goes on from the newest, and by hand; nothing is lost."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,7 @@ def test_the_one_before_is_tried_and_what_did_not_work_is_set_aside(tmp_path: Pa
     aside = toy_job(tmp_path).places.checkpoints / QUARANTINE
     assert (aside / bad / "state").read_text() == "3\n"
     assert (
-        (aside / f"{bad}.reason.txt")
-        .read_text()
-        .startswith("whole, but no attempt came forward from it; from 000002_2-steps")
+        (aside / f"{bad}.reason.json").read_text().__contains__("no attempt came forward from it; from 000002_2-steps")
     )
     assert run_program(tmp_path, step(), 5).progress.done == 4
 
@@ -147,7 +146,10 @@ def test_back_sets_the_newest_aside_and_its_segment_is_done_again(tmp_path: Path
 
     assert names(tmp_path) == before[:2]
     aside = toy_job(tmp_path).places.checkpoints / QUARANTINE
-    assert (aside / f"{before[2]}.reason.txt").read_text() == "whole, but set aside by hand: unbroken back\n"
+    assert json.loads((aside / f"{before[2]}.reason.json").read_text()) == {
+        "is_whole": True,
+        "reason": "set aside by hand: unbroken back",
+    }
     assert lines[1:] == [
         "demo: segments to be done again: 3",
         f"demo: it goes on from {before[1]} (2 of 9 steps) with: snakemake",

@@ -7,12 +7,12 @@ import pytest
 from support.toyrun import checkpoints, program, run_program, toy_job
 
 from unbroken.errors import StorageError
-from unbroken.runs import attempts, begun
+from unbroken.runs import attempts, before_work
+from unbroken.runs.before_work import obstacle
 from unbroken.runs.driver_start import START
-from unbroken.runs.job_note import end_before_work
 from unbroken.runs.layout import NOTES
-from unbroken.runs.obstacles import obstacle
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.segment.job_note import end_before_work
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
     )
     assert not root.exists()
     root.mkdir()  # Snakemake makes the folder of its output
-    assert begun.is_missing(toy_job(started).places)
+    assert before_work.is_missing(toy_job(started).places)
     assert obstacle(toy_job(started).places).startswith(f"{root} is missing on ")
     root.rmdir()
 
@@ -48,7 +48,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
 def test_another_start_begins_anew_what_its_user_removed(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(toy_job(started).places.root)
     monkeypatch.setenv(START, "tuesday")
-    begun.note_if_there(toy_job(started).places)  # as the driver does it
+    before_work.note_if_there(toy_job(started).places)  # as the driver does it
 
     run_program(started, program("one_step"), 1, goal=9)
 
@@ -57,14 +57,14 @@ def test_another_start_begins_anew_what_its_user_removed(started: Path, monkeypa
 
 def test_a_start_that_found_the_folder_expects_it_on_every_node(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START, "tuesday")
-    begun.note_if_there(toy_job(started).places)
+    before_work.note_if_there(toy_job(started).places)
     toy_job(started).places.root.rename(started / "aside")
 
-    assert begun.is_missing(toy_job(started).places)
+    assert before_work.is_missing(toy_job(started).places)
 
 
 def test_without_a_start_nobody_knows(tmp_path: Path) -> None:
-    begun.note(toy_job(tmp_path).places)
+    before_work.note_begun(toy_job(tmp_path).places)
 
-    assert not begun.is_missing(toy_job(tmp_path).places)
+    assert not before_work.is_missing(toy_job(tmp_path).places)
     assert not (tmp_path / NOTES).exists()

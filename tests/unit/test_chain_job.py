@@ -14,13 +14,12 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import left_out, segment_process
+from unbroken.job import left_out, segment_process, submissions
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
 from unbroken.job.segment_process import PATIENCE
-from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind

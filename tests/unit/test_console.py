@@ -25,7 +25,7 @@ from snakemake_logger_plugin_unbroken.live_area import LiveArea
 from unbroken.engines.found import read_checked_runs
 from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
-from unbroken.runs import driver_screen, driver_start
+from unbroken.runs import driver_start
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -55,7 +55,7 @@ DEFAULTS = {
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver of one run, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(driver_screen.VARIABLE, raising=False)
+    monkeypatch.delenv(driver_start.CONSOLE, raising=False)
     config = {"runs": {"demo": {"engine": "toy", "segments": 20, "segment_minutes": 1, "settings": {"goal": 300}}}}
     monkeypatch.setattr(load, "_driven", [Plan(tuple(read_checked_runs(config, tmp_path)))])
 
@@ -281,7 +281,7 @@ def test_quiet_all_is_quiet() -> None:
 
 
 def test_off_is_snakemake_s_own_output_and_the_segments_print_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(driver_screen.VARIABLE, "off")
+    monkeypatch.setenv(driver_start.CONSOLE, "off")
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
     shown.handle(of("job_scheduler", "schedule", "Select jobs to execute..."))
@@ -289,15 +289,15 @@ def test_off_is_snakemake_s_own_output_and_the_segments_print_themselves(monkeyp
 
     assert "toy_segment:" in stream.getvalue()
     assert "Select jobs to execute..." in stream.getvalue()
-    assert not driver_screen.is_taken_over()
+    assert not driver_start.is_screen_taken()
 
 
 def test_only_segments_of_this_machine_leave_the_screen_to_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
     handler()
-    here = driver_screen.is_taken_over()
+    here = driver_start.is_screen_taken()
     monkeypatch.setenv("SLURM_JOB_ID", "17")
 
-    assert (here, driver_screen.is_taken_over()) == (True, False)
+    assert (here, driver_start.is_screen_taken()) == (True, False)
 
 
 EVENTS = [

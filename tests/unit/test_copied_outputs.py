@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from unbroken.copies import transfer
-from unbroken.copies.outputs import OutputTransfer
-from unbroken.runs.run_output import OutputPlace, RunOutput
+from unbroken.copies.outputs import OutputPlace, OutputTransfer
+from unbroken.runs.layout import RunOutput
 from unbroken.system import fs
 
 

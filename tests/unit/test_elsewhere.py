@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.runs.elsewhere import from_here
+from unbroken.plan.elsewhere import from_here
 
 
 @pytest.mark.parametrize(

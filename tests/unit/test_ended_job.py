@@ -8,14 +8,14 @@ from support.slurm_commands import Slurm, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy, toy_job
 
+from unbroken.job import submissions
 from unbroken.job.next_attempt import MOST_ASKED, unrecorded, why_no_job
-from unbroken.runs import submissions
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.before_work import obstacle
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.obstacles import obstacle
 from unbroken.runs.segment_end import EndKind
+from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job
@@ -201,7 +201,7 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.runs.obstacles.fs.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.runs.before_work.fs.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")

@@ -12,9 +12,7 @@ from unbroken.errors import AbsentFileError, ChangedEnvironmentError
 from unbroken.program import conda, venv
 from unbroken.program.entering import entered
 from unbroken.program.environment import described, on_disk, unread
-from unbroken.runs.environment import changes
-from unbroken.runs.passport import parse_passport
-from unbroken.system import jsontext
+from unbroken.program.environment_changes import changes
 from unbroken.system.host import nvidia_version, this_host
 
 
@@ -53,12 +51,6 @@ def test_a_checkpoint_that_does_not_say_what_it_was_made_in_says_nothing_of_a_ch
 
 def test_an_environment_that_the_run_names_no_more_is_told() -> None:
     assert found(packages(a="1"), {}) == ["venv was there at checkpoint 12, and is not any more"]
-
-
-def test_a_passport_without_an_environment_is_as_it_was_before_there_were_any() -> None:
-    assert "environment" not in jsontext.parse(PASSPORT.to_text())
-    made = replace(PASSPORT, environment=packages(a="1"))
-    assert parse_passport(jsontext.parse(made.to_text()), "here") == made
 
 
 # --- read ----------------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from unit.test_executor_outages import slurm
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.job import submissions
 from unbroken.job.rule_state import RuleState, note_done
-from unbroken.runs import submissions
+from unbroken.runs import lease
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
@@ -43,12 +44,20 @@ def without_record(number: int = 1) -> RunFolder:
 
 
 def unreadable(path: Path) -> None:
-    if path.is_dir():
-        path.rename(path.with_name("aside"))
-        path.write_text("")
+    path.unlink(missing_ok=True)
+    path.mkdir(parents=True)
+
+
+def take_away(where: str, places: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the file server not answer; a folder stands in for a history that cannot be read."""
+
+    def stale(folder: Path) -> int:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(folder))
+
+    if where == "lease":
+        monkeypatch.setattr(lease, "_newest_token", stale)
     else:
-        path.unlink(missing_ok=True)
-        path.mkdir(parents=True)
+        unreadable(places.history)
 
 
 def test_a_job_that_ended_with_its_work_done_gets_its_record(driver: Driver) -> None:
@@ -79,11 +88,9 @@ def test_the_end_of_a_job_is_looked_at_again_while_another_one_holds_the_run_and
 
 @pytest.mark.parametrize("where", ["history of a run without a checkpoint", "history", "lease"])
 def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_driver(
-    driver: Driver, where: str
+    driver: Driver, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder stands in for a file that cannot be read, and a file for a folder that cannot be made."""
-    places = RunFolder("demo") if "without" in where else without_record()
-    unreadable(places.lease if where == "lease" else places.history)
+    take_away(where, RunFolder("demo") if "without" in where else without_record(), monkeypatch)
     submissions.take(segment().key, None)
     job = driver.job(segment())
     info = driver.out(job, segment())
@@ -99,9 +106,10 @@ def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_dr
 
 
 @pytest.mark.parametrize("where", ["history", "lease"])
-def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: Driver, where: str) -> None:
-    places = without_record()
-    unreadable(places.lease if where == "lease" else places.history)
+def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(
+    driver: Driver, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_away(where, without_record(), monkeypatch)
     job = driver.job(segment(goal=10**6))
 
     for _ in range(3):  # told once

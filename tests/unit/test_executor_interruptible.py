@@ -10,9 +10,8 @@ from support.driver import Wildcards
 
 from snakemake_executor_plugin_unbroken.chain_specs import WARN_SECONDS
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
-from unbroken.job import rule_state
+from unbroken.job import rule_state, submissions
 from unbroken.job.rule_state import RuleState
-from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import CHAINS
 from unbroken.runs.segment_end import EndKind

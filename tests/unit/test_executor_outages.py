@@ -12,7 +12,7 @@ from support.driver import WORDS, Driver, segment, shows
 from support.slurm_commands import Slurm
 
 from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
-from unbroken.runs import submissions
+from unbroken.job import submissions
 from unbroken.runs.layout import CHAINS
 
 ENDING = "of its run is ending; the segment goes on as soon as it has left; tried again"

@@ -19,10 +19,9 @@ from unit.test_executor_outages import slurm, submission
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
 from unbroken.config.package_files import install_line
-from unbroken.job import cancel
+from unbroken.job import cancel, submissions
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
-from unbroken.runs import submissions
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import take
 

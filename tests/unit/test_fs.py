@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import until
 
-from unbroken.errors import StorageError
+from unbroken.errors import OutageError, StorageError
 from unbroken.system import fs
 
 
@@ -89,6 +89,25 @@ def test_a_used_up_quota_is_not_called_missing_bytes(tmp_path: Path, monkeypatch
     with pytest.raises(StorageError, match="0 missing: a quota, or the number of files, is used up"):  # noqa: SIM117
         with fs.storage_errors(tmp_path, 5000):
             raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.EIO, OutageError, "; wait until that is over, then start again"),
+        (errno.ESTALE, OutageError, "; wait until that is over, then start again"),
+        (errno.ENOENT, StorageError, ""),
+        (errno.EISDIR, StorageError, ""),
+    ],
+)
+def test_only_what_may_pass_is_called_an_outage(
+    tmp_path: Path, number: int, kind: type[StorageError], words: str
+) -> None:
+    with pytest.raises(StorageError) as caught, fs.os_errors(tmp_path):
+        raise OSError(number, os.strerror(number))
+
+    assert type(caught.value) is kind
+    assert str(caught.value) == f"{tmp_path}: {os.strerror(number)}; earlier checkpoints are untouched{words}"
 
 
 def test_what_is_not_the_disks_fault_keeps_its_traceback(tmp_path: Path) -> None:

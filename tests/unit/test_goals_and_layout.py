@@ -7,9 +7,17 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_run
 
+from unbroken.errors import FormatError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.identity import Identity, IdentityKeys, identity_of, usable_identities
-from unbroken.runs.kept_inputs import MOST_BYTES, keep
+from unbroken.runs.identity import (
+    MOST_INPUT_BYTES,
+    Identity,
+    IdentityKeys,
+    accept_identity,
+    identity_of,
+    keep_inputs,
+    usable_identities,
+)
 from unbroken.runs.progress import Progress
 from unbroken.system.digests import sha256_of
 
@@ -61,11 +69,23 @@ def test_long_values_are_shown_where_they_differ() -> None:
 
 
 def test_a_text_that_is_too_large_or_no_text_is_told_by_its_digest_alone(tmp_path: Path) -> None:
-    for name, data in {"large.txt": b"x" * (MOST_BYTES + 1), "raw.bin": b"\xff\x00"}.items():
+    for name, data in {"large.txt": b"x" * (MOST_INPUT_BYTES + 1), "raw.bin": b"\xff\x00"}.items():
         (tmp_path / name).write_bytes(data)
         part = f"content of settings.inputs {name}"
         was = Identity("", {part: f"sha256 {sha256_of(tmp_path / name)}"}, files={part: tmp_path / name})
-        keep(tmp_path, was.parts, was.files)
+        keep_inputs(tmp_path, was.parts, was.files)
         now = Identity("", {part: "sha256 other"}, files=was.files)
 
         assert now.differences(was.parts, tmp_path)[0].startswith(f"{part} was sha256 ")
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"format": 2, "accepted": []}', "{}"])
+def test_accepted_identities_of_another_format_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "accepted.json"
+    path.write_text(text)
+
+    for ask in (lambda: usable_identities(Identity("1", {}), path, []), lambda: accept_identity(path, "0", [])):
+        with pytest.raises(FormatError, match=r"accepted\.json: found format .*; nothing was changed"):
+            ask()
+
+    assert path.read_text() == text

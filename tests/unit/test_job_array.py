@@ -13,10 +13,9 @@ from support.making import ATTEMPT
 from support.slurm_commands import WORDS, Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy
 
-from unbroken.job import array, segment_process
+from unbroken.job import array, segment_process, submissions
 from unbroken.job.array import MOST_OF_FOLDER, Answer, Submitted
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind

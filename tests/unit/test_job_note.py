@@ -10,12 +10,12 @@ from support.toyrun import history, toy_job
 
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
-from unbroken.runs import job_note
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
-from unbroken.runs.job_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 from unbroken.runs.lease import newest_claim, take
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.segment import job_note
+from unbroken.segment.job_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(kind: EndKind) ->
 
 
 UNAVAILABLE = SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: full")
-TELLS = "import sys; from unbroken.runs import job_note; from unbroken.errors import *; "
+TELLS = "import sys; from unbroken.segment import job_note; from unbroken.errors import *; "
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
@@ -130,7 +130,7 @@ def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: 
     record = toy_job(tmp_path).places.record(1)
     code = f"""
 import os, pathlib, sys
-from unbroken.runs import job_note
+from unbroken.segment import job_note
 there, record = pathlib.Path({str(there)!r}), pathlib.Path({str(record)!r})
 if not there.exists():
     there.write_text(str(job_note.give_up_at()))

@@ -13,10 +13,10 @@ from unbroken.job.next_attempt import note_stop, stop_of
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.runs.history import History
-from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
+from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.job import chain_comment
 
 START = "20260101T000000Z-1a2b3c4d"

@@ -115,10 +115,10 @@ def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, is_job: bool, te
 
 def test_one_of_a_newer_unbroken_is_not_written_over_and_a_corrupt_one_is(here: Path) -> None:
     path = toy_spec().write()
-    path.write_text(json.dumps({"version": spec.VERSION + 1}))
+    path.write_text(json.dumps({"version": spec.FORMAT.newest + 1}))
     with pytest.raises(FormatError):
         toy_spec().write()
-    assert json.loads(path.read_text()) == {"version": spec.VERSION + 1}
+    assert json.loads(path.read_text()) == {"version": spec.FORMAT.newest + 1}
 
     path.write_text("{")
     toy_spec().write()

@@ -10,8 +10,8 @@ from support.making import ATTEMPT
 from support.toyrun import Ended, checkpoints, history, program, start_segment, toy_job, until
 
 from unbroken.cli.attempts import attempt_lines
+from unbroken.job.needs import nodes_to_avoid
 from unbroken.report.status import status_of
-from unbroken.runs.attempts import nodes_to_avoid
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
 from unbroken.runs.segment_end import EndCause, EndKind

@@ -10,9 +10,9 @@ import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import toy
 
+from unbroken.job import submissions
 from unbroken.job.other_owner import OtherOwner, job_in_queue
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take

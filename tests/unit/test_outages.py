@@ -16,11 +16,11 @@ from unbroken.errors import InterruptedSegment, OutageError, UnbrokenError
 from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs import select as pick_module
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.job_note import GIVE_UP
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.segment import lifecycle as segment_module
+from unbroken.segment.job_note import GIVE_UP
 
 PASSING = [
     errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.EBUSY, errno.EAGAIN, errno.ESTALE,

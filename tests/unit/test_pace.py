@@ -12,8 +12,8 @@ from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.status import RunState, status_of
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import Passport
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import Passport
 from unbroken.runs.store import Store
 
 

@@ -9,7 +9,8 @@ from support.making import publish
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.checkpoint import verified_parts
+from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.system import fs
 

@@ -7,20 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.making import publish
-from support.toyrun import rewrite_passport, toy, until
+from support.toyrun import toy
 
-from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
-from unbroken.runs import lease, submissions
+from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken.job import background, submissions
+from unbroken.job.submissions import UNANSWERED_SECONDS
+from unbroken.runs import lease
 from unbroken.runs.attempts import attempt_at_work
-from unbroken.runs.beside import start_beside
+from unbroken.runs.before_work import obstacle
 from unbroken.runs.claim import claim_path
 from unbroken.runs.imported import NOTE, read_import_note
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.obstacles import obstacle
-from unbroken.runs.passport import read_passport
-from unbroken.runs.store import FORMAT_FILE, Store
-from unbroken.runs.submissions import UNANSWERED_SECONDS
+from unbroken.runs.store import Store
 from unbroken.system import fs
 
 
@@ -65,19 +63,6 @@ def test_a_holder_that_the_disk_does_not_answer_is_not_lost(places: RunFolder, m
         assert not held.is_lost
 
 
-def test_the_heart_beats_on_after_an_outage(places: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
-    with lease.take(places.lease, 1, 0.0, print) as held:
-        moved = places.lease.with_name("moved")
-        places.lease.rename(moved)
-        time.sleep(0.1)  # some beats find no folder; on a machine that makes none the test says less
-        moved.rename(places.lease)
-        path = claim_path(places.lease, held.claim.token)
-        os.utime(path, (0, 0))
-
-        until(lambda: path.stat().st_mtime > 0)
-
-
 def test_where_the_lease_does_not_say_who_works_nobody_is_shown_at_work(places: RunFolder) -> None:
     path = claim_path(places.lease, 1)
     path.parent.mkdir(parents=True)
@@ -87,32 +72,6 @@ def test_where_the_lease_does_not_say_who_works_nobody_is_shown_at_work(places: 
 
 
 # --- checkpoints and records ---
-
-
-def test_a_passport_of_no_known_version_is_not_guessed_at(store: Store) -> None:
-    folder = publish(store, 1).folder
-    rewrite_passport(folder, schema_version=0)
-
-    with pytest.raises(FormatError, match=r"found format 0, unbroken .* reads 1 to 2; nothing was changed"):
-        read_passport(folder)
-
-
-@pytest.mark.parametrize("text", ["spoilt", "[]", '{"format": "one"}'])
-def test_a_store_whose_format_is_spoilt_is_not_read(store: Store, text: str) -> None:
-    publish(store, 1)
-    (store.root / FORMAT_FILE).write_text(text)
-
-    with pytest.raises(FormatError, match=FORMAT_FILE):
-        store.readable()
-
-
-def test_a_link_to_what_is_pruned_leads_to_the_newest(store: Store) -> None:
-    old, *_ = [publish(store, number) for number in range(1, 5)]
-    fs.point_link(store.root / "latest", old.name)  # the disk refused the new one
-
-    store.prune(keep=2, milestone_every=0)
-
-    assert (store.root / "latest").resolve().name == store.names()[-1]
 
 
 def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path) -> None:
@@ -149,7 +108,7 @@ def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
 
 
 def test_a_command_beside_the_work_that_cannot_be_started_harms_nobody(tmp_path: Path) -> None:
-    assert start_beside(["/no/such/program"], tmp_path, tmp_path / "log") is None
+    assert background.start(["/no/such/program"], tmp_path, tmp_path / "log") is None
 
 
 def test_a_submission_that_cannot_be_read_is_taken_for_one_that_nobody_answered(

@@ -18,14 +18,14 @@ from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.report.facts import folder_facts
 from unbroken.report.status import NO_SLURM, status_of
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import NoteFile, exit_code_for
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import Times
+from unbroken.segment.job_note import NoteFile, exit_code_for
 from unbroken.slurm.job import EndState
 
 TELLS = """
 import json, sys
-from unbroken.runs import job_note
+from unbroken.segment import job_note
 from unbroken.runs.segment_end import SegmentEnd
 end = SegmentEnd.parse(json.loads(sys.argv[1]))
 end.kind.is_before_work or job_note.tell_begun()

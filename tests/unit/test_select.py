@@ -70,7 +70,7 @@ def test_of_a_bad_newest_checkpoint_the_one_before_is_taken_and_the_reason_is_ke
 
     assert found is not None and found.name == before.name
     assert store.names() == [before.name]
-    assert reason in (store.root / ".quarantine" / f"{bad.name}.reason.txt").read_text()
+    assert reason in (store.root / ".quarantine" / f"{bad.name}.reason.json").read_text()
     assert len(told) == 1 and told[0].startswith(f"bad checkpoint {bad.name}: ") and reason in told[0]
 
 
@@ -109,7 +109,7 @@ def test_what_was_set_aside_as_bad_and_reads_whole_now_is_back_before_the_run_gi
 
     assert found is not None and found.name == newer.name
     assert store.names() == [newer.name]
-    assert not (store.root / ".quarantine" / f"{newer.name}.reason.txt").exists()
+    assert not (store.root / ".quarantine" / f"{newer.name}.reason.json").exists()
     assert told == [f"{newer.name}: was set aside as bad, and reads whole now; it is back in {store.root}"]
 
 

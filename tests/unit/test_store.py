@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -113,7 +114,7 @@ def test_a_quarantined_checkpoint_lies_beside_its_reason(store: Store) -> None:
 
     assert target == store.root / ".quarantine" / name
     assert (target / "state").exists()
-    assert target.with_name(f"{name}.reason.txt").read_text() == "why\n"
+    assert json.loads(target.with_name(f"{name}.reason.json").read_text()) == {"is_whole": False, "reason": "why"}
     assert store.names() == []
     assert store.is_set_aside(name) and not store.is_set_aside("000002")
 
@@ -126,14 +127,14 @@ def test_a_second_bad_checkpoint_of_the_same_name_does_not_replace_the_first(sto
     target = store.quarantine(name, "second")
 
     assert target.name == f"{name}.2"
-    assert target.with_name(f"{name}.2.reason.txt").read_text() == "second\n"
+    assert json.loads(target.with_name(f"{name}.2.reason.json").read_text())["reason"] == "second"
 
 
 def test_what_was_bad_may_come_back_the_newest_first_also_without_a_reason_or_with_a_spoilt_one(store: Store) -> None:
     names = [publish(store, number).name for number in range(1, 6)]
     targets = [store.quarantine(name, "it is torn", is_whole=number == 4) for number, name in enumerate(names)]
-    targets[0].with_name(f"{names[0]}.reason.txt").unlink()
-    targets[1].with_name(f"{names[1]}.reason.txt").write_bytes(b"\xff\xfe")
+    targets[0].with_name(f"{names[0]}.reason.json").unlink()
+    targets[1].with_name(f"{names[1]}.reason.json").write_bytes(b"\xff\xfe")
 
     assert store.set_aside_as_bad() == targets[3::-1]
 
@@ -180,7 +181,7 @@ def test_leftovers_are_removed_and_named_and_nothing_else(store: Store) -> None:
 
 def test_a_kill_within_a_quarantine_leaves_nothing_hidden_for_ever(store: Store) -> None:
     store.quarantine(publish(store, 1).name, "why")
-    left = store.root / ".quarantine" / unique_name("x.reason.txt")
+    left = store.root / ".quarantine" / unique_name("x.reason.json")
     left.touch()
 
     assert store.remove_leftovers() == [left.name]
@@ -302,6 +303,7 @@ def test_names_stand_in_order_of_their_numbers_and_bad_ones_hide_none(store: Sto
         ('{"format": 1000}', False),
         ('{"format": "1"}', False),
         ("{}", False),
+        ("[]", False),
         ("1", False),
         ("{", False),
     ],
@@ -458,4 +460,4 @@ def test_links_that_a_copy_has_made_folders_are_links_again(store: Store, name: 
     store.mend_links(first)
 
     assert not link.is_dir() or os.readlink(link) == first.name
-    assert "a folder in the place of a link" in (store.root / ".quarantine" / f"{name}.reason.txt").read_text()
+    assert "a folder in the place of a link" in (store.root / ".quarantine" / f"{name}.reason.json").read_text()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.runs import submissions
+from unbroken.job import submissions
+from unbroken.job.submissions import KEPT, UNANSWERED_SECONDS
 from unbroken.runs.layout import CHAINS
-from unbroken.runs.submissions import KEPT, UNANSWERED_SECONDS
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from snakemake.settings.types import OutputSettings
 
 from snakemake_logger_plugin_unbroken import LogHandler
 from unbroken.plan.driver_lines import tell
-from unbroken.runs import driver_screen
+from unbroken.runs import driver_start
 
 SHUTTING_DOWN = "Shutting down, this might take some time."
 
@@ -59,7 +59,7 @@ def known_to_snakemakes_logger(handler: logging.Handler) -> Iterator[None]:
 def test_a_line_of_ours_is_never_in_the_middle_of_one_of_snakemakes(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], logging.Handler]
 ) -> None:
-    monkeypatch.setenv(driver_screen.VARIABLE, "off")
+    monkeypatch.setenv(driver_start.CONSOLE, "off")
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     handler = make()

@@ -61,7 +61,7 @@ def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_
 
     aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))
     said = capsys.readouterr().out
-    assert aside == [before[-1], f"{before[-1]}.reason.txt"]
+    assert aside == [before[-1], f"{before[-1]}.reason.json"]
     assert f"unbroken: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved" in said
     # The one before was made after the last step, so nothing is trained again.
     assert steps == [(0, 0), (0, 1), (1, 0), (1, 1)]

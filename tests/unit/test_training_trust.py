@@ -120,9 +120,9 @@ def test_a_checkpoint_that_predicts_otherwise_is_set_aside_and_the_result_is_as_
     third = segment(tmp_path / "pieces", 3, *stops)
 
     places = toy_job(tmp_path / "pieces").places
-    (reason,) = (places.checkpoints / ".quarantine").glob("*.reason.txt")
+    (reason,) = (places.checkpoints / ".quarantine").glob("*.reason.json")
     assert [first.progress.done, second.progress.done, third.progress.done] == [3 / 8, 7 / 8, 3]
-    assert reason.name == f"{second.checkpoint}.reason.txt"
+    assert reason.name == f"{second.checkpoint}.reason.json"
     assert (
         "the prediction differs from the one made when it was saved in 5 of 5 numbers, by up to" in reason.read_text()
     )
@@ -327,7 +327,7 @@ def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
-    assert (left, aside) == (before[:-1], [before[-1], f"{before[-1]}.reason.txt"])
+    assert (left, aside) == (before[:-1], [before[-1], f"{before[-1]}.reason.json"])
     said = capsys.readouterr().out
     assert f"bad checkpoint {before[-1]}: the prediction differs" in said
     assert f"unbroken: {before[-2]} was not set aside, because the one after it was: the fault may be" in said
@@ -358,7 +358,7 @@ def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_i
 
     said = capsys.readouterr().out
     aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))
-    assert aside == [before[-1], f"{before[-1]}.reason.txt"]
+    assert aside == [before[-1], f"{before[-1]}.reason.json"]
     assert "1 of 1 numbers" in (store / ".quarantine" / aside[1]).read_text()
     assert (
         f"unbroken: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved in 1"

@@ -1,5 +1,6 @@
 """What a program says of itself: a checkpoint that it rejects is set aside, a hopeless run is not tried again."""
 
+import json
 import os
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def test_a_checkpoint_that_the_program_rejects_is_set_aside_and_the_one_before_i
 
     assert (record.kind, record.progress.done) == (EndKind.PAUSED, 3)
     assert names(tmp_path) == [first, second, record.checkpoint]
-    assert aside(tmp_path) == [third, f"{third}.reason.txt"]
-    reason = toy_job(tmp_path).places.checkpoints / ".quarantine" / f"{third}.reason.txt"
-    assert reason.read_text() == "whole, but a prediction differs by 0.5 in state 3\n"
+    assert aside(tmp_path) == [third, f"{third}.reason.json"]
+    reason = toy_job(tmp_path).places.checkpoints / ".quarantine" / f"{third}.reason.json"
+    assert json.loads(reason.read_text()) == {"is_whole": True, "reason": "a prediction differs by 0.5 in state 3"}
     assert [attempt.from_checkpoint for attempt in history(toy_job(tmp_path))] == [None, first, second, second]
     log = toy_job(tmp_path).places.log(4).read_text()
     assert f"bad checkpoint {third}: a prediction differs by 0.5 in state 3; moved to" in log

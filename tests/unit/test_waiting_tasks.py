@@ -10,9 +10,8 @@ import pytest
 from support.making import ATTEMPT
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 
-from unbroken.job import waiting_tasks
+from unbroken.job import submissions, waiting_tasks
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind

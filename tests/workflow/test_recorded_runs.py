@@ -24,7 +24,7 @@ from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
 from unbroken.job import spec
-from unbroken.runs import claim, history, passport, record
+from unbroken.runs import checkpoint, claim, history, record
 
 RECORDED = ROOT / "tests" / "recorded"
 RUN = "count"
@@ -186,11 +186,11 @@ def test_every_format_has_its_recording(tmp_path: Path) -> None:
         for kind, read in texts.items():
             found[kind] |= {json.loads(text).get(keys.get(kind, "format"), 1) for text in read}
     written = {
-        "passport": passport.SCHEMA_VERSION,
-        "record": record.FORMAT,
-        "history": history.FORMAT,
-        "lease": claim.FORMAT,
-        "spec": spec.VERSION,
+        "passport": checkpoint.FORMAT.newest,
+        "record": record.FORMAT.newest,
+        "history": history.FORMAT.newest,
+        "lease": claim.FORMAT.newest,
+        "spec": spec.FORMAT.newest,
     }
     assert found == {kind: set(range(1, newest + 1)) for kind, newest in written.items()}
 

@@ -19,7 +19,7 @@ from unbroken.cli.say import directory_option
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
-from unbroken.runs.elsewhere import own_snakefile
+from unbroken.plan.elsewhere import own_snakefile
 from unbroken.slurm.client import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
 

@@ -57,8 +57,8 @@ from unbroken.report.known import (
 )
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.status import RunStatus
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.identity import accept_identity, identity_of
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.store import Store
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short

@@ -10,10 +10,10 @@ import typer
 
 from unbroken.cli.say import Config, Directory, RunNames, say
 from unbroken.errors import ConfigError
+from unbroken.job.background import PAGE
 from unbroken.report.known import CONFIG
 from unbroken.report.page import write_report
 from unbroken.runs.layout import RESULTS
-from unbroken.runs.report_page import PAGE
 
 
 def report(

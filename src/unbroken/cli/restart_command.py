@@ -10,12 +10,12 @@ from pathlib import Path
 from unbroken.cli.exec_commands import begin_anew
 from unbroken.cli.say import HERE, Directory, RunName, say
 from unbroken.errors import ConfigError
-from unbroken.job import left_out
+from unbroken.job import left_out, submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
-from unbroken.runs import lease, submissions
-from unbroken.runs.holder import if_stopped
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs import lease
+from unbroken.runs.before_work import refuse_newer
+from unbroken.runs.claim import if_stopped
 from unbroken.runs.layout import RESULTS
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short

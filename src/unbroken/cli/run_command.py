@@ -14,9 +14,9 @@ import typer
 from unbroken.cli.install_profile import user_folder
 from unbroken.config.package_files import install_line, root_folder, workflow_folder
 from unbroken.errors import ConfigError
+from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
 from unbroken.report.known import no_config
-from unbroken.runs.elsewhere import own_snakefile
 from unbroken.runs.run import Run
 
 CONFIG = Path("config/config.yaml")

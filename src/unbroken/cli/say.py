@@ -11,7 +11,7 @@ from typer.models import OptionInfo
 
 from unbroken.config.found import absent
 from unbroken.errors import ConfigError
-from unbroken.runs.elsewhere import from_here
+from unbroken.plan.elsewhere import from_here
 
 _chosen = [Path()]
 

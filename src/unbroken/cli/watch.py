@@ -11,8 +11,8 @@ from rich.live import Live
 
 from unbroken.cli.status_table import screen_of, total_of
 from unbroken.errors import ConfigError
+from unbroken.job.background import PageProcess
 from unbroken.report.status import RunStatus
-from unbroken.runs.report_page import PageProcess
 
 WATCH_SECONDS = 2.0
 PAGE_SECONDS = 60.0

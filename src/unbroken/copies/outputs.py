@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from unbroken.copies.transfer import FLUSH_BYTES, STEP_BYTES, extend, make_folder, open_plain
 from unbroken.errors import CheckpointError
-from unbroken.runs.run_output import OUTPUT, PIECES, OutputPlace, RunOutput, piece_place
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import OUTPUT, PIECES, RunOutput, piece_place
 from unbroken.system import fs
 from unbroken.system.flush import flush_tree
 
@@ -20,6 +21,33 @@ from unbroken.system.flush import flush_tree
 EDGE_BYTES = 64 * 1024
 # The number of a piece that was moved away: above that of any checkpoint.
 _MOVED_AWAY = 900_000
+
+
+# What an engine knows of a checkpoint.
+OutputsOf = Callable[[Checkpoint], Sequence[RunOutput]]
+
+
+@dataclass(frozen=True)
+class OutputPlace:
+    """The outputs of a run below `root`; while its program works, in one of the folders that `working` returns."""
+
+    root: Path
+    working: Callable[[], Iterable[Path]] = tuple
+
+    def find(self, output: RunOutput) -> Path | None:
+        """Return where an output lies as it belongs to its checkpoint; None if it does not."""
+        return next((path for path in self._candidates(output) if output.is_whole(path)), None)
+
+    def lacking(self, outputs: Iterable[RunOutput]) -> list[str]:
+        """Return the names of those that are not there."""
+        return [output.name for output in outputs if self.find(output) is None]
+
+    def _candidates(self, output: RunOutput) -> Iterator[Path]:
+        yield self.root / output.place
+        if output.piece is None:
+            yield from (folder / output.name for folder in self.working())
+            pieces = sorted((self.root / PIECES).glob("[0-9]*"), reverse=True)
+            yield from (folder / output.name for folder in pieces)
 
 
 @dataclass

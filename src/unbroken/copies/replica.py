@@ -5,7 +5,6 @@ The file holds a random number of the run.  A folder with another number is neve
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable
@@ -14,14 +13,16 @@ from pathlib import Path
 from uuid import uuid4
 
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError, UnbrokenError
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.before_work import refuse_newer
+from unbroken.runs.formats import Format
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 
 NOTE = "copies.json"
+FORMAT = Format()
 # A file server that takes longer does not keep a campaign from starting.
 ANSWER_SECONDS = 20.0
 
@@ -39,7 +40,7 @@ def read_note(root: Path) -> Note | None:
     """Return the note in a folder, None if there is none; ConfigError if it is not readable, OSError as it comes."""
     path = root / NOTE
     try:
-        return Note(**jsontext.parse(path.read_text()))
+        return Note(**FORMAT.read(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError) as error:
@@ -48,7 +49,7 @@ def read_note(root: Path) -> Note | None:
 
 def write_note(root: Path, note: Note) -> None:
     """Replace the note in a folder in one step."""
-    fs.write_atomic(root / NOTE, json.dumps(vars(note), indent=2) + "\n")
+    FORMAT.write(root / NOTE, vars(note))
 
 
 class Replica:

@@ -6,7 +6,6 @@ sees no run or a complete one.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,19 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from unbroken.copies.outputs import shortened
+from unbroken.copies.outputs import OutputPlace, OutputsOf, shortened
 from unbroken.copies.replica import NOTE, Note, Replica, read_note, write_note
 from unbroken.copies.transfer import is_draft
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
 from unbroken.runs import lease
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.record import read_record
-from unbroken.runs.run_output import OutputPlace, OutputsOf
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
@@ -155,7 +153,7 @@ def _seeded(draft: RunFolder, replica: Replica) -> Path:
         tokens += [age_by_name(name)[1] for name in replica.store.names()]
         token = max(tokens, default=0) + TOKENS_APART
         claim = Claim(token, 0, "", 0, "", "", "", "", "", utc_now(), released_utc=utc_now())
-        fs.create_exclusive(claim_path(draft.lease, token), json.dumps(vars(claim)) + "\n")
+        fs.create_exclusive(claim_path(draft.lease, token), claim.text)
     return draft.lease
 
 

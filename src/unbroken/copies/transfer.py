@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import FILE_NAME, Checkpoint, reading
 from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.passport import FILE_NAME, reading
 from unbroken.runs.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.copying import append_part

@@ -41,9 +41,9 @@ from unbroken.program.contract import (
 )
 from unbroken.program.process import Child, Streams
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import RunOutput
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
-from unbroken.runs.run_output import RunOutput
 
 
 def _say_nothing(_line: str) -> None:

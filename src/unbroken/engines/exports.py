@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import ConfigError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.runs.passport import FILE_NAME
+from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system import fs

@@ -24,8 +24,8 @@ from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError, Mistake
 from unbroken.program import environment
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import RunOutput
 from unbroken.runs.run import Run
-from unbroken.runs.run_output import RunOutput
 
 GROUP = "unbroken.engines"
 SCHEMA = "schema.yaml"

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
-from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
+from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint, read_passport, verify_files
 from unbroken.runs.imported import NOTE, ImportNote
-from unbroken.runs.passport import FILE_NAME, read_passport
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,10 +13,12 @@ from unbroken.config.found import absent
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.errors import AbsentFileError, ConfigError
 from unbroken.exec.options import Options
-from unbroken.system import fs, jsontext
+from unbroken.runs.formats import Format
+from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
 CALL = "exec.json"
+FORMAT = Format()
 # A file as it was last read, and its digest: it is not read again as long as it has this stamp.
 Input = tuple[Stamp, str]
 # Variables whose texts differ from job to job by themselves.
@@ -46,7 +47,7 @@ class Call:
     def write(self, store: Path) -> None:
         """Write it in one step."""
         store.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(store / CALL, json.dumps(asdict(self), indent=2) + "\n")
+        FORMAT.write(store / CALL, asdict(self))
 
 
 def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[str] = ()) -> Call:
@@ -62,7 +63,7 @@ def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[
 def read_call(store: Path) -> Call | None:
     """Return what a run was called with; None if it is new."""
     try:
-        return Call(**jsontext.parse((store / CALL).read_text()))
+        return Call(**FORMAT.read(store / CALL))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:

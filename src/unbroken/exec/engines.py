@@ -7,7 +7,6 @@ end.  Nothing of it is kept twice: should a result be missing or differ later, i
 from __future__ import annotations
 
 import filecmp
-import json
 import os
 import shutil
 from abc import abstractmethod
@@ -30,12 +29,14 @@ from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.formats import Format
 from unbroken.runs.run import Run
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
 # The digest of a checkpoint, and the stamps of the results that were put in place from it.
 PLACED = "placed.json"
+FORMAT = Format()
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
@@ -93,7 +94,7 @@ class PlacingEngine(CalledEngine):
         finally:
             fs.remove_tree(made)
         note = {"checkpoint": checkpoint.passport.digest, "files": {name: self._stamp(name) for name in found}}
-        fs.write_atomic(self.store / PLACED, json.dumps(note) + "\n")
+        FORMAT.write(self.store / PLACED, note)
         return done
 
     def _refuse_missing(self, found: Mapping[str, Path]) -> None:
@@ -119,9 +120,9 @@ class PlacingEngine(CalledEngine):
 
     def _placed(self) -> tuple[str, dict[str, list[int]]]:
         try:
-            note = jsontext.parse((self.store / PLACED).read_text())
+            note = FORMAT.found(self.store / PLACED)
             return note["checkpoint"], dict(note["files"])
-        except (OSError, ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError):
             return "", {}
 
     def _stamp(self, name: str) -> list[int]:

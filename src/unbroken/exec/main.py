@@ -22,11 +22,11 @@ from unbroken.exec.outputs import CalledEngine
 from unbroken.exec.stores import begin_from_zero, refuse_shared, store_of
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.driver_start import START
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote, note_path, write_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
 from unbroken.runs.run import Run

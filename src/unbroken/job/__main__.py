@@ -26,9 +26,9 @@ from unbroken.job.segment_process import ignore_signals
 from unbroken.job.spec import JobSpec, read
 from unbroken.job.work import Work
 from unbroken.runs import driver_start
-from unbroken.runs.job_note import exit_code_for
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.segment_end import EndKind
+from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import array, rule_state, waiting_tasks
+from unbroken.job import array, background, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
+from unbroken.job.background import PAGE, is_page_off
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
@@ -17,9 +18,8 @@ from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import path_of, read
 from unbroken.job.work import write_last_page
-from unbroken.runs import notify_process, policy
+from unbroken.runs import policy
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.report_page import PAGE, is_off
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
@@ -204,12 +204,12 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
         is_done = array.cancel(numbers) is not None
         job.log(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
     submit_left_out(job.log)
-    notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
+    background.notify(Path(), is_over=True, wait_seconds=NOTIFY_SECONDS)
     others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
     if left_out():
         stay_for_left_out(job)
     elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
-        has_page = not is_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
+        has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
         job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
         write_last_page()
 

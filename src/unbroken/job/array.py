@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.job import rule_state
+from unbroken.job import rule_state, submissions
+from unbroken.job.needs import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
-from unbroken.runs import submissions
-from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.slurm.client import ask, setting
 from unbroken.slurm.job import ListedJob, chain_comment
 from unbroken.slurm.partitions import ask_partition, own_partition, spare_nodes

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from unbroken.job import array
+from unbroken.job import array, submissions
 from unbroken.job.next_attempt import note_stop
-from unbroken.runs import submissions
 from unbroken.slurm.client import ask
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from unbroken.job import rule_state, waiting_tasks
+from unbroken.job import rule_state, submissions, waiting_tasks
 from unbroken.job.array import Answer, Submitted, alive_of, submit_knowing
 from unbroken.job.other_owner import Other
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
+from unbroken.job.submissions import Submission
 from unbroken.runs.history import History
-from unbroken.runs.submissions import Submission
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 

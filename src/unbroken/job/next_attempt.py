@@ -5,29 +5,29 @@ The job that decides that a run stops notes why, for the tasks that start meanwh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from unbroken.errors import FormatError
+from unbroken.job import submissions
 from unbroken.job.array import is_of
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.spec import JobSpec
 from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, policy, submissions
-from unbroken.runs.failure_limits import next_action
+from unbroken.runs import driver_start, policy
+from unbroken.runs.before_work import obstacle
+from unbroken.runs.formats import Format
 from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.job_note import said_by_exit_code
 from unbroken.runs.layout import CHAINS, LOGS, RunFolder
-from unbroken.runs.obstacles import obstacle
-from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.policy import Next, NextAction, next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.segment.job_note import said_by_exit_code
 from unbroken.slurm.job import EndState, ListedJob
 from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
-from unbroken.system import fs, jsontext
 
 _STOPPED = "stopped.json"
+FORMAT = Format()
 # Of more jobs that ended before their work a run has stopped long before.
 MOST_ASKED = 5
 
@@ -39,15 +39,13 @@ class Stop(Exception):
 def note_stop(key: str, start: str, why: str) -> None:
     """Write why a run has stopped; a disk that takes no note ends no work."""
     with suppress(OSError):
-        fs.write_atomic(CHAINS / key / _STOPPED, json.dumps({"start": start, "why": why}) + "\n")
+        FORMAT.write(CHAINS / key / _STOPPED, {"start": start, "why": why})
 
 
 def stop_of(key: str, start: str) -> str:
     """Return why the chain has stopped since this start of snakemake; empty if it has not, or nothing says so."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        data = jsontext.parse((CHAINS / key / _STOPPED).read_text())
-        return str(data["why"]) if data["start"] == start else ""
-    return ""
+    stopped = FORMAT.found(CHAINS / key / _STOPPED)
+    return str(stopped.get("why", "")) if stopped.get("start") == start else ""
 
 
 def next_attempt(
@@ -99,7 +97,7 @@ def _by_policy(
     known = [*endings.all_attempts(spec.folder), *lost]
     attempts = endings.with_causes(policy.of_start(known, spec.start))
     rules = policy.Rules(spec.run.attempts_without_progress, spec.retries)
-    return attempts, next_action(spec.folder, attempts, rules, segment, spare_nodes, spec.folder.log(segment))
+    return attempts, next_action_now(spec.folder, attempts, rules, segment, spare_nodes, spec.folder.log(segment))
 
 
 # --- jobs that are over and left no line in the history: their lines, by what Slurm says of them ---

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
 from unbroken.job.spec import JobSpec
-from unbroken.runs.claim import Claim, claim_path
-from unbroken.runs.holder import HolderWatch
+from unbroken.job.submissions import Submission
+from unbroken.runs.claim import Claim, HolderWatch, claim_path
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
-from unbroken.runs.submissions import Submission
 from unbroken.slurm.client import may_ask_here
 from unbroken.slurm.queue import job_of_anyone
 

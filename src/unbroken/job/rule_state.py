@@ -6,22 +6,22 @@ each task writes here what the next one, and a driver, need to know.  `.snakemak
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from unbroken.errors import FormatError
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
+from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
 from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs, jsontext
 
 # An empty file beside the state: the rule's job has ended well.
 DONE = "done"
+FORMAT = Format()
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class RuleState:
     def write(self, key: str) -> None:
         """Write it in one step."""
         (CHAINS / key).mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(CHAINS / key / "state.json", json.dumps(asdict(self)) + "\n")
+        FORMAT.write(CHAINS / key / "state.json", asdict(self))
 
 
 def read_state(key: str) -> RuleState:
     """Return what was written last; nothing known yet if nothing was, or it is corrupt."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        data = jsontext.parse((CHAINS / key / "state.json").read_text())
+    with suppress(ValueError, TypeError, KeyError):
+        data = FORMAT.found(CHAINS / key / "state.json")
         note = ExecNote.parse(data["note"]) if data["note"] else None
         counts = int(data["pauses"]), int(data["failures"])
         return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])

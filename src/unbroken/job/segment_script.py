@@ -20,12 +20,12 @@ from types import SimpleNamespace
 from unbroken.errors import OutageError, StorageError, UnbrokenError
 from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs import job_note
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import age_by_name
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
+from unbroken.segment import job_note
 from unbroken.segment.settled import has_record
 from unbroken.system import fs
 

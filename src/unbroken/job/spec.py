@@ -6,7 +6,6 @@ waited in the queue for days works by the newest settings, and a job that ends a
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,17 +15,15 @@ from typing import Any
 
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
-from unbroken.runs import formats
+from unbroken.runs.formats import Format
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, Run
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Assignment
-from unbroken.system import fs, jsontext
 
-VERSION = 1
-_KEY = "version"
+FORMAT = Format(1, "version")
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ class JobSpec:
         path = path_of(self.key)
         refuse_newer(self.key, base)
         (base / path).parent.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(base / path, json.dumps({_KEY: VERSION, **asdict(self)}) + "\n")
+        FORMAT.write(base / path, {FORMAT.key: FORMAT.newest, **asdict(self)}, indent=None)
         return path
 
 
@@ -183,11 +180,10 @@ def read(path: Path) -> JobSpec:
     FormatError if a newer unbroken wrote it.
     """
     try:
-        data = jsontext.parse(path.read_text())
-        formats.refuse_newer(data, VERSION, path, _KEY)
-        version = data.pop(_KEY)
-        if version != VERSION:
-            raise ConfigError([f"{path}: found version {version}, allowed: {VERSION}; start snakemake again"])
+        data = FORMAT.read(path)
+        version = data.pop(FORMAT.key)
+        if version != FORMAT.newest:
+            raise ConfigError([f"{path}: found version {version}, allowed: {FORMAT.newest}; start snakemake again"])
         return _parsed(data)
     except FileNotFoundError as error:
         raise ConfigError([f"{path}: missing; start snakemake again"]) from error

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unbroken.job import submissions
 from unbroken.job.array import cancel, wanted_memory_mb
+from unbroken.job.needs import nodes_to_avoid, out_of_memory_kills_of
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
-from unbroken.runs.attempts import nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.history import Attempt
 from unbroken.slurm.client import ask, table
 from unbroken.slurm.job import in_short

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from unbroken.job import array
+from unbroken.job import array, background
+from unbroken.job.background import PageProcess
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
 from unbroken.job.segment_script import do_segment
 from unbroken.job.spec import path_of
-from unbroken.runs import notify_process
 from unbroken.runs.record import read_record
-from unbroken.runs.report_page import PageProcess
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
@@ -86,7 +85,7 @@ class Work:
         if not has_command("sbatch") or is_being_ended():
             return
         submit_left_out(job.log)
-        notify_process.start(Path())
+        background.notify(Path())
         spec = job.now()
         if not spec.submission.refills or spec.remaining_segments() < 2:
             return

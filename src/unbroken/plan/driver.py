@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from unbroken.job import background
+from unbroken.job.background import PageProcess
 from unbroken.plan import ctrl_c, snakemake_inside
 from unbroken.plan.driver_lines import tell, tell_full_disk_at_exit, unrehearsed
 from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
-from unbroken.runs import notify_process, report_page
-from unbroken.runs.driver_start import keep_private
-from unbroken.runs.report_page import PageProcess
+from unbroken.runs.layout import NOTES
 
 MINUTE = 60.0
 WRITER = "The snakemake that drives these runs"
@@ -34,12 +37,12 @@ class Driver:
         plan, runs = self._plan, self._plan.runs
         executor = self._workflow.executor_plugin.name
         refuse_missing_site(plan, executor)
-        keep_private(plan.base, self._workflow.configfiles)
+        _keep_private(plan.base, self._workflow.configfiles)
         tell_full_disk_at_exit(plan.base)
         plan.remove_outdated()
         tell(unrehearsed(runs, plan.base))
         tell(unused_least_minutes(runs, executor))
-        notify_process.want(bool(self._config.get("notify")), plan.base)
+        background.want_notifications(bool(self._config.get("notify")), plan.base)
         snakemake_inside.leave_out_finished(self._workflow, runs, _tell_line)
         ctrl_c.listen(runs, _tell_line)
         self._page.begin(self._config)
@@ -48,7 +51,7 @@ class Driver:
         """Tell how each run stands that is not finished, unless jobs go on without a driver; write the last page."""
         if not self._workflow.remote_execution_settings.immediate_submit:
             tell(self._plan.report())
-            notify_process.start(self._plan.base, is_over=True)
+            background.notify(self._plan.base, is_over=True)
         self._page.end()
 
 
@@ -62,8 +65,8 @@ class PageWriter:
 
     def begin(self, config: Mapping[str, object]) -> None:
         """Keep the page fresh until `end`."""
-        if not report_page.is_off():
-            report_page.keep_config(config, self._base)
+        if not background.is_page_off():
+            background.keep_config(config, self._base)
             self._thread.start()
 
     def end(self) -> None:
@@ -84,8 +87,25 @@ class PageWriter:
 
 def written_page(base: Path) -> list[str]:
     """Return the page of all runs, as an input that exists: empty before the first one is written."""
-    return [str(report_page.PAGE)] if (base / report_page.PAGE).is_file() else []
+    return [str(background.PAGE)] if (base / background.PAGE).is_file() else []
 
 
 def _tell_line(line: str) -> None:
     tell([line])
+
+
+def _keep_private(base: Path, configs: Iterable[str | Path]) -> None:
+    """Take from the folder of notes the rights that one of these files does not give: it holds copies of parts of them.
+
+    For example the configuration, commands, and what they printed.
+    """
+    refused = 0
+    for path in configs:
+        with suppress(OSError):
+            mode = os.stat(base / path).st_mode
+            refused |= (0 if mode & stat.S_IRGRP else stat.S_IRWXG) | (0 if mode & stat.S_IROTH else stat.S_IRWXO)
+    if refused:
+        folder = base / NOTES
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # somebody else's
+            os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) & ~refused)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from unbroken.plan import elsewhere
 from unbroken.plan.on_disk import has_finished, last_record
-from unbroken.runs import driver_screen, driver_start, elsewhere
+from unbroken.runs import driver_start
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import NOTES, RESULTS, RunFolder
@@ -30,7 +31,7 @@ _MOST_NAMES = 3
 def tell(lines: Iterable[str]) -> None:
     """Print lines of the driver's own on its screen."""
     for line in map(elsewhere.from_where_it_was_typed, lines):
-        if driver_screen.is_taken_over():
+        if driver_start.is_screen_taken():
             logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
         else:
             with _between_lines():
@@ -44,7 +45,7 @@ def _between_lines() -> Iterator[None]:
         for handler in logging.getLogger(_SNAKEMAKES_LOGGER).handlers:
             handler.acquire()
             held.callback(handler.release)
-        with driver_screen.lock:
+        with driver_start.screen_lock:
             yield
 
 
@@ -97,7 +98,7 @@ def standing(run: Run, base: Path) -> str:
 
 def _is_told_by_console(attempts: Sequence[Attempt]) -> bool:
     """Return True if the last attempt was interrupted under this driver, whose console has told all about it."""
-    last = attempts[-1] if attempts and driver_screen.is_taken_over() else None
+    last = attempts[-1] if attempts and driver_start.is_screen_taken() else None
     return last is not None and last.kind is EndKind.INTERRUPTED and last.start == driver_start.current()
 
 

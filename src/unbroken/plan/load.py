@@ -12,11 +12,12 @@ from unbroken.config import yaml_file
 from unbroken.config.site import read_site, with_site_of_the_profile
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, UnbrokenError
-from unbroken.plan import snakemake_inside
+from unbroken.plan import elsewhere, snakemake_inside
 from unbroken.plan.driver_lines import tell
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import missing_site
-from unbroken.runs import driver_start, elsewhere, job_note
+from unbroken.runs import driver_start
+from unbroken.segment import job_note
 from unbroken.system import fs
 
 _driven: list[Plan] = []

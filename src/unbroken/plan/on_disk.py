@@ -8,10 +8,10 @@ from pathlib import Path
 from unbroken.errors import ForeignFolderError, FormatError
 from unbroken.job import spec
 from unbroken.program import environment
-from unbroken.runs.environment import changes
-from unbroken.runs.environment import refusal as environment_refusal
+from unbroken.program.environment_changes import changes
+from unbroken.program.environment_changes import refusal as environment_refusal
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.identity import identity_of, usable_identities
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.record import Record, read_record

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.own_folder import OwnFolder, confirm_own
+from unbroken.program.held_folder import HeldFolder
+from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
 from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.system.flush import flush_tree
@@ -43,7 +44,7 @@ class AttemptFolder:
     root: Path
     save_inode: int | None = None  # of the save folder, as the attempt noted it
     # Held open by whoever made it, so that no other folder gets its inode.
-    _save: OwnFolder | None = field(default=None, repr=False, compare=False)
+    _save: HeldFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def save(self) -> Path:
@@ -84,14 +85,14 @@ class AttemptFolder:
     def prepare(self) -> None:
         """Make the folders of a new attempt folder."""
         self.save.mkdir(parents=True)
-        self._save = OwnFolder(self.save)
+        self._save = HeldFolder(self.save)
 
-    def open_save(self) -> OwnFolder:
+    def open_save(self) -> HeldFolder:
         """Return the save folder, without following a link; ForeignFolderError if something else is in its place."""
         if self._save is not None:
             self._save.confirm()
             return self._save
-        found = OwnFolder(self.save)
+        found = HeldFolder(self.save)
         confirm_own(self.save, self.save_inode)
         return found
 
@@ -114,7 +115,7 @@ class HandedOver:
     draft: Path
     handover: Handover | None  # None from a program that says nothing of its progress
     # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
-    save: OwnFolder | None = None
+    save: HeldFolder | None = None
     told: Path | None = None  # the file that holds the handover meanwhile, for a successor
     is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
@@ -171,7 +172,7 @@ def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     return _ready_in(copies.open_save(), copies)
 
 
-def _ready_in(save: OwnFolder, attempt_folder: AttemptFolder) -> list[HandedOver]:
+def _ready_in(save: HeldFolder, attempt_folder: AttemptFolder) -> list[HandedOver]:
     names = sorted(name for name in save.names() if name.endswith(READY))
     if links := [name for name in names if save.is_link(name)]:
         raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
@@ -228,14 +229,14 @@ def loose_state(attempt_folder: AttemptFolder, scratch: Path) -> HandedOver | No
     scratch.mkdir()
     for name in names:
         save.move_out(name, scratch / name)
-    return _found(OwnFolder(scratch), attempt_folder)
+    return _found(HeldFolder(scratch), attempt_folder)
 
 
-def _is_ready(save: OwnFolder, name: str) -> bool:
+def _is_ready(save: HeldFolder, name: str) -> bool:
     return name.endswith(READY) and save.is_folder(name)
 
 
-def _is_draft(save: OwnFolder, name: str) -> bool:
+def _is_draft(save: HeldFolder, name: str) -> bool:
     return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
 
 
@@ -243,7 +244,7 @@ def _told(attempt_folder: AttemptFolder, state: str) -> Path:
     return attempt_folder.root / f"{TOLD}{state}.json"
 
 
-def _found(folder: OwnFolder, attempt_folder: AttemptFolder, save: OwnFolder | None = None) -> HandedOver:
+def _found(folder: HeldFolder, attempt_folder: AttemptFolder, save: HeldFolder | None = None) -> HandedOver:
     own, told = folder.path / HANDOVER_FILE, _told(attempt_folder, folder.path.name)
     with folder:
         has_own = HANDOVER_FILE in folder.names()

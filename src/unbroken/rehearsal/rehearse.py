@@ -15,12 +15,12 @@ from unbroken.rehearsal.measures import Measures
 from unbroken.rehearsal.piece import Piece, Way
 from unbroken.rehearsal.results import Results
 from unbroken.rehearsal.saves import SaveWatch
-from unbroken.rehearsal.stage import Stage
+from unbroken.rehearsal.stage import Stage, alone
 from unbroken.rehearsal.verdict import blamed_of, listed, nothing_to_blame, reason_of
 from unbroken.rehearsal.wrong_restore import make_wrong
 from unbroken.runs.identity import IdentityKeys, identity_of
 from unbroken.runs.progress import amount
-from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict, alone
+from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_now

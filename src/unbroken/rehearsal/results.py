@@ -15,8 +15,8 @@ from unbroken.rehearsal.compare import begun_again, compare_folders, is_excepted
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage
+from unbroken.runs.checkpoint import FILE_NAME as MANIFEST
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import FILE_NAME as MANIFEST
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store

@@ -5,12 +5,13 @@ No path in the copy leads to a file of the user's but those that they name as on
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import site
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
 from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import LOGS, RESULTS, STORES, RunFolder
+from unbroken.runs.rehearsal import FOLDER
 from unbroken.runs.run import Run
 from unbroken.system import fs
 
@@ -183,3 +185,21 @@ def _stamp(path: Path) -> tuple[int, int] | None:
         found = path.stat()
         return found.st_size, found.st_mtime_ns
     return None
+
+
+@contextmanager
+def alone(run: str, base: Path) -> Iterator[None]:
+    """Hold the rehearsals of a run, which share a folder; ConfigError if another process does.
+
+    The lock goes with its process, however that ends.  On a file system without locks nothing is held.
+    """
+    folder = base / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{run}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError([f"{run}: another process rehearses it now; wait for its end"]) from error
+        except OSError:
+            pass
+        yield

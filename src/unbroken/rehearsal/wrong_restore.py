@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.rehearsal.states import members
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import FileDigest, amount
 from unbroken.runs.store import Store
 from unbroken.system import fs

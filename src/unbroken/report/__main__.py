@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from unbroken.errors import UnbrokenError
+from unbroken.job.background import PAGE
 from unbroken.report.facts import Promise
 from unbroken.report.known import CONFIG
 from unbroken.report.page import write_report
-from unbroken.runs.report_page import PAGE
 
 
 def main(every: str, writer: str, config: str = str(CONFIG)) -> None:

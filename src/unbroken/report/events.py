@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,10 +12,11 @@ from itertools import takewhile
 from unbroken.config.notify import NotifySettings
 from unbroken.report.status import RunState, RunStatus
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.formats import Format
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.progress import amount
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seconds
 
 # A driver tries again at once; what nothing has taken up for so long is left.
@@ -26,6 +26,7 @@ OLD_SECONDS = 7 * 86400.0
 # A calendar has an end.
 LONGEST_SECONDS = 100 * 365 * 86400.0
 STORM_ATTEMPTS, STORM_SECONDS = 5, 3600.0
+FORMAT = Format()
 _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 
 
@@ -117,11 +118,11 @@ def _still_seconds(places: RunFolder, done: float) -> float:
     path = places.base / NOTES / "notify" / places.name / "progress.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     now = fs.now_of(path.parent)
-    with suppress(OSError, ValueError, KeyError, TypeError):  # the first look, or a file that a kill has torn
-        seen = jsontext.parse(path.read_text())
+    with suppress(ValueError, KeyError, TypeError):  # the first look, or a file that a kill has torn
+        seen = FORMAT.found(path)
         if seen["done"] == done:
             return max(now - float(seen["since"]), 0.0)
-    fs.write_atomic(path, json.dumps({"done": done, "since": now}))
+    FORMAT.write(path, {"done": done, "since": now})
     return 0.0
 
 

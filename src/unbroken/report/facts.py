@@ -13,17 +13,16 @@ from urllib.parse import quote
 
 from unbroken import __version__
 from unbroken.errors import UnbrokenError
+from unbroken.program.environment_changes import in_words
 from unbroken.report.account import account_of
 from unbroken.report.charts import curves_of, progress_points, thinned, thinned_spans
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.spans import Kind
 from unbroken.report.status import BY_NEED, RunState, RunStatus, how_to_start
 from unbroken.runs.attempts import all_attempts
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.environment import in_words
+from unbroken.runs.checkpoint import Checkpoint, Passport
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.slurm.queue import Queue

@@ -17,9 +17,8 @@ from unbroken.exec.call import Call
 from unbroken.exec.engine import PRINTED_NAME
 from unbroken.report.run_folders import call_of
 from unbroken.runs import lease
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import read_passport
 from unbroken.runs.run import Run
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
+from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
-from unbroken.runs import lease, results, submissions
+from unbroken.runs import lease, results
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.claim import Claim
+from unbroken.runs.claim import Claim, if_stopped
 from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.holder import if_stopped
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal

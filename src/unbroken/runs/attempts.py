@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import LeaseError, UnbrokenError
-from unbroken.runs import begun, driver_start, lease
+from unbroken.errors import FormatError, LeaseError, UnbrokenError
+from unbroken.runs import driver_start, lease
+from unbroken.runs.before_work import is_missing
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.imported import SEGMENT as IMPORTED
-from unbroken.runs.killed_stop import with_killed_stop
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import FILE_NAME as TIMES
-from unbroken.runs.times import Times, read_times
-from unbroken.slurm.job import EndState, ListedJob
+from unbroken.runs.times import Times, killed_words, read_times
+from unbroken.slurm.job import NOT_TO_BLAME, EndState, ListedJob
 from unbroken.slurm.queue import ended
 from unbroken.system.clock import unix_seconds, utc_now
 
-# A node is avoided after so many attempts that failed there without progress ...
-FAILURES_OF_A_NODE = 2
-# ... but a program that fails everywhere must not exclude a whole cluster.
-MOST_NODES = 3
-# Whoever repaired a node a week ago wants it to be used.
-REMEMBERED_ATTEMPTS = 20
+# Ends of a job that say why it was killed: not because its time was up.
+_OTHER_REASONS = NOT_TO_BLAME | {EndState.CANCELLED, EndState.OUT_OF_MEMORY}
 
 
 def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_utc: str = "") -> Attempt:
-    """The line of history that a killed holder could not write any more, with what Slurm says of its job.
+    """Return the line of history that a killed owner could not write any more, with what Slurm says of its job.
 
     `until_utc` is when the next one began, which may have published the last state of this one.
     """
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
     end = how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster)
-    died = _died(claim, made, attempts, end)
     places = RunFolder(store.root.parent.name, store=store.root.parent)
-    died = replace(died, times=_times_of_killed(claim, places, died, end.end_unix if end else None))
-    died = with_killed_stop(died, _noted(claim, places))
+    noted = _noted(claim, places)
+    died = _died(claim, made, attempts, end)
+    died = replace(died, times=_times_of_killed(claim, places, died, noted, end.end_unix if end else None))
+    if _was_stopping(died, noted):
+        seconds = round(max(0.0, (died.times.ended or 0.0) - (noted.stop_asked or 0.0)), 3)
+        message = f"{died.message}; {killed_words(seconds, noted)}"
+        died = replace(died, message=message, cause=EndCause.KILLED_STOPPING, killed_after_seconds=seconds)
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
 def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that works now as a line of history would begin: its times have no end; None if none does.
-
-    None also where the lease does not say.  Its kind is that of one that is no failure.
-    """
-    try:
-        claim, why_free = lease.current_claim(places.lease)
-    except (LeaseError, OSError):
-        return None
-    if claim is None or why_free or claim.segment == IMPORTED or any(each.token == claim.token for each in attempts):
+    """Return the attempt at work as its line would begin, as one that is no failure and has no end; None if none is."""
+    claim, why_free = _current_claim(places)
+    if claim is None or why_free or not _lacks_line(claim, attempts):
         return None
     noted = _noted(claim, places)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
@@ -63,27 +57,30 @@ def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
 
 
 def note_died(history: History, previous: Claim, store: Store, until_utc: str) -> Attempt | None:
-    """Adds the line of a holder that was killed: it did not release, and cannot write it any more.
-
-    None if it has a line, or needs none.  `until_utc` as above.
-    """
+    """Add the line of an owner that was killed; None if it has one, or needs none.  `until_utc` as above."""
     attempts = history.attempts()
-    if (
-        previous.released_utc
-        or previous.segment == IMPORTED
-        or any(attempt.token == previous.token for attempt in attempts)
-    ):
+    if not _lacks_line(previous, attempts):
         return None
     attempt = died_attempt(previous, store, attempts, until_utc)
     history.append(attempt)
     return attempt
 
 
-def before_work(last: Attempt | None, segment: int, end: SegmentEnd, **job: Any) -> Attempt:
-    """Return the line of history of an attempt that ended before its work; `job` are fields of the attempt.
+def _current_claim(places: RunFolder) -> tuple[Claim | None, str]:
+    """Return the owner of a run and why it is free, as the lease says; no owner where the lease does not say."""
+    try:
+        return lease.current_claim(places.lease)
+    except (LeaseError, OSError):
+        return None, ""
 
-    `last` is the attempt before, from whose progress the run would have resumed.
-    """
+
+def _lacks_line(claim: Claim, attempts: Sequence[Attempt]) -> bool:
+    is_over = claim.released_utc or claim.segment == IMPORTED
+    return not is_over and all(attempt.token != claim.token for attempt in attempts)
+
+
+def before_work(last: Attempt | None, segment: int, end: SegmentEnd, **job: Any) -> Attempt:
+    """Return the line of an attempt that ended before its work, after `last`; `job` are fields of the attempt."""
     now = utc_now()
     first, *more = end.message.splitlines() or [""]
     done, unit = (last.progress_to, last.unit) if last else (0.0, "")
@@ -112,8 +109,8 @@ def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
 
 
 def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
-    """Adds the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
-    if begun.is_missing(places):
+    """Add the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
+    if is_missing(places):
         return False
     try:
         with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
@@ -130,85 +127,50 @@ def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
     At its end stands also the attempt of a killed job that nobody has written down yet.
     """
     attempts = History(places.history).attempts(newest)
-    try:
-        claim, why_free = lease.current_claim(places.lease)
-    except (LeaseError, OSError):
-        return attempts
-    is_over = claim is None or claim.released_utc or claim.segment == IMPORTED
-    if claim is None or is_over or any(attempt.token == claim.token for attempt in attempts):
+    claim, why_free = _current_claim(places)
+    if claim is None or not _lacks_line(claim, attempts):
         return attempts
     if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
         return attempts  # it lives
     return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
 
 
-def with_cause(attempt: Attempt) -> Attempt:
-    """The same with what Slurm says of its job, if the attempt itself could not know it: it was told to leave."""
-    if attempt.job_state or attempt.kind.settles or not attempt.slurm_job:
+def began_unix(places: RunFolder, segment: int) -> float | None:
+    """Return when the work on a segment began that settled it; None if its history does not say."""
+    with suppress(OSError, FormatError):
+        for attempt in reversed(History(places.history).attempts()):
+            if attempt.segment == segment and not attempt.kind.is_before_work:
+                return attempt.times.job_started or unix_seconds(attempt.started_utc)
+    return None
+
+
+def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts; those since the last that settled a segment with what Slurm says of their jobs."""
+    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.kind.settles), default=0)
+    return [*attempts[:settled], *map(_with_cause, attempts[settled:])]
+
+
+def _with_cause(attempt: Attempt) -> Attempt:
+    if attempt.job_state or not attempt.slurm_job:
         return attempt
     found = how_slurm_ended(attempt.slurm_job, attempt.started_utc, attempt.slurm_cluster)
     return replace(attempt, job_state=found.ending) if found else attempt
 
 
-def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The same for all attempts since the last one that settled a segment."""
-    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.kind.settles), default=0)
-    return [*attempts[:settled], *map(with_cause, attempts[settled:])]
-
-
 def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> ListedJob | None:
-    """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
+    """Return how Slurm ended a start of a job; None outside Slurm, while it lives, or if nobody knows."""
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
 
-def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
-    """How often a run needed more memory than the `mem_mb` of its config; raising that starts anew from 0."""
-    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if attempt.ran_out_of_memory]
-    return sum(attempt.mem_mb >= mem_mb for attempt in killed)
-
-
-def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
-    """What to ask for after so many ends because of memory: at most what a node has, where that is known (not 0)."""
-    wanted = round(mem_mb * growth**times)
-    return max(mem_mb, min(wanted, most or wanted))
-
-
-def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
-    """The nodes on which the run failed again and again without progress, those of the last failures first."""
-    failures: Counter[str] = Counter()
-    newest: dict[str, None] = {}
-    for attempt in History(RunFolder(run, base).history).attempts(REMEMBERED_ATTEMPTS):
-        node = attempt.slurm_node
-        if attempt.has_advanced:
-            failures.pop(node, None)
-        elif node and _is_failure_of_node(attempt):
-            failures[node] += 1
-            newest.pop(node, None)
-            newest[node] = None
-    bad = [node for node in reversed(newest) if failures[node] >= FAILURES_OF_A_NODE]
-    return bad[:MOST_NODES]
-
-
-def _is_failure_of_node(attempt: Attempt) -> bool:
-    """A program's own crash may be the node's fault too; running out of memory and somebody's scancel are not.
-
-    Nor is a stop that was given too little time, and results that cannot be made of what was computed.
-    """
-    of_others = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
-    if attempt.kind is EndKind.REFUSED or attempt.cause in (EndCause.KILLED_STOPPING, EndCause.NO_RESULTS):
-        return False
-    return attempt.kind.is_failure and attempt.job_state not in of_others
-
-
-def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: float | None) -> Times:
-    """What the attempt had noted until it was killed: when Slurm says that its job left, else its last heartbeat."""
+def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, noted: Times, job_ended: float | None) -> Times:
+    """Return what the attempt had noted until it was killed, which Slurm says, or its last heartbeat."""
     began = unix_seconds(claim.started_utc)
-    noted = _noted(claim, places)
     saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
-    last_step = _last_step(claim, places)
-    known = [moment for moment in (began, saved, last_step) if moment is not None]
-    ended = max([*known, _changed_unix(claim_path(places.lease, claim.token)) or began])
-    ended = max(ended, job_ended or ended)
+    own = places.work / f"{claim.token:06d}"
+    # That of a training alone lies in its folder.
+    last_step = _changed_unix((own if own.is_dir() else places.root) / "progress.json")
+    heartbeat = _changed_unix(claim_path(places.lease, claim.token))
+    ended = max(moment for moment in (began, saved, last_step, heartbeat, job_ended) if moment is not None)
     return replace(
         noted,
         job_started=noted.job_started or began,
@@ -219,19 +181,21 @@ def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: 
     )
 
 
+def _was_stopping(died: Attempt, noted: Times) -> bool:
+    """Return True for an attempt that was killed in the middle of a stop; `noted` is what it had written down."""
+    asked, saved = noted.stop_asked, noted.saved
+    if asked is None or noted.stop_margin_seconds is None or died.job_state in _OTHER_REASONS:
+        return False
+    return saved is None or saved < asked
+
+
 def _noted(claim: Claim, places: RunFolder) -> Times:
     in_attempt = places.work / f"{claim.token:06d}" / TIMES
     return read_times(in_attempt if in_attempt.exists() else times_path(places.lease, claim.token))
 
 
-def _last_step(claim: Claim, places: RunFolder) -> float | None:
-    """When its progress changed last; that of a training alone lies in its folder."""
-    in_attempt = places.work / f"{claim.token:06d}"
-    return _changed_unix((in_attempt if in_attempt.is_dir() else places.root) / "progress.json")
-
-
 def times_path(lease_folder: Path, token: int) -> Path:
-    """Where a training alone notes its times: beside its claim, with which it is forgotten."""
+    """Return where a training alone notes its times: next to its claim, with which it is forgotten."""
     return claim_path(lease_folder, token).with_suffix(f".{TIMES}")
 
 

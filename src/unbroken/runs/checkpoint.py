@@ -1,25 +1,164 @@
-"""A published checkpoint: its folder's name, its passport, and whether its files are still those of then."""
+"""A published checkpoint: its folder's name, its passport (`manifest.json`), and whether it is as it was published."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 import re
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
-from unbroken.errors import CheckpointError
-from unbroken.runs.passport import Passport, reading
-from unbroken.runs.progress import FileDigest, amount
+from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken.runs.formats import FIRST, Format, wrong_types
+from unbroken.runs.imported import Imported, parse_imported
+from unbroken.runs.progress import FileDigest, Progress, amount, parse_progress
+from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
 
+FORMAT = Format(2, "schema_version")
+FILE_NAME = "manifest.json"
+# The file is not what it was; every other error says something about the disk, the file server, or us.
+_BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 # Of a unit so much stands in a folder's name, which has 255 characters at most.
 _LONGEST_UNIT = 40
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class Passport:
+    """Everything about one checkpoint; written once, last, and never changed."""
+
+    run: str
+    engine: str
+    segment: int
+    sequence: int
+    token: int
+    parent: str | None
+    parent_digest: str | None
+    progress: Progress
+    is_finished: bool
+    is_best: bool
+    algorithm: str
+    files: Mapping[str, FileDigest]
+    identity: str
+    identity_parts: Mapping[str, str]
+    versions: Mapping[str, str]
+    host: Mapping[str, object]
+    slurm_job: Mapping[str, object] | None
+    attempt_started_utc: str
+    created_utc: str
+    work_seconds: float
+    save_seconds: float | None
+    note: str = ""
+    is_milestone: bool = False
+    environment: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    imported: Imported | None = None
+    digest: str = field(default="", compare=False)
+
+    def to_text(self) -> str:
+        """Return the JSON text, closed by a digest over everything else in it."""
+        data = self._data()
+        text = FORMAT.text({**data, "files": {}, "digest": data_digest(data)})
+        # Python's own encoder indents a hundred thousand files in seconds; and a quote within a value is escaped.
+        return text.replace('\n  "files": {}', f'\n  "files": {_indented(self.files)}', 1)
+
+    def _data(self) -> dict[str, object]:
+        data = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
+        del data["digest"]
+        data["imported"] = self.imported.to_json() if self.imported else None
+        data["progress"] = self.progress.to_json()
+        data["files"] = {name: vars(entry) for name, entry in self.files.items()}
+        return {FORMAT.key: FORMAT.newest, **data}
+
+
+def _indented(files: Mapping[str, FileDigest]) -> str:
+    """As `json.dumps(..., indent=2)` writes them on the second level."""
+    if not files:
+        return "{}"
+    lines = ",\n".join(
+        f'    {json.dumps(name)}: {{\n      "size_bytes": {entry.size_bytes},\n      "digest": "{entry.digest}"\n    }}'
+        for name, entry in files.items()
+    )
+    return f"{{\n{lines}\n  }}"
+
+
+def data_digest(data: object) -> str:
+    """Return the sha256 over the canonical JSON of `data` (sorted keys, no spaces)."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_passport(folder: Path) -> Passport:
+    """Return the passport of a checkpoint folder; CheckpointError if it is bad, FormatError if of another version."""
+    path = folder / FILE_NAME
+    with reading(path):
+        try:
+            return _parsed(FORMAT.read(path), str(path))
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{path}: there is no passport") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell a checkpoint that is bad (CheckpointError) from one that cannot be read.
+
+    OutageError if that may pass by itself, StorageError for everything else.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _BAD_ERRNOS:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+        if error.errno in fs.OUTAGE_ERRNOS:
+            raise OutageError(f"{path}: {error.strerror}; that says nothing about the checkpoint") from error
+        raise StorageError(f"{path}: {error.strerror}", todo="make it readable") from error
+
+
+def _parsed(data: dict[str, Any], source: str) -> Passport:
+    """Return the passport in an object; CheckpointError if a key is missing, unknown, of another type, or altered."""
+    digest = data.pop("digest", None)
+    if digest != data_digest(data):
+        raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
+    version = data.pop(FORMAT.key, None)
+    if version not in range(FIRST, FORMAT.newest + 1):
+        raise FORMAT.refusal(source, version)
+    _check_keys(data, source)
+    progress = parse_progress(data["progress"], source)
+    files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
+    imported = parse_imported(data["imported"], source) if data.get("imported") is not None else None
+    return Passport(**{**data, "progress": progress, "files": files, "imported": imported, "digest": digest})
+
+
+def _check_keys(data: Mapping[str, object], source: str) -> None:
+    needed = {entry.name for entry in fields(Passport) if entry.default is entry.default_factory is MISSING}
+    missing, unknown = sorted(needed - data.keys()), sorted(data.keys() - {entry.name for entry in fields(Passport)})
+    wrong = wrong_types(Passport, data)
+    if missing or unknown or wrong:
+        raise CheckpointError(f"{source}: missing keys {missing}, unknown {unknown}, of a wrong type {wrong}")
+
+
+def _inside(name: str, source: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise CheckpointError(f"{source}: the file name {name!r} points outside the checkpoint")
+    return name
+
+
+def _file_entry(entry: object, source: str) -> FileDigest:
+    match entry:
+        case {"size_bytes": int(size), "digest": str(digest)}:
+            return FileDigest(size, digest)
+    raise CheckpointError(f"{source}: a file entry is {entry!r}, allowed: size_bytes and digest")
 
 
 @dataclass(frozen=True)
@@ -35,17 +174,17 @@ class Checkpoint:
 
     @property
     def parts(self) -> dict[str, FileDigest]:
-        """Its files below `parts/`, which outlive it."""
+        """Return its files below `parts/`, which outlive it."""
         return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
 
     @property
     def age(self) -> tuple[int, int]:
-        """Newer checkpoints compare greater; the token decides between a writer and a zombie before it."""
+        """Return what is greater of a newer one; the token decides between a writer and a zombie before it."""
         return self.passport.sequence, self.passport.token
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names of what looks like a checkpoint, oldest first; nothing is opened."""
+    """Return the names of what looks like a checkpoint, oldest first; nothing is opened."""
     if not folder.is_dir():
         return []
     found = (name for name in os.listdir(folder) if _FOLDER.fullmatch(name))
@@ -53,13 +192,13 @@ def names_in(folder: Path) -> list[str]:
 
 
 def age_by_name(name: str) -> tuple[int, int]:
-    """What `Checkpoint.age` is, of one whose passport cannot be read."""
+    """Return the `Checkpoint.age` of one whose passport cannot be read."""
     match = _FOLDER.fullmatch(name)
     return (int(match["sequence"]), int(match["token"] or 0)) if match else (0, 0)
 
 
 def folder_name(passport: Passport) -> str:
-    """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
+    """Return `000042_1200-steps_20261121T022642Z_t7`; the token tells two writers of the same number apart."""
     is_long = 1e6 <= abs(passport.progress.done) < 1e15
     done = f"{passport.progress.done:.0f}" if is_long else f"{passport.progress.done:.6g}"
     unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit)[:_LONGEST_UNIT].strip("-") or "steps"
@@ -68,9 +207,9 @@ def folder_name(passport: Passport) -> str:
 
 
 def verify_files(checkpoint: Checkpoint, seen: Callable[[int], None] = lambda count: None) -> None:
-    """Reads every file of a checkpoint again; CheckpointError names the first that is not as it was published.
+    """Read every file of a checkpoint again; CheckpointError names the first that is not as it was published.
 
-    `seen` is told the bytes of each file once it was found good, for a progress bar.
+    `seen` gets the bytes of each file that was found good, for a progress bar.
     """
     for name, entry in checkpoint.passport.files.items():
         path = checkpoint.folder / name
@@ -93,7 +232,18 @@ def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
 
 
 def describe_done(checkpoint: Checkpoint) -> str:
-    """`1200 of 5000 steps`."""
+    """Return `1200 of 5000 steps`."""
     progress = checkpoint.passport.progress
     goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
     return f"{amount(progress.done)}{goal} {progress.unit}"
+
+
+def only_parts(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint as it is once it was pruned: its passport names the parts alone."""
+    return replace(checkpoint, passport=replace(checkpoint.passport, files=checkpoint.parts))
+
+
+def verified_parts(checkpoint: Checkpoint) -> list[Path]:
+    """Return the files below `parts/` of a checkpoint; CheckpointError names one that is not as published."""
+    verify_files(only_parts(checkpoint))
+    return [checkpoint.folder / name for name in checkpoint.parts]

@@ -1,30 +1,34 @@
-"""Which start of snakemake an attempt belongs to; each one counts attempts anew, for something may be mended."""
+"""Say to the jobs of a driver, by the environment, which start of snakemake they belong to and who prints."""
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, MutableMapping
-from contextlib import suppress
+from collections.abc import MutableMapping
 from datetime import UTC, datetime
-from pathlib import Path
+from threading import RLock
 
-from unbroken.runs.layout import NOTES
+from unbroken.slurm.this_job import own_job_id
 from unbroken.system.clock import folder_stamp, utc_now
 
 # Inherited by every job on this machine, and written into the command of every job on Slurm.
 START = "UNBROKEN_START"
+# `off`: Snakemake's own output, with the segments' lines in it.  Set otherwise by the console, for its segments.
+CONSOLE = "UNBROKEN_CONSOLE"
+
+# Held while a line of Snakemake's output or of ours is written.  Snakemake writes a line and its end in two pieces, for
+# a plugin in a thread of its own, and a line of ours between them would begin in the middle of a line.
+screen_lock = RLock()
 
 
 def begin(environment: MutableMapping[str, str] = os.environ) -> str:
-    """Names this start, for the driver and all jobs that it starts."""
+    """Name this start, for the driver and all jobs that it starts."""
     start = f"{folder_stamp(utc_now())}-{os.urandom(4).hex()}"
     environment[START] = start
     return start
 
 
 def current() -> str:
-    """The start that this process belongs to; empty if nobody has named one."""
+    """Return the start that this process belongs to; empty if nobody has named one."""
     return os.environ.get(START, "")
 
 
@@ -37,18 +41,20 @@ def began_unix(start: str) -> float:
     return named.replace(tzinfo=UTC).timestamp()
 
 
-def keep_private(base: Path, configs: Iterable[str | Path]) -> None:
-    """Take from the folder of notes the rights that one of these files does not give: it holds copies of parts of them.
+def is_console_unwanted() -> bool:
+    """Return True if the user wants Snakemake's own output."""
+    return os.environ.get(CONSOLE) == "off"
 
-    For example the configuration, commands, and what they printed.
-    """
-    refused = 0
-    for path in configs:
-        with suppress(OSError):
-            mode = os.stat(base / path).st_mode
-            refused |= (0 if mode & stat.S_IRGRP else stat.S_IRWXG) | (0 if mode & stat.S_IROTH else stat.S_IRWXO)
-    if refused:
-        folder = base / NOTES
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(PermissionError):  # somebody else's
-            os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) & ~refused)
+
+def take_screen() -> None:
+    """Let the segments that this process starts on this machine print nothing on its screen."""
+    os.environ[CONSOLE] = _here()
+
+
+def is_screen_taken() -> bool:
+    """Return True below a driver with a console; a job that Slurm started has no screen but its own log."""
+    return os.environ.get(CONSOLE) == _here()
+
+
+def _here() -> str:
+    return f"on {own_job_id()}".rstrip()

@@ -1,11 +1,7 @@
-"""What a job notes of itself, for the driver: Snakemake turns the exit code 85 into 1.
-
-By `unbroken exec`, or by a training that has a folder of its own.
-"""
+"""The note of a job for its driver, by `unbroken exec` or a training by itself: Snakemake turns exit code 85 into 1."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -14,11 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from unbroken.runs.formats import Format
 from unbroken.runs.layout import EXEC_NOTES
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import own_job_id
-from unbroken.system import fs, jsontext
 
+FORMAT = Format()
 # So many attempts that bring nothing new end a run, for the job and for the driver.
 ATTEMPTS_WITHOUT_PROGRESS = 3
 # No job is so long that its driver would still ask for its note.
@@ -27,10 +24,7 @@ OLD_NOTE_SECONDS = 90 * 86400.0
 
 @dataclass(frozen=True)
 class ExecNote:
-    """Which run a job works for, and how its attempt ended: None while it works, or if it was killed.
-
-    `reason` is why it was refused.
-    """
+    """Say which run a job works for, how its attempt ended (None while it works, or if it was killed), and why."""
 
     name: str
     store: str
@@ -45,33 +39,33 @@ class ExecNote:
 
 
 def note_path(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The note of the job around us, in the folder that holds `.snakemake`; None outside Slurm."""
+    """Return the note of the job around us, in the folder that holds `.snakemake`; None outside Slurm."""
     job = own_job_id(environment)
     restart = environment.get("SLURM_RESTART_COUNT", "0")
     return folder / EXEC_NOTES / f"{job}.{restart}.json" if job and (folder / ".snakemake").is_dir() else None
 
 
 def write_note(path: Path | None, note: ExecNote) -> None:
-    """In one step; a disk that takes no note ends no work."""
+    """Write it in one step; a disk that takes no note ends no work."""
     if path is None:
         return
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(path, json.dumps(asdict(note)) + "\n")
+        FORMAT.write(path, asdict(note), indent=None)
         if note.kind is None:
             _remove_old(path.parent)
 
 
 def _remove_old(folder: Path) -> None:
-    """Each job leaves one."""
+    """Remove old notes: each job leaves one."""
     for entry in os.scandir(folder):
         if entry.name.endswith(".json") and time.time() - entry.stat().st_mtime > OLD_NOTE_SECONDS:
             Path(entry.path).unlink(missing_ok=True)
 
 
 def read_note(path: Path) -> ExecNote | None:
-    """None if there is none, or a torn one."""
+    """Return the note in a file; None if there is none, or a torn one."""
     try:
-        return ExecNote.parse(jsontext.parse(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError):
+        return ExecNote.parse(FORMAT.found(path))
+    except (ValueError, TypeError, KeyError):
         return None

@@ -1,39 +1,91 @@
-"""The numbers of the formats in which files of a run are written, and the refusal of one that came later.
+"""Read and write the JSON files of a run: a number of the format in each, and one refusal of a later format.
 
-A file without a number is of format 1, and one of format 1 is written without: an unbroken that came before the numbers
-reads it beside this one.  A new key that others may pass over is no new format.  A number is raised where whoever does
-not know it would go wrong.
+A file without a number is of format 1, and one of format 1 is written without.  A new key that a reader may pass over
+is no new format.  A number is raised where a reader that does not know it would go wrong.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from unbroken import __version__
 from unbroken.errors import FormatError
+from unbroken.system import fs, jsontext
 
-KEY = "format"
 FIRST = 1
 
 
-def numbered(data: Mapping[str, Any], written: int) -> dict[str, Any]:
-    """What is to be written, with its format in front where that is not the first."""
-    return {KEY: written, **data} if written > FIRST else dict(data)
+@dataclass(frozen=True)
+class Format:
+    """The newest format of one kind of file, and the key of its number."""
+
+    newest: int = FIRST
+    key: str = "format"
+
+    def text(self, data: Mapping[str, Any], indent: int | None = 2) -> str:
+        """Return the text to be written."""
+        number = {self.key: self.newest} if self.newest > FIRST else {}
+        return json.dumps({**number, **data}, indent=indent) + "\n"
+
+    def write(self, path: Path, data: Mapping[str, Any], indent: int | None = 2) -> None:
+        """Write a file in one step."""
+        fs.write_atomic(path, self.text(data, indent))
+
+    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
+        """Return the object in a text; ValueError if there is none, FormatError if a newer unbroken wrote it."""
+        data = jsontext.parse(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"found {type(data).__name__}, allowed: an object")
+        found = data.get(self.key, FIRST)
+        if isinstance(found, int) and found > self.newest:
+            raise self.refusal(source, found)
+        return data
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file; as `parse`, and OSError if it cannot be read."""
+        return self.parse(path.read_text(), path)
+
+    def found(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file, an empty one where none can be read; FormatError as above."""
+        try:
+            return self.read(path)
+        except (OSError, ValueError):
+            return {}
+
+    def refusal(self, source: Path | str, found: object) -> FormatError:
+        """Return the error: which file, what was found, what is read, what to type."""
+        read = f"{FIRST}" if self.newest == FIRST else f"{FIRST} to {self.newest}"
+        return FormatError(
+            f"{source}: found format {found!r}, unbroken {__version__} reads {read}; nothing was changed; install the "
+            "version that wrote it, or a newer one (pip install --upgrade), and start again"
+        )
 
 
-def refuse_newer(data: Mapping[str, Any], known: int, source: Path | str, key: str = KEY) -> None:
-    """FormatError if what was read is of a later format than `known`; other numbers are somebody's mistake."""
-    found = data.get(key, FIRST)
-    if isinstance(found, int) and found > known:
-        raise FormatError(refusal(source, found, known))
+def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a dataclass has a field for; a later version may have added keys."""
+    return {name: value for name, value in data.items() if name in _json_types(kind)}
 
 
-def refusal(source: Path | str, found: object, known: int) -> str:
-    """The line: which file, what was found, what is read, what to type."""
-    read = f"{FIRST}" if known == FIRST else f"{FIRST} to {known}"
-    return (
-        f"{source}: found format {found!r}, unbroken {__version__} reads {read}; nothing was changed; install the "
-        "version that wrote it, or a newer one (pip install --upgrade), and start again"
-    )
+def wrong_types(kind: type, data: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose value is not what JSON has for the field of that name of a dataclass."""
+    types = _json_types(kind)
+    return sorted(name for name in types.keys() & data.keys() if not isinstance(data[name], types[name]))
+
+
+@cache
+def _json_types(kind: type) -> dict[str, tuple[type, ...]]:
+    return {name: _types_of(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _types_of(hint: Any) -> tuple[type, ...]:
+    if isinstance(hint, UnionType):
+        return tuple(each for part in get_args(hint) for each in _types_of(part))
+    if hint is float:
+        return int, float
+    return (dict if is_dataclass(hint) else get_origin(hint) or hint,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Generator, Mapping
@@ -11,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.runs import formats
+from unbroken.runs.formats import Format
 from unbroken.runs.segment_end import EndCause, SegmentEnd
 from unbroken.slurm.job import EndState
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 
-FORMAT = 2  # of each line
+FORMAT = Format(2)  # of each line
 # What a program that a KILL ended leaves, as its parent sees it and as a shell, or srun, says it.
 KILLED_CODES = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(SegmentEnd):
-    """How one job's try at a segment ended, and which, where and when it was.  Times in seconds."""
+    """Say how one job's try at a segment ended, and which, where and when it was.  Times in seconds."""
 
     token: int
     segment: int
@@ -58,7 +57,7 @@ class Attempt(SegmentEnd):
 
 
 # As the key stands in a line; within a message the quotes would be escaped.
-_NUMBER, _OURS = f'"{formats.KEY}":', f'{{"{formats.KEY}": {FORMAT},'
+_NUMBER, _OURS = f'"{FORMAT.key}":', f'{{"{FORMAT.key}": {FORMAT.newest},'
 _BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
 RECENT = 1000
@@ -79,15 +78,15 @@ class History:
             return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
 
     def refuse_newer(self) -> None:
-        """FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
+        """Raise FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
         with closing(self._lines()) as lines:
             for where, line in lines:
                 if _NUMBER in line and not line.startswith(_OURS):
                     self._parsed(where, line)
 
     def append(self, attempt: Attempt) -> None:
-        """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
-        text = json.dumps(formats.numbered(attempt.to_json(), FORMAT)) + "\n"
+        """Add one line and flush it; if the process dies inside, readers pass the torn line over."""
+        text = FORMAT.text(attempt.to_json(), indent=None)
         with fs.storage_errors(self.path, len(text)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -114,10 +113,9 @@ class History:
 
     def _parsed(self, where: str, line: str) -> Attempt | None:
         try:
-            data: Mapping[str, Any] = jsontext.parse(line)
-            formats.refuse_newer(data, FORMAT, f"{self.path}{where}")
+            data = FORMAT.parse(line, f"{self.path}{where}")
             return Attempt.parse(data if "kind" in data else _of_format_1(data))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError):
             return None
 
 

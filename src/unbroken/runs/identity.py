@@ -6,26 +6,35 @@ running (time, memory, place, how many checkpoints stay) is no part of it.
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from unbroken.errors import AbsentFileError
-from unbroken.runs import kept_inputs
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.passport import data_digest
+from unbroken.errors import AbsentFileError, StorageError
+from unbroken.runs.checkpoint import Checkpoint, data_digest
+from unbroken.runs.formats import Format
 from unbroken.runs.run import Run
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import sha256_of
 
 _LONG_TEXT = 60
+ACCEPTED = Format()
+# The texts of the small input files that shape a run, kept so that a refusal can show what was changed.
+INPUTS = "inputs"  # in a run's folder
+# What nobody reads line by line is not kept.
+MOST_INPUT_BYTES = 200_000
+_DIGEST = "sha256 "
 
 
 @dataclass(frozen=True)
 class IdentityKeys:
-    """Which keys of an engine's settings and of a run are part of the identity, from the engine's schema."""
+    """List which keys of an engine's settings and of a run are part of the identity, from the engine's schema."""
 
     value_keys: tuple[str, ...]
     content_keys: tuple[str, ...]
@@ -38,10 +47,7 @@ class IdentityKeys:
 
 @dataclass(frozen=True)
 class Identity:
-    """The digest and the parts it was made of, each part as readable text; `free` parts may differ.
-
-    `files` are the parts that are the content of a file, with its path.
-    """
+    """Hold the digest and its parts as readable text; `free` parts may differ, `files` are the content of a file."""
 
     digest: str
     parts: Mapping[str, str]
@@ -49,25 +55,26 @@ class Identity:
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def is_alike(self, other: Mapping[str, str]) -> bool:
-        """True if nothing differs but what may."""
-        names = (self.parts.keys() | other.keys()) - self.free
-        return all(self.parts.get(name) == other.get(name) for name in names)
+        """Return True if nothing differs but what may."""
+        return not self._changed(other)
 
     def differences(self, other: Mapping[str, str], root: Path | None = None) -> list[str]:
         """Return the parts that differ, one text each: was, is; of a file whose text is kept in `root`, its lines."""
-        names = sorted(self.parts.keys() | other.keys())
-        changed = [name for name in names if name not in self.free and self.parts.get(name) != other.get(name)]
-        return [self._difference(name, other.get(name), root) for name in changed]
+        return [self._difference(name, other.get(name), root) for name in self._changed(other)]
+
+    def _changed(self, other: Mapping[str, str]) -> list[str]:
+        names = (self.parts.keys() | other.keys()) - self.free
+        return sorted(name for name in names if self.parts.get(name) != other.get(name))
 
     def _difference(self, name: str, was: str | None, root: Path | None) -> str:
         path = self.files.get(name)
-        if root is not None and path is not None and was and (lines := kept_inputs.change(root, was, path)):
+        if root is not None and path is not None and was and (lines := _input_change(root, was, path)):
             return f"{path} ({name.split()[2]}) was changed: {lines}"
         return f"{name} was {_short(was, self.parts.get(name))}, is {_short(self.parts.get(name), was)}"
 
 
 def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
-    """The identity of a run; reads the files that are part of it (relative to `base`).  ConfigError if one is gone."""
+    """Return the identity of a run, from the files too that are part of it; AbsentFileError if one is gone."""
     layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
     switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
     parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
@@ -79,9 +86,9 @@ def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
 
 
 def usable_identities(identity: Identity, accepted: Path, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
-    """The identities from whose checkpoints a run may go on: its own, those accepted, and those that are alike."""
+    """Return the identities from whose checkpoints a run may resume: its own, those accepted, and those alike."""
     alike = {each.passport.identity for each in checkpoints if identity.is_alike(each.passport.identity_parts)}
-    return accepted_identities(accepted) | alike | {identity.digest}
+    return frozenset({identity.digest, *(entry["was"] for entry in _accepted(accepted)), *alike})
 
 
 def _parts(run: Run, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, str]:
@@ -90,26 +97,27 @@ def _parts(run: Run, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, 
 
 
 def content_files(run: Run, keys: IdentityKeys) -> Iterator[tuple[str, str]]:
-    """The files whose content is part of the identity, with the setting that names each."""
+    """Yield the files whose content is part of the identity, with the setting that names each."""
     for key in keys.content_keys:
         value = run.settings.get(key)
         names = value if isinstance(value, (list, tuple)) else [value]
         yield from ((key, str(name)) for name in names if name)
 
 
-def accepted_identities(path: Path) -> frozenset[str]:
-    """Earlier identities whose checkpoints the user has declared fit to go on from (`unbroken accept`)."""
-    try:
-        return frozenset(entry["was"] for entry in jsontext.parse(path.read_text()))
-    except FileNotFoundError:
-        return frozenset()
-
-
 def accept_identity(path: Path, was: str, changes: list[str]) -> None:
-    """Notes that checkpoints of the identity `was` are fit to go on from, what changed, and when."""
-    known = jsontext.parse(path.read_text()) if path.exists() else []
+    """Note that the run may resume from checkpoints of the identity `was`, what changed, and when."""
     entry = {"was": was, "changes": changes, "accepted_utc": utc_now()}
-    fs.write_atomic(path, json.dumps([*known, entry], indent=2) + "\n")
+    ACCEPTED.write(path, {"accepted": [*_accepted(path), entry]})
+
+
+def _accepted(path: Path) -> list[dict[str, Any]]:
+    """Return what was accepted so far; FormatError if the file is of another format."""
+    try:
+        return list(ACCEPTED.read(path)["accepted"])
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise ACCEPTED.refusal(path, str(error)) from error
 
 
 def _content(run: Run, key: str, path: Path) -> str:
@@ -136,3 +144,49 @@ def _short(text: str | None, other: str | None) -> str:
     begin = max(0, min(alike - _LONG_TEXT // 3, len(text) - _LONG_TEXT))
     end = begin + _LONG_TEXT
     return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"
+
+
+def keep_inputs(root: Path, parts: Mapping[str, str], files: Mapping[str, Path]) -> None:
+    """Copy each small text among `files` into a run's folder; a full disk, or a file that is gone, ends no work."""
+    for part, path in files.items():
+        with suppress(OSError, StorageError, UnicodeDecodeError):
+            target = _kept(root, parts[part], path)
+            if path.is_file() and path.stat().st_size <= MOST_INPUT_BYTES and not target.exists():
+                text = path.read_bytes().decode()
+                if parts[part] == _DIGEST + sha256_of(path):  # it may be edited just now
+                    target.parent.mkdir(exist_ok=True)
+                    fs.write_atomic(target, text)
+
+
+def _input_change(root: Path, was: str, path: Path) -> str:
+    """Return the first line that differs and the command that shows all; empty if the old text was not kept."""
+    kept = _kept(root, was, path)
+    try:
+        old, new = kept.read_text().splitlines(), path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    found = list(_changes(old, new))
+    first = found[0] if found else "only the ends of lines differ"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{first}{more}; all of it: diff {shlex.quote(str(kept))} {shlex.quote(str(path))}"
+
+
+def _kept(root: Path, part: str, path: Path) -> Path:
+    return root / INPUTS / f"{part.removeprefix(_DIGEST)[:12]}_{path.name}"
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    for kind, begin, end, at, until in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for number in range(max(end - begin, until - at) if kind != "equal" else 0):
+            if begin + number >= end:
+                yield f"line {at + number + 1} is new: {_short_line(new[at + number])}"
+            elif at + number >= until:
+                yield f"line {begin + number + 1} is gone: {_short_line(old[begin + number])}"
+            else:
+                was, now = _short_line(old[begin + number]), _short_line(new[at + number])
+                yield f"line {at + number + 1} was {was}, is {now}"
+
+
+def _short_line(line: str) -> str:
+    text = repr(line.strip())
+    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.errors import CheckpointError, ConfigError
-from unbroken.system import fs, jsontext
+from unbroken.errors import CheckpointError
+from unbroken.runs.formats import Format
+from unbroken.system import fs
 
 # The segment of an imported checkpoint; those of the run begin at 1.
 SEGMENT = 0
@@ -16,7 +16,7 @@ SEGMENT = 0
 UNFINISHED = "importing.txt"
 # In an imported checkpoint whose progress was typed.
 NOTE = "imported.json"
-_KEYS = {"from", "checked", "not_checked"}
+FORMAT = Format()
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,13 @@ class Imported:
         return {"from": self.source, "checked": list(self.checked), "not_checked": list(self.not_checked)}
 
 
-def parse_imported(data: object, source: str) -> Imported:
+def parse_imported(data: Mapping[str, object], source: str) -> Imported:
     """Return what `to_json` wrote; CheckpointError if it is something else."""
-    if isinstance(data, Mapping) and set(data) == _KEYS and isinstance(data["from"], str):
-        lists = [data["checked"], data["not_checked"]]
-        if all(isinstance(each, list) and all(isinstance(line, str) for line in each) for each in lists):
-            return Imported(data["from"], *map(tuple, lists))
+    match data:
+        case {"from": str(origin), "checked": list(checked), "not_checked": list(not_checked)}:
+            if len(data) == 3 and all(isinstance(line, str) for line in [*checked, *not_checked]):
+                return Imported(origin, tuple(checked), tuple(not_checked))
     raise CheckpointError(f"{source}: 'imported' is malformed, allowed: from (text), checked, not_checked (lists)")
-
-
-def refuse_unfinished(run: str, root: Path) -> None:
-    """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
-    try:
-        source = (root / UNFINISHED).read_text().strip()
-    except FileNotFoundError:
-        return
-    raise ConfigError(
-        [
-            f"runs.{run}: the import of {source} was interrupted, and the run has no checkpoint; type: "
-            f"unbroken import {run} --from {source} (or begin at the start: unbroken restart {run})"
-        ]
-    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ class ImportNote:
 
     def write(self, folder: Path) -> None:
         """Write the note into the draft of a checkpoint."""
-        fs.write_new(folder / NOTE, json.dumps(vars(self)) + "\n")
+        fs.write_new(folder / NOTE, FORMAT.text(vars(self)))
 
 
 def read_import_note(resume: Path | None) -> ImportNote | None:
@@ -74,7 +60,7 @@ def read_import_note(resume: Path | None) -> ImportNote | None:
         return None
     path = resume / NOTE
     try:
-        data = jsontext.parse(path.read_text())
+        data = FORMAT.read(path)
         return ImportNote(str(data["path"]), int(data["epoch"]), int(data["step"]))
     except FileNotFoundError:
         return None

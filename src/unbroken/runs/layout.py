@@ -1,8 +1,10 @@
-"""Where the files of a run stand: the one map from names to paths, relative to the working directory."""
+"""Say where the files of a run stand: the one map from names to paths, relative to the working directory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 RESULTS = Path("results")
@@ -15,21 +17,19 @@ CHAINS = NOTES / "chains"
 EXEC_NOTES = NOTES / "exec"
 # The runs of `unbroken exec`, each in a folder of its name.
 STORES = Path(".unbroken")
-# What unbroken put into `final/` of a run, in its folder.
-FILES_NOTE = "final_files.json"
-# Where the Slurm plugin puts Slurm's logs.
-SLURM_LOGS = Path(".snakemake/slurm_logs")
+# In a run's folder, what its program has written so far, once per run: as it goes on, and where it began a file again.
+OUTPUT, PIECES = "output", "pieces"
 
 
 def top_folder(called_in: Path) -> Path:
-    """The folder that holds `.snakemake`, here or above; else the one where it was called."""
+    """Return the folder that holds `.snakemake`, here or above; else the one where it was called."""
     here = called_in.absolute()
     return next((folder for folder in (here, *here.parents) if (folder / ".snakemake").is_dir()), here)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """`results/<run>` and what is in it; of a run of `unbroken exec` its `store`, which has the logs too."""
+    """Map the files of a run in `results/<run>`; a run of `unbroken exec` has its `store`, with the logs too."""
 
     name: str
     base: Path = Path()
@@ -45,7 +45,7 @@ class RunFolder:
 
     @property
     def archive(self) -> Path:
-        """Where the parts of pruned checkpoints lie, each beside its passport."""
+        """Return where the parts of pruned checkpoints lie, each next to its passport."""
         return self.root / "parts"
 
     @property
@@ -67,7 +67,7 @@ class RunFolder:
     @property
     def final_files(self) -> Path:
         """Return where it stands what unbroken put into `final/`, to see what the user has changed."""
-        return self.root / FILES_NOTE
+        return self.root / "final_files.json"
 
     @property
     def replaced(self) -> Path:
@@ -81,7 +81,7 @@ class RunFolder:
     @property
     def output(self) -> Path:
         """The program's folder between two attempts, with all that it has written."""
-        return self.root / "output"
+        return self.root / OUTPUT
 
     @property
     def history(self) -> Path:
@@ -93,7 +93,7 @@ class RunFolder:
 
     @property
     def own(self) -> tuple[Path, ...]:
-        """The folders in which things are moved and removed: a link in the place of one is refused."""
+        """Return the folders in which things are moved and removed: a link in the place of one is refused."""
         others = (self.root / name for name in ("sick", "failed", "output", "pieces", "replaced"))
         return (self.work, self.checkpoints, self.archive, self.lease, self.segments, self.final, *others)
 
@@ -103,3 +103,41 @@ class RunFolder:
     def log(self, segment: int) -> Path:
         folder = self.base / LOGS / self.name if self.store is None else self.store / LOGS
         return folder / f"{segment:03d}.log"
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """Describe an output as it belongs to a checkpoint; it lies outside of the checkpoint's folder.
+
+    `name` is that in the program's folder.  The first `size_bytes` of the file are needed; a resumed program goes on
+    behind `resume_bytes`.  `content` is equal for equal content, as far as that is known.  `piece` is the number of the
+    checkpoint at which a segment began the file again; None if it is the one that the program goes on with.  `head` are
+    first bytes that change while the file grows, as they were then.
+    """
+
+    name: str
+    size_bytes: int
+    resume_bytes: int = 0
+    content: str = ""
+    piece: int | None = None
+    head: bytes = b""
+    mtime_ns: int | None = None
+    is_as_listed: Callable[[Path], bool] = field(default=Path.is_file, compare=False)
+
+    @property
+    def place(self) -> str:
+        """Return where it lies below the run's folder."""
+        return f"{OUTPUT}/{self.name}" if self.piece is None else piece_place(self.piece, self.name)
+
+    def is_whole(self, path: Path) -> bool:
+        """Return True if a plain file has what belongs to the checkpoint."""
+        try:
+            state = path.lstat()
+            return stat.S_ISREG(state.st_mode) and state.st_size >= self.size_bytes and self.is_as_listed(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
+def piece_place(number: int, name: str) -> str:
+    """Return where, below the run's folder, an output lies as it was at the checkpoint of that number."""
+    return f"{PIECES}/{number:06d}/{name}"

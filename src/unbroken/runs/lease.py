@@ -3,7 +3,7 @@
 `results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
 the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
 NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
-many of its own polls it stays the same (`holder`).  A holder that slept and was replaced sees the higher number
+many of its own polls it stays the same (`claim`).  A holder that slept and was replaced sees the higher number
 (`confirm`) before it shows anything: the token is a fencing token.
 """
 
@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import json
 import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
-from unbroken.runs import formats
-from unbroken.runs.claim import FORMAT, Claim, claim_path
+from unbroken.runs.claim import STALE_POLLS, Claim, HolderWatch, Life, claim_path, life_of, read_claim
 from unbroken.runs.driver_start import START
-from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
 from unbroken.slurm.this_job import own_job_id
-from unbroken.system import fs, host, jsontext
+from unbroken.system import fs, host
 from unbroken.system.clock import duration, utc_now
 
 HEARTBEAT_SECONDS = 10.0
@@ -35,13 +32,9 @@ STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
 # A hand-over from one segment to the next is nothing to tell of, unless it takes longer.
 LEAVING_SECONDS = 10.0
 
-# More than a claim has; so it can be rewritten in its place.
-CLAIM_BYTES = 1024
-_FIELDS = {entry.name for entry in fields(Claim)}
-
 
 class Lease:
-    """A claim that this process holds; released on leaving the `with` block."""
+    """Hold a run for this process; released on leaving the `with` block."""
 
     def __init__(self, folder: Path, claim: Claim) -> None:
         self.folder = folder
@@ -49,18 +42,11 @@ class Lease:
         # What this node's clock is ahead of the file server's, which all nodes share.
         self.clock_ahead_seconds = _ahead_seconds(claim_path(folder, claim.token))
         self._left = threading.Event()
-        self._lost = threading.Event()
+        self.is_lost = False
         self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
 
-    @property
-    def is_lost(self) -> bool:
-        return self._lost.is_set()
-
     def confirm(self) -> None:
-        """FencedError if another process has taken the run over, StorageError if the run's folder is not there.
-
-        OutageError if the disk does not say.
-        """
+        """Raise FencedError if another process has the run by now, StorageError or OutageError if that is not known."""
         try:
             newest = _newest_token(self.folder)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -70,20 +56,20 @@ class Lease:
                 todo="put it back",
             ) from error
         except OSError as error:
-            raise OutageError(f"{self.folder}: {error.strerror}", todo="wait until that is over") from error
+            raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
         if newest != self.claim.token:
-            self._lost.set()
+            self.is_lost = True
             raise FencedError(
                 f"{self.folder}: this job (claim {self.claim.token}) was taken for dead and the run was taken over by "
                 f"claim {newest}; nothing was written; the other job goes on"
             )
 
     def earlier_claims(self) -> list[Claim]:
-        """The claims before this one that nobody has forgotten yet, oldest first."""
-        return [_read_claim(path) for path in _claim_paths(self.folder) if int(path.stem) < self.claim.token]
+        """Return the claims before this one that nobody has forgotten yet, oldest first."""
+        return [read_claim(path) for path in claim_paths(self.folder) if int(path.stem) < self.claim.token]
 
     def forget_earlier(self) -> None:
-        """Removes the earlier claims, once what their holders did is in the history; what stays does no harm."""
+        """Remove the earlier claims, once what their holders did is in the history; what stays does no harm."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 number = path.name.partition(".")[0]  # what lies beside a claim has its number too
@@ -102,7 +88,7 @@ class Lease:
             self.confirm()
         except (OSError, UnbrokenError):
             return
-        path, text = claim_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
+        path, text = claim_path(self.folder, self.claim.token), replace(self.claim, released_utc=utc_now()).text
         # A full disk must not hide the error that we may be leaving with, nor keep the run for a process that lives on.
         try:
             fs.write_atomic(path, text)
@@ -134,75 +120,67 @@ def take(
     mem_mb: int = 0,
     leaves_to: Callable[[Claim], bool] = lambda held: False,
 ) -> Lease:
-    """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
+    """Return the lease of a run, waiting up to `wait_seconds` for a live owner; LeaseError names that one then.
 
-    `check` is called while waiting and may raise to give up.  `leaves_to` is asked about a holder whose heart was seen
+    `check` is called while waiting and may raise to give up.  `leaves_to` is asked about an owner whose heart was seen
     to beat, a few heartbeats after the first look: if it says yes, nobody waits any longer.  `mem_mb`, the memory that
     the config gives, is noted.  StorageError or OutageError if the disk is in the way.
     """
+    began = time.monotonic()
+    watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()
     with fs.os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        return _taken(folder, segment, wait_seconds, tell, check, environment, mem_mb, leaves_to)
-
-
-def _taken(
-    folder: Path,
-    segment: int,
-    wait_seconds: float,
-    tell: Callable[[str], None],
-    check: Callable[[], None],
-    environment: Mapping[str, str],
-    mem_mb: int,
-    leaves_to: Callable[[Claim], bool],
-) -> Lease:
-    began = time.monotonic()
-    give_up = began + wait_seconds
-    watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()
-    while True:
-        held, reason = current_claim(folder)
-        if held is not None and not reason:
-            reason = watch.why_free(claim_path(folder, held.token), held)
-        if held is None or reason:
-            lease = _claim_next(folder, held, segment, environment, mem_mb)
-            if lease is not None:
+        while True:
+            held, reason = current_claim(folder)
+            if held is not None and not reason:
+                reason = watch.why_free(claim_path(folder, held.token), held)
+            if held is None or reason:
+                lease = _claim_next(folder, held, segment, environment, mem_mb)
+                if lease is None:
+                    continue
                 if held is not None and not held.released_utc:
                     tell(f"took the run over from {held.describe()}: {reason}")
                 return lease
-            continue
-        remark = watch.remark(held)
-        # The record of the segment before is there, so whoever holds the run for that one is on its way out.
-        is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
-        if not told and (remark or not is_leaving):
-            told.append(f"waiting: the run is held, {held.describe()}; only one job may write it")
-            tell(told[0])
-        if remark and remark not in told:
-            told.append(remark)
-            tell(remark)
-        if time.monotonic() >= give_up:
-            todo = remark or "let it finish (or stop that job)"
-            raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
-        if watch.has_beaten and leaves_to(held):
-            raise LeaseError(f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node")
-        check()
-        time.sleep(min(0.5, HEARTBEAT_SECONDS))
+            remark = watch.remark(held)
+            # The record of the segment before is there, so whoever holds the run for that one is on its way out.
+            is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
+            for line in _news(told, held, remark, is_leaving):
+                tell(line)
+            if time.monotonic() >= began + wait_seconds:
+                todo = remark or "let it finish (or stop that job)"
+                raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
+            if watch.has_beaten and leaves_to(held):
+                line = f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node"
+                raise LeaseError(line)
+            check()
+            time.sleep(min(0.5, HEARTBEAT_SECONDS))
+
+
+def _news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> list[str]:
+    """Return what is to be said of the owner that a job waits for, each line once."""
+    line = f"waiting: the run is held, {held.describe()}; only one job may write it"
+    news = [line] * (not told and bool(remark or not is_leaving)) + [remark] * (remark not in ("", *told))
+    told += news
+    return news
 
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
-    """Who holds the run now, and why it is free if one look shows that; '' else, also where nobody can know.
-
-    A holder on another machine needs more than one look: `watched_claim`.
-    """
+    """Return who holds the run, and why it is free if one look shows that; else '', also where only more looks can."""
     while True:
         try:
             held = newest_claim(folder)
         except FileNotFoundError:
             time.sleep(0.01)  # somebody took the next number in between and removed this one
             continue
-        return held, _why_free(held)
+        if held is None:
+            return None, "never held"
+        if held.released_utc:
+            return held, "released"
+        return held, "its process is gone" if life_of(held) is Life.GONE else ""
 
 
 def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
-    """The same, surely: a holder that cannot be seen from here is watched until its heart beats, or is found dead."""
+    """Return that for sure: an owner that cannot be seen from here is watched until its heart beats, or is dead."""
     watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
     while True:
         held, reason = current_claim(folder)
@@ -218,12 +196,12 @@ def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | No
 
 
 def long_silence(folder: Path, held: Claim) -> str:
-    """`no sign of life for 3.5 h` of a holder that cannot be seen from here; '' if that is not so.
+    """Return `no sign of life for 3.5 h` of an owner that cannot be seen from here; '' if that is not so.
 
-    By its file's time, which a clock may have spoilt: for people to read, and never a reason to take over.
+    By its file's time, which a clock may have corrupted: for people to read, and never a reason to take over.
     """
     try:
-        silent = _silent_seconds(folder, held.token)
+        silent = fs.now_of(folder) - claim_path(folder, held.token).stat().st_mtime
     except FileNotFoundError:  # it was replaced in this moment
         return ""
     is_hidden = not held.released_utc and life_of(held) is Life.OUT_OF_SIGHT
@@ -231,26 +209,13 @@ def long_silence(folder: Path, held: Claim) -> str:
 
 
 def newest_claim(folder: Path) -> Claim | None:
-    """The claim that counts; FileNotFoundError if it is replaced in this moment, LeaseError if it cannot be read.
-
-    FormatError if a newer unbroken made it.
-    """
-    if not folder.is_dir():
-        return None
-    token = _newest_token(folder)
-    if token == 0:
-        return None
-    return _read_claim(claim_path(folder, token))
+    """Return the claim that counts, None if there is none; errors as of `read_claim`."""
+    token = _newest_token(folder) if folder.is_dir() else 0
+    return read_claim(claim_path(folder, token)) if token else None
 
 
-def refuse_newer(folder: Path) -> None:
-    """FormatError if a newer unbroken holds the run, or held it and left what is still to be noted."""
-    for path in _claim_paths(folder):
-        with contextlib.suppress(FileNotFoundError, LeaseError):  # just forgotten; or spoilt, which `take` says
-            _read_claim(path)
-
-
-def _claim_paths(folder: Path) -> list[Path]:
+def claim_paths(folder: Path) -> list[Path]:
+    """Return the files of all claims that nobody has forgotten yet, oldest first."""
     return sorted(path for path in folder.glob("*.json") if path.stem.isdecimal())
 
 
@@ -274,7 +239,7 @@ def _claim_next(
         mem_mb=mem_mb,
         start=environment.get(START, ""),
     )
-    if not fs.create_exclusive(claim_path(folder, token), _text(claim)):
+    if not fs.create_exclusive(claim_path(folder, token), claim.text):
         return None
     if _newest_token(folder) != token:  # we were so slow that this number was taken, given back and removed
         claim_path(folder, token).unlink(missing_ok=True)
@@ -282,21 +247,8 @@ def _claim_next(
     return Lease(folder, claim)
 
 
-def _why_free(held: Claim | None) -> str:
-    if held is None:
-        return "never held"
-    if held.released_utc:
-        return "released"
-    return "its process is gone" if life_of(held) is Life.GONE else ""
-
-
-def _silent_seconds(folder: Path, token: int) -> float:
-    """Seconds since the last heartbeat, both times from the file server's clock."""
-    return fs.now_of(folder) - claim_path(folder, token).stat().st_mtime
-
-
 def _ahead_seconds(path: Path) -> float:
-    """By a file that was made just now."""
+    """Return what this clock is ahead of the file server's, by a file that was made just now."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -306,24 +258,3 @@ def _ahead_seconds(path: Path) -> float:
 def _newest_token(folder: Path) -> int:
     names = (name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json"))
     return max((int(name) for name in names if name.isdecimal()), default=0)
-
-
-def _read_claim(path: Path) -> Claim:
-    try:
-        data = jsontext.parse(path.read_text())
-        formats.refuse_newer(data, FORMAT, path)
-        # A later version may have added some.
-        return Claim(**{name: value for name, value in data.items() if name in _FIELDS})
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise LeaseError(f"{path}: {error.strerror}; it says who holds the run") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise LeaseError(
-            f"{path}: not a claim of unbroken ({error}); if no job of this run lives, remove it"
-        ) from error
-
-
-def _text(claim: Claim) -> str:
-    """Of one size, whether it is released or not."""
-    return json.dumps(formats.numbered(vars(claim), FORMAT), indent=2).ljust(CLAIM_BYTES) + "\n"

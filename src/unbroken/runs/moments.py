@@ -1,4 +1,4 @@
-"""When what happens in an attempt: noted as it happens, in a file that outlives a kill.
+"""Note the times of an attempt as things happen, in a file that outlives a kill.
 
 The times go into the attempt's line of history; the file is what a successor has of an attempt that was killed, and
 what others see of one at work.  Standard library alone.
@@ -6,7 +6,6 @@ what others see of one at work.  Standard library alone.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.times import NO_TIMES, Times
+from unbroken.runs.times import FORMAT, NO_TIMES, Times
 from unbroken.slurm.queue import ended, job_by_controller
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import unix_seconds
@@ -25,7 +24,7 @@ _LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)
 
 
 class Moments:
-    """The times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
+    """Keep the times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
 
     def __init__(self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float) -> None:
         self._path, self._job_id = path, slurm_job.job_id if slurm_job else ""
@@ -37,7 +36,7 @@ class Moments:
         self.watch = SuspensionWatch(self._note_suspension)
 
     def begin(self, job_started: float, previous: Attempt | None = None) -> None:
-        """The attempt begins; `job_started` (time.time()) counts where Slurm does not say when the job began.
+        """Note that the attempt begins; `job_started` (time.time()) counts where Slurm does not say when the job began.
 
         Slurm is asked meanwhile, also when the job of the `previous` attempt has left, and nothing waits for it.
         """
@@ -48,28 +47,25 @@ class Moments:
             self._asking.start()
 
     def note(self, name: str, seconds_ago: float = 0.0) -> None:
-        """This happens now, or did a moment ago; of things that happen again the first counts."""
+        """Note that this happens now, or did a moment ago; of things that happen again the first counts."""
         if getattr(self._times, name) is None:
             self._set(**{name: time.time() - seconds_ago - self._ahead})
 
     def note_stop(self, seconds_ago: float, margin_seconds: float | None, next_seconds: float | None) -> None:
-        """Note at once that the program was asked to stop, so that also a job that is killed by then leaves it behind.
-
-        Of a stop that another margin would not help, `margin_seconds` is None.
-        """
+        """Note at once that the program was asked to stop, so that a job that is killed by then leaves it behind."""
         told = {"stop_margin_seconds": margin_seconds, "next_margin_seconds": next_seconds}
         self._set(**{name: value for name, value in told.items() if value is not None})
         self.note("stop_asked", seconds_ago)
 
     def note_save(self, seconds_ago: float, stall_seconds: float) -> None:
-        """What the program had done by then is in a checkpoint; it stood still for so long just before, to save it."""
+        """Note that a checkpoint has what the program had done by then; it stood still for so long just before."""
         saved = time.monotonic() - seconds_ago
         stall_seconds -= self.watch.seconds_between(saved - stall_seconds, saved)
         stood = {"stall_seconds": (self._times.stall_seconds or 0.0) + stall_seconds} if stall_seconds > 0 else {}
         self._set(saved=time.time() - seconds_ago - self._ahead, **stood)
 
     def has(self, name: str) -> bool:
-        """True if it has happened."""
+        """Return True if it has happened."""
         return getattr(self._times, name) is not None
 
     @property
@@ -78,7 +74,7 @@ class Moments:
         return self._times
 
     def times(self) -> Times:
-        """All that is known at the end of the attempt."""
+        """Return all that is known at the end of the attempt."""
         self.watch.stop()
         self.note("ended")  # a controller that has not answered by now is not waited for
         return self._times
@@ -93,7 +89,7 @@ class Moments:
             self._ask_for_end(before)
 
     def _ask_for_end(self, before: Attempt) -> None:
-        """It may just be leaving: the controller calls that running, or completing, for some seconds."""
+        """Ask until it has left: the controller calls that running, or completing, for some seconds."""
         for seconds in _LOOKS_AFTER_SECONDS:
             time.sleep(seconds)
             end = ended(before.slurm_job, unix_seconds(before.started_utc), before.slurm_cluster)
@@ -108,10 +104,10 @@ class Moments:
         self._set()
 
     def _set(self, **changes: float) -> None:
-        """Also into the file; without a flush, because only a killed process has to leave it behind."""
+        """Write it into the file too; without a flush, because only a killed process has to leave it behind."""
         with self._lock:
             self._times = replace(self._times, **cast(dict[str, Any], changes))
             with suppress(OSError):
                 draft = self._path.with_suffix(".tmp")
-                draft.write_text(json.dumps(self._times.to_json()))
+                draft.write_text(FORMAT.text(self._times.to_json(), indent=None))
                 draft.replace(self._path)

@@ -1,14 +1,13 @@
-"""The folders of a run are its own: what stands in the place of one is neither moved nor removed.
+"""Confirm that the folders of a run are its own: what stands in the place of one is neither moved nor removed.
 
-A program can replace a folder of ours by a link, to a scratch disk say, or mount something there.  Whoever goes by the
-path alone then moves and removes what lies there, which is somebody else's.  Only a run's root may be a link.
+A program can replace a folder of ours by a link, to a scratch disk for example, or mount something there.  Whoever goes
+by the path alone then moves and removes what lies there, which is somebody else's.  Only a run's root may be a link.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,97 +19,14 @@ _ADVICE = (
     "a run's folders stay where unbroken made them: let the program write into them, and link only the run's whole "
     "folder to another place"
 )
-
-
+OPEN_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_NOT_THERE = {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}
-
-
-class OwnFolder:
-    """A folder that is held open: what is done through it is done in there, whatever its path leads to by now.
-
-    ForeignFolderError if the path leads to a link, to no folder, or to another file system than its parent's.
-    """
-
-    def __init__(self, path: Path, parent: OwnFolder | None = None) -> None:
-        self.path, self._descriptor = path, -1
-        name, descriptor = (path, None) if parent is None else (path.name, parent._descriptor)
-        try:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._descriptor = os.open(name, flags, dir_fd=descriptor)
-        except OSError as error:
-            if error.errno not in _NOT_THERE:
-                raise
-            raise ForeignFolderError(_foreign(path)) from error
-        self.confirm()
-
-    @property
-    def inode(self) -> int:
-        """The number of the folder in its file system; nobody else gets it while this is open."""
-        return os.fstat(self._descriptor).st_ino
-
-    def confirm(self) -> None:
-        """ForeignFolderError if something else stands in its place by now."""
-        confirm_own(self.path, self.inode)
-
-    def names(self) -> list[str]:
-        """What is in it, in no order."""
-        return os.listdir(self._descriptor)
-
-    def is_folder(self, name: str) -> bool:
-        """True for a folder in it, False for a link to one."""
-        return stat.S_ISDIR(self._mode(name))
-
-    def is_link(self, name: str) -> bool:
-        return stat.S_ISLNK(self._mode(name))
-
-    def below(self, name: str) -> OwnFolder:
-        """A folder in it."""
-        return OwnFolder(self.path / name, self)
-
-    def move_out(self, name: str, target: Path) -> None:
-        """Renames what is in it, a link as the link that it is."""
-        with self._named(name):
-            os.rename(name, target, src_dir_fd=self._descriptor)
-
-    def close(self) -> None:
-        """Gives the descriptor back; twice is fine."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> OwnFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
-        """An error names the whole path."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path / name)) from error
-
-    def _mode(self, name: str) -> int:
-        try:
-            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_mode
-        except FileNotFoundError:  # its owner has just taken it away
-            return 0
 
 
 def confirm_own(path: Path, inode: int | None = None) -> None:
-    """ForeignFolderError if `path` is a link, no folder, a mounted file system, or not the folder that was noted."""
-    try:
+    """Raise ForeignFolderError if `path` is a link, no folder, a mounted file system, or another folder than noted."""
+    with foreign_folders(path):
         found = os.open(path, _LOOK | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno not in _NOT_THERE:
-            raise
-        raise ForeignFolderError(_foreign(path)) from error
     try:
         if inode is not None and os.fstat(found).st_ino != inode:
             raise ForeignFolderError(_foreign(path))
@@ -125,10 +41,21 @@ def confirm_own(path: Path, inode: int | None = None) -> None:
 
 
 def confirm_all_own(folders: Iterable[Path]) -> None:
-    """The same for those of them that are there."""
+    """Confirm those of them that are there."""
     for path in folders:
         if os.path.lexists(path):
             confirm_own(path)
+
+
+@contextmanager
+def foreign_folders(path: Path) -> Iterator[None]:
+    """Turn the errors by which open(2) refuses a link and what is no folder into ForeignFolderError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
+            raise
+        raise ForeignFolderError(_foreign(path)) from error
 
 
 def _foreign(path: Path) -> str:
@@ -140,5 +67,5 @@ def _foreign(path: Path) -> str:
 
 
 def _said(path: Path, found: str) -> str:
-    """What stands there, and what to do."""
+    """Return what stands there, and what to do."""
     return f"{path}: {found}; nothing there was touched; {_ADVICE}"

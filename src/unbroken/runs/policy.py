@@ -1,17 +1,19 @@
 """What follows in a run: one policy for the segment, for its job on Slurm, and for a driver.
 
-Pure: the attempts so far in, the next action out.
+Pure: the attempts so far in, the next action out; `next_action_now` alone looks at disk and Slurm.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from unbroken.runs.history import Attempt
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import FIX, EndCause, EndKind
+from unbroken.runs.store import Store
 from unbroken.slurm.job import NOT_TO_BLAME, EndState
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
@@ -35,10 +37,7 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class NextAction:
-    """What follows, what was found, and of a stop what to do before a new start.
-
-    Of all others it is what the last attempt said, if that settled nothing.
-    """
+    """Say what follows, what was found (by the last attempt, unless the run stops), and what to do after a stop."""
 
     kind: Next
     found: str = ""
@@ -99,6 +98,31 @@ def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> Ne
     is_its_own = last.kind is EndKind.FAILED or last.kind.is_before_work
     has_failed = is_its_own and not last.gets_more_margin and last.job_state not in TAKEN_AWAY
     return NextAction(Next.RETRY if has_failed else Next.RESUME, last.line())
+
+
+def next_action_now(
+    places: RunFolder,
+    attempts: Sequence[Attempt],
+    rules: Rules,
+    segment: int,
+    spare_nodes: Callable[[], int],
+    log: object = "",
+) -> NextAction:
+    """Ask `next_action` with what the disk and Slurm say of a run now.
+
+    `spare_nodes` says how many nodes there are in addition to those that a job of the run needs; Slurm is asked only
+    where that decides.
+    """
+    names = Store(places.checkpoints).names()[-2:] if places.checkpoints.is_dir() else []
+    older, newest = ["", "", *names][-2:]
+    now = Situation(segment, newest, older, log=log)
+    action = next_action(attempts, rules, now)
+    if action.kind in (Next.STOP, Next.FALL_BACK):
+        tried = {attempt.slurm_node for attempt in attempts} - {""}
+        # None where no node is known, as outside Slurm.
+        now = replace(now, other_nodes=max(0, spare_nodes() - len(tried) + 1) if tried else 0)
+        action = next_action(attempts, rules, now)
+    return action
 
 
 def _stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> NextAction | None:
@@ -178,10 +202,7 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
 
 
 def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
-    """Yield the attempts; of tasks of one array in which nothing ran, on one node, only the first.
-
-    Where nothing runs none of them can keep the next one off that node: they all die there within seconds.
-    """
+    """Yield the attempts; of an array's tasks that died on one node within seconds, with nothing run, the first."""
     before: tuple[str, str] | None = None
     for attempt in attempts:
         array, _, task = attempt.slurm_job.partition("_")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -19,7 +19,7 @@ LONGEST_FOUND = 60
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of the goal is done, both in `unit`; metrics are the program's own latest figures."""
+    """Say how much of the goal is done, both in `unit`; metrics are the program's own latest figures."""
 
     done: float
     goal: float | None = None
@@ -35,7 +35,7 @@ class Progress:
 
 
 def amount(done: float) -> str:
-    """A number of steps or epochs for people: `300`, `1.347`, `0.0042`; never rounded up to the goal."""
+    """Return a number of steps or epochs for people: `300`, `1.347`, `0.0042`; never rounded up to the goal."""
     if done == int(done):
         return f"{done:.10g}"
     digits = max(3, 1 - math.floor(math.log10(abs(done))))
@@ -55,7 +55,7 @@ def overshoot(progress: Progress, has_resumed: bool) -> str:
 
 @dataclass(frozen=True)
 class FileDigest:
-    """Size and digest of one file of a checkpoint."""
+    """Hold size and digest of one file of a checkpoint."""
 
     size_bytes: int
     digest: str
@@ -63,7 +63,7 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class Handover:
-    """What a program says of one checkpoint that it hands over (`progress.json` in a `.ready` folder)."""
+    """Hold what a program says of one checkpoint that it hands over (`progress.json` in a `.ready` folder)."""
 
     progress: Progress
     is_best: bool = False
@@ -76,51 +76,43 @@ class Handover:
     stall_seconds: float | None = None  # where it saves beside its work: how long it stood still for that
 
     def to_json(self) -> dict[str, object]:
-        files = {name: {"size_bytes": each.size_bytes, "digest": each.digest} for name, each in self.digests.items()}
-        return {
-            **self.progress.to_json(),
-            "is_best": self.is_best,
-            "is_finished": self.is_finished,
-            "versions": dict(self.versions),
-            "save_seconds": self.save_seconds,
-            "digests": {"algorithm": self.algorithm, "files": files},
-            "is_milestone": self.is_milestone,
-            "stall_seconds": self.stall_seconds,
-        }
+        files = {name: vars(each) for name, each in self.digests.items()}
+        own = {name: value for name, value in vars(self).items() if name not in ("progress", "algorithm")}
+        digests = {"algorithm": self.algorithm, "files": files}
+        return {**self.progress.to_json(), **own, "versions": dict(self.versions), "digests": digests}
 
     @property
     def stood_still_seconds(self) -> float:
-        """How long the program stood still to save; 0 where it does not say."""
+        """Return how long the program stood still to save; 0 where it does not say."""
         return (self.save_seconds if self.stall_seconds is None else self.stall_seconds) or 0.0
 
     @property
     def beside_seconds(self) -> float:
-        """How long it worked on while this was written; that work is not in it."""
+        """Return how long it worked on while this was written; that work is not in it."""
         return max((self.save_seconds or 0.0) - self.stood_still_seconds, 0.0)
 
 
 def read_told(path: Path) -> object:
-    """The JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
+    """Return the JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
     return jsontext.parse(path.read_bytes())
 
 
 def parse_progress(data: object, source: str) -> Progress:
-    """The progress in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
+    """Return the progress in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
     told = _object(data, source, "an object with a number 'done'")
-    done = told.get("done")
-    if not _is_number(done):
+    if not is_number(done := told.get("done")):
         raise _refused(source, "done", done, "a number")
-    metrics = _part(told, "metrics", source)
+    metrics = _told(told, "metrics", source, _OBJECT) or {}
     return Progress(
         done,
-        _number(told, "goal", source),
-        _unit(told, source),
+        _told(told, "goal", source, _NUMBER),
+        _clean(_told(told, "unit", source, _TEXT) or "steps"),
         {_clean(key): _storable(value) for key, value in metrics.items()},
     )
 
 
 def parse_handover(data: object, source: str) -> Handover:
-    """A hand-over in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
+    """Return the hand-over in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
     progress = parse_progress(data, source)
     told = _object(data, source, "an object")
     digests: Any = told.get("digests") or {}
@@ -131,22 +123,21 @@ def parse_handover(data: object, source: str) -> Handover:
         }
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{source}: 'digests' is malformed ({error!r})") from error
-    versions = _part(told, "versions", source)
+    versions = _told(told, "versions", source, _OBJECT) or {}
+    flags = {name: bool(_told(told, name, source, _FLAG)) for name in ("is_best", "is_finished", "is_milestone")}
     return Handover(
         progress,
-        _flag(told, "is_best", source),
-        _flag(told, "is_finished", source),
-        {_clean(key): _clean(str(value)) for key, value in versions.items()},
-        _number(told, "save_seconds", source),
-        _clean(str(digests.get("algorithm", ""))),
-        files,
-        _flag(told, "is_milestone", source),
-        _number(told, "stall_seconds", source),
+        versions={_clean(key): _clean(str(value)) for key, value in versions.items()},
+        save_seconds=_told(told, "save_seconds", source, _NUMBER),
+        algorithm=_clean(str(digests.get("algorithm", ""))),
+        digests=files,
+        stall_seconds=_told(told, "stall_seconds", source, _NUMBER),
+        **flags,
     )
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The progress that a live program last wrote to `path`; None while there is none, or a torn one."""
+    """Return the progress that a live program last wrote to `path`; None while there is none, or a torn one."""
     try:
         return parse_progress(read_told(path), str(path))
     except (OSError, ValueError, CheckpointError):
@@ -159,33 +150,13 @@ def _object(data: object, source: str, allowed: str) -> dict[str, object]:
     return data
 
 
-def _part(told: Mapping[str, object], key: str, source: str) -> dict[str, object]:
-    """An object in it; an empty one where there is none."""
+def _told(told: Mapping[str, object], key: str, source: str, kind: tuple[str, Callable[[object], bool]]) -> Any:
+    """Return the value of a key, None where it has none; CheckpointError if it is not of the kind."""
+    allowed, is_allowed = kind
     value = told.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise _refused(source, key, value, "an object")
-    return value or {}
-
-
-def _number(told: Mapping[str, object], key: str, source: str) -> float | None:
-    value = told.get(key)
-    if value is not None and not _is_number(value):
-        raise _refused(source, key, value, "a number or null")
+    if value is not None and not is_allowed(value):
+        raise _refused(source, key, value, allowed)
     return value
-
-
-def _flag(told: Mapping[str, object], key: str, source: str) -> bool:
-    value = told.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise _refused(source, key, value, "true or false")
-    return value is True
-
-
-def _unit(told: Mapping[str, object], source: str) -> str:
-    unit = told.get("unit", "steps")
-    if not isinstance(unit, str):
-        raise _refused(source, "unit", unit, "text")
-    return _clean(unit)
 
 
 def _refused(source: str, key: str, value: object, allowed: str) -> CheckpointError:
@@ -194,7 +165,8 @@ def _refused(source: str, key: str, value: object, allowed: str) -> CheckpointEr
     return CheckpointError(f"{source}: '{key}' is {found}, allowed: {allowed}")
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
+    """Return True for a finite number; no flag is one."""
     try:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an integer of 400 digits
@@ -202,12 +174,18 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _storable(value: object) -> Metric:
-    """JSON has no NaN: a loss that became one is told as text, and is no mistake of the program."""
-    if value is None or isinstance(value, bool) or _is_number(value):
+    """Return what JSON can hold: a loss that became NaN is no mistake of the program, and is kept as text."""
+    if value is None or isinstance(value, bool) or is_number(value):
         return value
     return _clean(value if isinstance(value, str) else json.dumps(value))
 
 
 def _clean(text: str) -> str:
-    """Half of a surrogate pair, which JSON can name, is no character that could be printed."""
+    """Replace half of a surrogate pair, which JSON can name and nothing can print."""
     return text.encode(errors="replace").decode()
+
+
+_NUMBER = "a number or null", is_number
+_TEXT = "text", lambda value: isinstance(value, str)
+_FLAG = "true or false", lambda value: isinstance(value, bool)
+_OBJECT = "an object", lambda value: isinstance(value, dict)

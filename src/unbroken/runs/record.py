@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.runs import formats
+from unbroken.errors import CheckpointError
+from unbroken.runs.formats import Format, known_fields
 from unbroken.runs.progress import Progress, parse_progress
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs, jsontext
 
-FORMAT = 2
+FORMAT = Format(2)
 
 
 @dataclass(frozen=True)
@@ -29,30 +28,21 @@ class Record:
     written_utc: str
 
     def write(self, path: Path) -> None:
-        """Publishes the record in one step."""
-        data = {**vars(self), "progress": self.progress.to_json()}
+        """Publish the record in one step."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(path, json.dumps(formats.numbered(data, FORMAT), indent=2) + "\n")
+        FORMAT.write(path, {**vars(self), "progress": self.progress.to_json()})
         with contextlib.suppress(OSError):
             _let_no_older_one_be_newer(path, path.with_name(f"{self.segment - 1:03d}.json"))
 
 
-_FIELDS = {entry.name for entry in fields(Record)}
-
-
 def read_record(path: Path) -> Record | None:
-    """The record at `path`; None if there is none or somebody has spoilt it.
-
-    FormatError if a newer unbroken wrote it.
-    """
+    """Return the record at `path`, None if there is none or it is corrupt; FormatError if a newer unbroken wrote it."""
+    data = FORMAT.found(path)
     try:
-        data = jsontext.parse(path.read_text())
-        formats.refuse_newer(data, FORMAT, path)
-        known = {name: value for name, value in data.items() if name in _FIELDS}  # a later version may have added some
         progress = parse_progress(data["progress"], str(path))
         kind = EndKind(data["kind"] if "kind" in data else data["outcome"])  # its name in format 1
-        return Record(**{**known, "kind": kind, "progress": progress})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Record(**{**known_fields(Record, data), "kind": kind, "progress": progress})
+    except (ValueError, TypeError, KeyError, CheckpointError):
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -11,35 +10,31 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, ResultsError, StorageError
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.formats import Format
 from unbroken.runs.history import Attempt
-from unbroken.runs.layout import FILES_NOTE, RunFolder
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.flush import flush_tree
 
 SUMMARY = "summary.json"
+FORMAT = Format()  # of the summary, and of the note of what was put into `final/`
 
 
 def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
-    """True if `final/` stands and was made from this checkpoint."""
+    """Return True if `final/` stands and was made from this checkpoint."""
     return _summary_digest(places) == checkpoint.passport.digest
 
 
 def _summary_digest(places: RunFolder) -> str | None:
     """Return the digest of the checkpoint from which `final/` was made; None if there is none, or it is torn."""
-    try:
-        return str(jsontext.parse((places.final / SUMMARY).read_text())["checkpoint_digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return FORMAT.found(places.final / SUMMARY).get("checkpoint_digest")
 
 
 def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
-    """Return whether a run whose checkpoint reached the goal has its results, as its history and `final/` say.
-
-    What was written once and is gone now was taken away by the user.
-    """
+    """Return True if a finished run has its results, or had them: what is gone was taken away by the user."""
     if is_current(places, checkpoint) or not attempts:
         return True
     for attempt in reversed(attempts):
@@ -58,10 +53,10 @@ def write(
     expected: Mapping[str, int | None] | None = None,
     doubts: Sequence[str] = (),
 ) -> None:
-    """Makes `final/` anew beside the old one and puts it in its place; a kill in between leaves none or a whole one.
+    """Make `final/` again next to the old one and put it in its place; a kill in between leaves none or a whole one.
 
     `expected` are files that must then be there, with their sizes where known; ResultsError if they are not.  What the
-    user has changed in the old one is moved to `replaced/` and told.  After an error the old one stands as before.
+    user has changed in the old one is moved to `replaced/` and logged.  After an error the old one stands as before.
     """
     size = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
     draft = places.root / fs.unique_name("final")
@@ -136,10 +131,9 @@ def _free_name(path: Path) -> Path:
 def _is_as_written(places: RunFolder) -> bool:
     """Return whether nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
     try:
-        note = jsontext.parse(places.final_files.read_text())
-        found = stamps(places.final)
+        note, found = FORMAT.read(places.final_files), stamps(places.final)
         return bool(note["files"] == found) and _summary_digest(places) == note["checkpoint_digest"]
-    except (OSError, ValueError, KeyError, TypeError, ResultsError):
+    except (OSError, ValueError, KeyError, ResultsError):
         return False
 
 
@@ -147,25 +141,24 @@ def _note(places: RunFolder, checkpoint: Checkpoint, made: Mapping[str, list[int
     """Note what was put there; without the note the next one keeps it, so no error is raised for it."""
     note = {"checkpoint_digest": checkpoint.passport.digest, "files": made}
     with contextlib.suppress(StorageError):
-        fs.write_atomic(places.final_files, json.dumps(note) + "\n")
+        FORMAT.write(places.final_files, note, indent=None)
 
 
 def remove_leftovers(places: RunFolder) -> list[str]:
-    """Removes drafts of killed writers; returns their names."""
+    """Remove drafts of killed writers; return their names."""
     left = [path for path in places.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
     for path in left:
         fs.remove_tree(path)
     drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
-    drafts += fs.remove_drafts(places.root, kind=FILES_NOTE)  # written by whoever holds the run, as this is removed
+    # Written by whoever holds the run, as this is removed.
+    drafts += fs.remove_drafts(places.root, kind=places.final_files.name)
     return [path.name for path in left] + drafts
 
 
 def read_doubts(places: RunFolder) -> tuple[str, ...]:
     """Return why the results in `final/` may not be those of one uninterrupted run; empty if nothing says so."""
-    try:
-        return tuple(map(str, jsontext.parse((places.final / SUMMARY).read_text()).get("doubts", ())))
-    except (OSError, ValueError, AttributeError, TypeError):
-        return ()
+    doubts = FORMAT.found(places.final / SUMMARY).get("doubts")
+    return tuple(map(str, doubts)) if isinstance(doubts, list) else ()
 
 
 def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequence[str]) -> str:
@@ -186,4 +179,4 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequen
         "written_utc": utc_now(),
         **({"imported": passport.imported.to_json()} if passport.imported else {}),
     }
-    return json.dumps(data, indent=2) + "\n"
+    return FORMAT.text(data)

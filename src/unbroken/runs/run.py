@@ -13,7 +13,7 @@ METRIC_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class CopySettings:
-    """Where copies of a run's checkpoints go, how many stay there, and how far apart in time they are at least."""
+    """Say where copies of a run's checkpoints go, how many stay there, and how far apart in time they are at least."""
 
     folder: str
     keep: int
@@ -22,7 +22,7 @@ class CopySettings:
 
 @dataclass(frozen=True)
 class Run:
-    """A long computation; every default stands in the schema, so none stands here."""
+    """Describe a long computation; every default stands in the schema, so none stands here."""
 
     name: str
     engine: str
@@ -68,28 +68,31 @@ class Run:
 
     @property
     def is_entered(self) -> bool:
-        """True if the program's PATH is another than ours."""
+        """Return True if the program's PATH is another than ours."""
         return bool(self.modules or self.enter or self.has_python)
 
     @property
     def has_python(self) -> bool:
-        """True if the Python of the run's environment is meant, not ours."""
+        """Return True if the Python of the run's environment is meant, not ours."""
         return bool(self.container or self.conda or self.venv)
 
     @property
     def is_strict(self) -> bool:
-        """True if nothing is to be started in another environment than the last checkpoint was made in."""
+        """Return True if nothing is to be started in another environment than the last checkpoint was made in."""
         return self.environment == "strict"
 
     @property
     def goal(self) -> float | None:
-        """The goal in the engine's unit; None where only the program itself knows it."""
+        """Return the goal in the engine's unit; None where only the program itself knows it."""
         goal = self.settings.get("goal")
         return goal if isinstance(goal, (int, float)) else None
 
     def is_content_with(self, progress: Progress) -> bool:
-        """False if the goal that the program reached is not so far as the settings want it by now."""
-        return is_reached(progress, self.goal, self.metric_goals)
+        """Return False if the goal that the program reached is not so far as the settings want it by now."""
+        reached = progress.goal
+        if self.goal is not None and reached is not None and self.goal > max(reached, progress.done):
+            return False
+        return all(_is_there(progress.metrics.get(name), goal) for name, goal in self.metric_goals.items())
 
     def is_past_goal(self, progress: Progress) -> bool:
         """Return True if a checkpoint made on the way to a further goal has reached the goal that is set by now."""
@@ -97,14 +100,6 @@ class Run:
         return self.has_counted_goal and is_same_unit and goal is not None and progress.done >= goal
 
 
-def is_reached(progress: Progress, goal: float | None, metric_goals: Mapping[str, float]) -> bool:
-    """True unless a program that has reached its goal would have to go on for these."""
-    reached = progress.goal
-    if goal is not None and reached is not None and goal > max(reached, progress.done):
-        return False
-    return all(_is_there(progress.metrics.get(name), goal) for name, goal in metric_goals.items())
-
-
 def _is_there(value: Metric, goal: float) -> bool:
-    """A metric is rounded; a missing metric counts as reached."""
+    """Return True if a rounded metric has reached its goal; a missing one counts as reached."""
     return not isinstance(value, (int, float)) or value >= goal - METRIC_TOLERANCE

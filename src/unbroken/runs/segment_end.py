@@ -122,10 +122,7 @@ class SegmentEnd:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote, keys of a later version aside; ValueError, TypeError or KeyError if it is none.
-
-        The few words that stand in each of 100,000 lines are kept once.
-        """
+        """Return what `to_json` wrote, later keys aside; ValueError, TypeError or KeyError.  Equal words are shared."""
         known: dict[str, Any] = {
             name: intern(value) if type(value) is str else value
             for name, value in data.items()

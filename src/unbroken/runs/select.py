@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from: the newest that proves to be whole and its own."""
+"""Select the checkpoint that a run resumes from, the newest that proves to be good and its own; and its ancestors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
+from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, read_passport, verify_files
 from unbroken.runs.identity import Identity
-from unbroken.runs.passport import read_passport
 from unbroken.runs.store import QUARANTINE, Store
 
 # How long a file server may be silent, and how often it is asked.
@@ -19,7 +18,7 @@ LONGEST_REST_SECONDS = 30.0
 
 
 def verify(folder: Path, run: str) -> Checkpoint:
-    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong."""
+    """Return the checkpoint in `folder`, every byte checked; CheckpointError says what is wrong."""
     checkpoint = Checkpoint(folder, read_passport(folder))
     if checkpoint.passport.run != run:
         raise CheckpointError(f"{folder}: the passport belongs to the run {checkpoint.passport.run!r}")
@@ -38,7 +37,7 @@ def select(
     skip: str = "",
     give_up: float | None = None,
 ) -> Checkpoint | None:
-    """The newest good checkpoint; bad ones on the way are quarantined and told.  None if the run has none yet.
+    """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and told.
 
     One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
     (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
@@ -88,7 +87,7 @@ def select(
 def _back_again(
     store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
 ) -> Checkpoint | None:
-    """The newest that was set aside as bad and reads whole now: a file server in trouble may have shown other bytes."""
+    """Put back the newest quarantined one that is good now: a file server in trouble may have shown other bytes."""
     for folder in store.set_aside_as_bad():
         try:
             checkpoint = verify(folder, run)
@@ -105,7 +104,7 @@ def _back_again(
 def _patiently(
     folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None], give_up: float | None
 ) -> Checkpoint:
-    """The checkpoint, checked; an outage has ten minutes to pass."""
+    """Return the checkpoint, checked; an outage has ten minutes to pass."""
     since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
     until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
     while True:
@@ -124,7 +123,7 @@ def _patiently(
 
 
 def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
-    """The line for a run whose checkpoint is of another computation: what changed, and what to type."""
+    """Return the line for a run whose checkpoint is of another computation: what changed, and what to type."""
     found = identity.differences(checkpoint.passport.identity_parts, checkpoint.folder.parents[1])
     changes = "; ".join(found) or "only the order of its parts"
     return (
@@ -135,7 +134,7 @@ def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
 
 
 def _newest_first(store: Store) -> list[str]:
-    """By passport, or by name where that cannot be read; a folder's name without a token is older than those with."""
+    """Return all names, by passport or, where that cannot be read, by name; one without a token is older."""
     ages = {checkpoint.name: checkpoint.age for checkpoint in store.readable()}
     return sorted(store.names(), key=lambda name: (ages.get(name) or age_by_name(name), name), reverse=True)
 
@@ -151,3 +150,23 @@ def _verify_parent(checkpoint: Checkpoint) -> None:
         return  # the parent is bad itself; this says nothing about its child
     if found != checkpoint.passport.parent_digest:
         raise CheckpointError(f"{checkpoint.folder}: its parent {parent} is not the one it was made from")
+
+
+def ancestors(store: Store, checkpoint: Checkpoint) -> list[Checkpoint]:
+    """Return the checkpoint and all before it that it was made from, oldest first; pruned ones from the archive.
+
+    For engines whose checkpoints all have parts.  CheckpointError if one is gone, or not the one that its child names.
+    """
+    line = [checkpoint]
+    while (name := line[0].passport.parent) is not None:
+        folder = next((place / name for place in (store.root, store.archive) if (place / name).is_dir()), None)
+        if folder is None:
+            raise CheckpointError(
+                f"{store.archive / name}: gone, and with it the part of the result that {line[0].name} goes on from",
+                todo="put it back from a backup",
+            )
+        parent = Checkpoint(folder, read_passport(folder))
+        if parent.passport.digest != line[0].passport.parent_digest:
+            raise CheckpointError(f"{folder}: not the checkpoint that {line[0].name} was made from")
+        line.insert(0, parent)
+    return line

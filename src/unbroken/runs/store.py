@@ -8,21 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs import formats
-from unbroken.runs.checkpoint import PARTS, Checkpoint, age_by_name, folder_name, names_in
+from unbroken.runs.checkpoint import (
+    FILE_NAME,
+    PARTS,
+    Checkpoint,
+    Passport,
+    age_by_name,
+    folder_name,
+    names_in,
+    read_passport,
+)
+from unbroken.runs.formats import Format
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.passport import FILE_NAME, Passport, read_passport
 from unbroken.runs.progress import FileDigest
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree
 
 QUARANTINE = ".quarantine"
-_REASON = ".reason.txt"
-# How the reason begins of a checkpoint that was set aside although it is whole.
-WHOLE = "whole, but "
+# Next to a quarantined checkpoint: `reason`, and `is_whole` of one that somebody or the program does not want.
+_REASON = ".reason.json"
+FORMAT = Format()
 # The format of the folder as a whole, in a file of this name; the first one has none.
-FORMAT = 1
 FORMAT_FILE = "format.json"
 
 
@@ -33,29 +40,26 @@ class Store:
         self.root = root
 
     def names(self) -> list[str]:
-        """Names of what is published, oldest first; nothing is opened."""
+        """Return the names of what is published, oldest first; nothing is opened."""
         return names_in(self.root)
 
     @property
     def archive(self) -> Path:
-        """Where the parts of pruned checkpoints lie, each beside its passport: `results/<run>/parts`."""
+        """Return where the parts of pruned checkpoints lie, each next to its passport: `results/<run>/parts`."""
         return self.root.parent / PARTS
 
     def archived(self) -> list[str]:
-        """Names of the pruned checkpoints whose parts were kept, oldest first."""
+        """Return the names of the pruned checkpoints whose parts were kept, oldest first."""
         return names_in(self.archive)
 
     def last_sequence(self) -> int:
-        """The highest sequence number ever used here, bad checkpoints included."""
+        """Return the highest sequence number ever used here, bad checkpoints included."""
         hidden = self.root / QUARANTINE
         names = self.names() + (os.listdir(hidden) if hidden.is_dir() else [])
         return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """All checkpoints whose passport can be read now, oldest first; their files are not checked.
-
-        FormatError if the folder, or one of them, is of a newer unbroken: what it says of the others is not known.
-        """
+        """Return all checkpoints whose passport can be read, oldest first; FormatError if a later version wrote one."""
         self.refuse_newer()
         found = []
         for name in self.names():
@@ -66,20 +70,19 @@ class Store:
         return sorted(found, key=lambda checkpoint: checkpoint.age)
 
     def refuse_newer(self) -> None:
-        """FormatError if the folder as a whole is of a format of a newer unbroken."""
+        """Raise FormatError if the folder as a whole is of a format of a newer unbroken."""
         path = self.root / FORMAT_FILE
         try:
-            data = jsontext.parse(path.read_text())
+            found = FORMAT.read(path).get(FORMAT.key)
         except OSError:  # mostly it is not there; a file server in doubt is waited for where the passports are read
             return
-        except ValueError:
-            data = None
-        if not isinstance(data, dict) or not isinstance(data.get(formats.KEY), int):
-            raise FormatError(formats.refusal(path, data, FORMAT))
-        formats.refuse_newer(data, FORMAT, path)
+        except ValueError as error:
+            raise FORMAT.refusal(path, str(error)) from error
+        if not isinstance(found, int):
+            raise FORMAT.refusal(path, found)
 
     def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
-        """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now.
+        """Move a bad checkpoint out of the way, with its reason next to it; return where it is now.
 
         One that reads whole, and that somebody or the program does not want, is never put back by itself.
         """
@@ -92,42 +95,39 @@ class Store:
             count += 1
             target = hidden / f"{name}.{count}"
         # The reason first: if the process dies in between, nothing lies there without one.
-        fs.write_atomic(_reason_file(target), f"{WHOLE if is_whole else ''}{reason}\n")
+        FORMAT.write(_reason_file(target), {"is_whole": is_whole, "reason": reason})
         os.rename(self.root / name, target)
         return target
 
     def put_back(self, target: Path, name: str) -> None:
-        """Undoes `quarantine`."""
+        """Undo `quarantine`."""
         os.rename(target, self.root / name)
         _reason_file(target).unlink()
 
     def set_aside_as_bad(self) -> list[Path]:
-        """What `quarantine` has moved because it was bad, newest first."""
+        """Return what `quarantine` has moved because it was bad, newest first."""
         hidden = self.root / QUARANTINE
         found = (hidden / name for name in names_in(hidden) if not name.endswith(_REASON))
-        bad = [path for path in found if not _reason(path).startswith(WHOLE)]
+        bad = [path for path in found if FORMAT.found(_reason_file(path)).get("is_whole") is not True]
         return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
 
     def is_set_aside(self, name: str) -> bool:
-        """True if `quarantine` has moved the checkpoint of that name, for whatever reason."""
+        """Return True if `quarantine` has moved the checkpoint of that name, for whatever reason."""
         return (self.root / QUARANTINE / name).exists()
 
     def remove_leftovers(self) -> list[str]:
-        """Removes what killed writers left half done; returns the names."""
+        """Remove what killed writers left half done; return the names."""
         confirm_all_own([self.root, self.archive, self.root / QUARANTINE])
         hidden = [path for path in self.root.glob(".*") if fs.is_unique_name(path.name)]
         for path in hidden:
-            if path.is_dir() and not path.is_symlink():
-                fs.remove_tree(path)
-            else:
-                path.unlink(missing_ok=True)  # a sleeper that wakes up turns a link back
+            _remove_any(path)
         for name in self.archived()[-1:]:
             if not (self.archive / name).is_symlink():
                 _strip_archived(self.archive / name)
         return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
 
     def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
-        """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
+        """Make the folder `draft` a checkpoint in one step and return it; `draft` is gone afterwards.
 
         `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
         is called last before the rename, and once more before the links, and raises if this process may not write the
@@ -155,13 +155,13 @@ class Store:
         return Checkpoint(folder, read_passport(folder))
 
     def point_links(self, checkpoint: Checkpoint) -> None:
-        """`latest` points to the checkpoint, and `best` if the program called it the best so far."""
+        """Let `latest` point to the checkpoint, and `best` if the program called it the best so far."""
         self._link("latest", checkpoint.name)
         if checkpoint.passport.is_best:
             self._link("best", checkpoint.name)
 
     def mend_links(self, newest: Checkpoint) -> None:
-        """The same after a kill or a quarantine: `best` must not point to what is not there any more."""
+        """Do that after a kill or a quarantine: `best` must not point to what is not there any more."""
         best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
         if best:
             self._link("best", best[-1].name)
@@ -175,7 +175,7 @@ class Store:
         fs.point_link(self.root / name, target)
 
     def _set_aside(self, name: str) -> None:
-        """Makes room for a link where results were copied by a program that follows links."""
+        """Make room for a link where results were copied by a program that follows links."""
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
             self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
@@ -193,15 +193,13 @@ class Store:
         everything = self.readable()
         newest = {checkpoint.name for checkpoint in everything[-keep:]}
         best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
-        doomed = []
-        for checkpoint in everything:
-            is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
-            is_milestone = is_milestone or checkpoint.passport.is_milestone
-            if checkpoint.folder.is_symlink():  # its owner keeps it elsewhere
-                continue
-            if checkpoint.name in newest or checkpoint.name in best or checkpoint.name in spared or is_milestone:
-                continue
-            doomed.append(checkpoint)
+        doomed = [
+            each
+            for each in everything
+            # A link: its owner keeps it elsewhere.
+            if not (each.folder.is_symlink() or _is_milestone(each, milestone_every))
+            and not (each.name in newest or each.name in best or each.name in spared)
+        ]
         if doomed:
             confirm()
             self._free_links({checkpoint.name for checkpoint in doomed}, everything)
@@ -212,13 +210,13 @@ class Store:
         return [why for why in left if why]
 
     def _free_links(self, doomed: Container[str], everything: list[Checkpoint]) -> None:
-        """`latest` may still name an old one, where the disk refused the new link."""
+        """Free `latest`, which may still name an old one where the disk refused the new link."""
         links = (self.root / "latest", self.root / "best")
         if any(link.is_symlink() and os.readlink(link) in doomed for link in links):
             self.mend_links(everything[-1])
 
     def _remove(self, checkpoint: Checkpoint) -> str:
-        """Out of the store in one step; passport and parts stay in the archive.  Why it is still there, if it is."""
+        """Remove it in one step; passport and parts stay in the archive.  Return why it is still there, if it is."""
         kept = self.archive / checkpoint.name
         if not checkpoint.parts or kept.is_dir():  # a copy that was put back: its parts are there already
             return fs.remove_tree(checkpoint.folder)
@@ -233,30 +231,30 @@ class Store:
         return ""
 
 
+def _is_milestone(checkpoint: Checkpoint, every: int) -> bool:
+    return checkpoint.passport.is_milestone or (every > 0 and checkpoint.passport.sequence % every == 0)
+
+
 def _strip_archived(folder: Path) -> None:
-    """Leaves passport and parts alone; called again on the last one, where a kill may have left more."""
+    """Remove all but passport and parts; called again on the last one, where a kill may have left more."""
     for path in folder.iterdir():
-        if path.name in (FILE_NAME, PARTS):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            fs.remove_tree(path)
-        else:
-            path.unlink()
+        if path.name not in (FILE_NAME, PARTS):
+            _remove_any(path)
+
+
+def _remove_any(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        fs.remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)  # a sleeper that wakes up turns a link back
 
 
 def _reason_file(quarantined: Path) -> Path:
     return quarantined.with_name(f"{quarantined.name}{_REASON}")
 
 
-def _reason(quarantined: Path) -> str:
-    try:
-        return _reason_file(quarantined).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def _drop_copied_passport(draft: Path) -> None:
-    """A program that copied its last checkpoint copied its passport too; a file of its own must not get lost."""
+    """Remove the passport that a program copied with its last checkpoint; a file of its own must not get lost."""
     path = draft / FILE_NAME
     if not path.exists():
         return
@@ -268,7 +266,7 @@ def _drop_copied_passport(draft: Path) -> None:
 
 
 def _sizes(draft: Path, below: str = "") -> dict[str, int]:
-    """Of all files, in order of name; CheckpointError if one is a link or no plain file."""
+    """Return the sizes of all files, in order of name; CheckpointError if one is a link or no plain file."""
     sizes: dict[str, int] = {}
     with os.scandir(draft / below) as found:
         entries = sorted(found, key=lambda entry: entry.name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from unbroken.system import jsontext
+from unbroken.runs.formats import Format
+from unbroken.runs.progress import is_number
 
+FORMAT = Format()
 # In the folder of an attempt; of a training alone, which has none, beside its claim under that one's number.
 FILE_NAME = "times.json"
 SUSPENSIONS = "suspensions"
@@ -44,7 +45,7 @@ class Times:
     suspensions: tuple[tuple[float, float], ...] = ()  # begin and end of each time that the job was stopped
 
     def suspended(self, begin: float, end: float) -> Times:
-        """The same with one more suspension; of more than `MOST_SUSPENSIONS` the first count by their length alone."""
+        """Return them with one more suspension; beyond `MOST_SUSPENSIONS` the first count by their length alone."""
         kept = (*self.suspensions, (begin, end))
         first, kept = kept[:-MOST_SUSPENSIONS], kept[-MOST_SUSPENSIONS:]
         length = sum(until - since for since, until in first)
@@ -52,7 +53,7 @@ class Times:
         return replace(self, suspensions=kept, suspended_seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """What is known, to the millisecond."""
+        """Return what is known, to the millisecond."""
         known = {name: value for name, value in vars(self).items() if value is not None and name != SUSPENSIONS}
         told: dict[str, Any] = {name: round(value, 3) for name, value in known.items()}
         if self.suspensions:
@@ -65,26 +66,31 @@ _NAMES = {entry.name for entry in fields(Times)} - {SUSPENSIONS}
 
 
 def read_times(path: Path) -> Times:
-    """The times of an attempt at work, or of one that was killed; none where they cannot be read."""
-    try:
-        return parse_times(jsontext.parse(path.read_text()))
-    except (OSError, ValueError):
-        return NO_TIMES
+    """Return the times of an attempt at work, or of one that was killed; none where they cannot be read."""
+    return parse_times(FORMAT.found(path))
 
 
 def parse_times(data: object) -> Times:
-    """What `to_json` gave; what a later version has added, and what is no time, is passed over."""
+    """Return what `to_json` gave; what a later version has added, and what is no time, is passed over."""
     if not isinstance(data, Mapping):
         return NO_TIMES
-    known = {name: float(value) for name, value in data.items() if name in _NAMES and _is_time(value)}
+    known = {name: float(value) for name, value in data.items() if name in _NAMES and is_number(value)}
     return Times(**known, suspensions=tuple(_suspensions(data.get(SUSPENSIONS))))
 
 
 def _suspensions(data: object) -> Iterator[tuple[float, float]]:
     for pair in data if isinstance(data, list) else ():
-        if isinstance(pair, list) and len(pair) == 2 and all(map(_is_time, pair)):
+        if isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)):
             yield float(pair[0]), float(pair[1])
 
 
-def _is_time(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def killed_words(seconds: float, times: Times) -> str:
+    """Say in one line that a stop was killed, what follows by itself, and which key to raise."""
+    said = f"killed {seconds:.1f} s after it was asked to stop"
+    margin, following = times.stop_margin_seconds, times.next_margin_seconds
+    if margin is None:
+        return said
+    key, said = "first_margin_seconds", f"{said}, {margin:.1f} s before its end"
+    if following is None:
+        return f"{said}; raise {key}, or segment_minutes"
+    return f"{said}; the next attempt is asked {following:.1f} s before; or raise {key}"

@@ -8,12 +8,13 @@ from typing import Any
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
 from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, job_note, policy
+from unbroken.runs import driver_start, policy
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.failure_limits import next_action
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.lease import Lease
+from unbroken.runs.policy import next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.segment import job_note
 from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work
 from unbroken.slurm.job import EndState
@@ -46,7 +47,7 @@ class AttemptLog:
         """
         recent = endings.with_causes(self._recent())
         rules = policy.Rules(self._job.run.attempts_without_progress)
-        action = next_action(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
+        action = next_action_now(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
         if action.stops:
             made = CancelledSegment if recent[-1].job_state is EndState.CANCELLED else StalledError
             raise made(action.found, todo=action.todo, run=self._job.run.name)

@@ -19,10 +19,10 @@ from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.killed_stop import killed_words
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
+from unbroken.runs.times import killed_words
 from unbroken.segment.deadline import NEARLY_ALL
 from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work

@@ -14,17 +14,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from unbroken.copies.outputs import OutputTransfer, shortened
+from unbroken.copies.outputs import OutputPlace, OutputTransfer, shortened
 from unbroken.copies.replica import Replica, said
 from unbroken.copies.transfer import Transfer
 from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, FencedError, UnbrokenError
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done
+from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done, only_parts, read_passport
+from unbroken.runs.layout import RunOutput
 from unbroken.runs.lease import Lease
-from unbroken.runs.lineage import only_parts
-from unbroken.runs.passport import read_passport
 from unbroken.runs.run import CopySettings
-from unbroken.runs.run_output import OutputPlace, RunOutput
 from unbroken.runs.store import Store
 from unbroken.segment.deadline import deadline_for
 from unbroken.segment.job import Job

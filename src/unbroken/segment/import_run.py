@@ -12,15 +12,14 @@ from unbroken.config.found import absent
 from unbroken.engines.base import Engine
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
-from unbroken.runs import begun, lease
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs import before_work, lease
+from unbroken.runs.before_work import refuse_newer
+from unbroken.runs.checkpoint import Checkpoint, Passport
 from unbroken.runs.identity import Identity, identity_of
 from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
-from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
@@ -43,7 +42,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
     none is refused until the import is repeated.
     """
     run, places = job.run, job.places
-    begun.refuse_missing(places)
+    before_work.refuse_missing(places)
     refuse_newer(places)
     _refuse_source(run, places, source.path)
     _refuse_begun(run, places)
@@ -61,7 +60,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
         held.confirm()
         (places.root / UNFINISHED).unlink(missing_ok=True)
         held.forget_earlier()  # those of imports that were killed
-        begun.note(places)
+        before_work.note_begun(places)
     return checkpoint
 
 

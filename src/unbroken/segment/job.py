@@ -15,10 +15,11 @@ from typing import Any
 
 from unbroken.errors import PartialSegment, SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs import driver_screen, job_note
+from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.segment import job_note
 from unbroken.system.clock import utc_now
 
 # How the line begins behind which a log has what the program prints.
@@ -62,7 +63,7 @@ class Job:
         # A file's name may hold bytes that are no text.
         text = text.encode(errors="backslashreplace").decode()
         # A driver that is gone has left a broken pipe, and the work goes on without it.
-        if not driver_screen.is_taken_over():
+        if not driver_start.is_screen_taken():
             with contextlib.suppress(OSError):
                 print(text, end="", file=sys.stderr, flush=True)
         self._append(text)

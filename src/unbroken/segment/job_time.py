@@ -12,7 +12,6 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import FILE
 from unbroken.segment.deadline import (
     MOVED_SECONDS,
     NEARLY_ALL,
@@ -23,6 +22,7 @@ from unbroken.segment.deadline import (
     learn_margin,
 )
 from unbroken.segment.job import Job
+from unbroken.segment.job_note import FILE
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 
 # An owner that works to its own end needs its length and a little more; one that cannot be seen, its silence.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -21,11 +20,10 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs import begun, job_note, kept_inputs, lease
+from unbroken.runs import before_work, lease, times
+from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.identity import identity_of, usable_identities
-from unbroken.runs.imported import refuse_unfinished
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.identity import identity_of, keep_inputs, usable_identities
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.own_folder import confirm_all_own
@@ -34,6 +32,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
+from unbroken.segment import job_note
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
 from unbroken.segment.copier import Copier
@@ -42,7 +41,7 @@ from unbroken.segment.final_step import end_without_results, write_results
 from unbroken.segment.job import Job
 from unbroken.segment.job_time import job_time, leaves_to, patience_seconds
 from unbroken.segment.publisher import Publisher, computation_of
-from unbroken.segment.recovery import Recovery, leave_note
+from unbroken.segment.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.segment.settled import record_of, settled_kind
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
@@ -60,7 +59,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
     if prepare is None:
         _log_what_was_given(job, engine)
     with Alarm() as alarm, fs.os_errors(job.places.root):
-        begun.refuse_missing(job.places)
+        before_work.refuse_missing(job.places)
         confirm_all_own(job.places.own)
         refuse_newer(job.places)
         with lease.take(
@@ -153,7 +152,7 @@ class _Segment:
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
             raise IdentityError(refusal(run.name, origin, self.identity), run=run.name)
-        kept_inputs.keep(self.job.places.root, self.identity.parts, self.identity.files)
+        keep_inputs(self.job.places.root, self.identity.parts, self.identity.files)
         kind = settled_kind(run, segment, origin, self.attempts.all)
         if origin is None or kind is None:
             return self._one_before(origin) if self.attempts.goes_back() and origin else self._new_work(origin)
@@ -220,7 +219,7 @@ class _Segment:
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
         job_note.tell_begun()
-        begun.note(self.job.places)
+        before_work.note_begun(self.job.places)
         error: UnbrokenError | None = None
         is_rejected = False
         try:
@@ -261,7 +260,7 @@ class _Segment:
         folder = work.task.attempt_folder
         with suppress(OSError):
             folder.root.mkdir()
-            folder.times.write_text(json.dumps(work.moments.so_far.to_json()))
+            folder.times.write_text(times.FORMAT.text(work.moments.so_far.to_json()))
         error: UnbrokenError | None = None
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)

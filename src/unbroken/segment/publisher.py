@@ -11,10 +11,9 @@ from unbroken.engines.base import Engine
 from unbroken.errors import ChangedEnvironmentError, ForeignFolderError, SegmentError, StorageError
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.environment import changes, in_words, refusal
+from unbroken.program.environment_changes import changes, in_words, refusal
+from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.runs.identity import Identity
-from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier

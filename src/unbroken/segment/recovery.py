@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import platform
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
     CheckpointError,
+    ConfigError,
     ForeignFolderError,
     OutageError,
     SegmentError,
@@ -26,17 +26,18 @@ from unbroken.program.guard import MARK, marked
 from unbroken.runs import attempts
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.claim import Claim
+from unbroken.runs.claim import Claim, Life, life_of
+from unbroken.runs.formats import Format
 from unbroken.runs.history import History
-from unbroken.runs.holder import Life, life_of
 from unbroken.runs.identity import Identity
+from unbroken.runs.imported import UNFINISHED
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.publisher import Computation, Publisher
 from unbroken.slurm.queue import ended
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds
 from unbroken.system.host import boot_id
 
@@ -45,6 +46,7 @@ _CANNOT_BE_SAVED = (
     CheckpointError, SegmentError, ForeignFolderError, OutageError,
     OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
 )  # fmt: skip
+FORMAT = Format()
 # How long the guards of an attempt that has just died may take.
 LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
@@ -54,7 +56,7 @@ def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: C
     """Note in a new attempt folder what it computes, from which checkpoint it resumes, and its save folder."""
     identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
     note = {"origin": origin.name if origin else None, **identity, "environment": dict(made.environment)}
-    attempt_folder.note.write_text(json.dumps({**note, "save_inode": attempt_folder.open_save().inode}) + "\n")
+    attempt_folder.note.write_text(FORMAT.text({**note, "save_inode": attempt_folder.open_save().inode}))
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class Recovery:
     def _noted(self, attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None) -> Computation | None:
         """Return the note of an attempt that resumed from `origin`; None of another, which has nothing to add to it."""
         try:
-            note = jsontext.parse(attempt_folder.note.read_text())
+            note = FORMAT.read(attempt_folder.note)
             made = Computation(Identity(note["identity"], note["parts"]), note.get("environment", {}))
             attempt_folder.save_inode = int(note["save_inode"])
         except FileNotFoundError:  # it ended before its work
@@ -274,3 +276,17 @@ def _last_change(folder: Path) -> float:
             with suppress(OSError):
                 last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
     return last
+
+
+def refuse_unfinished(run: str, root: Path) -> None:
+    """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
+    try:
+        source = (root / UNFINISHED).read_text().strip()
+    except FileNotFoundError:
+        return
+    raise ConfigError(
+        [
+            f"runs.{run}: the import of {source} was interrupted, and the run has no checkpoint; type: "
+            f"unbroken import {run} --from {source} (or begin at the start: unbroken restart {run})"
+        ]
+    )

@@ -16,7 +16,7 @@ from enum import Enum
 from unbroken.slurm.client import setting
 
 # sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
-# submits (unbroken.runs.submissions).
+# submits (unbroken.job.submissions).
 PATIENCE_SECONDS = 150.0
 # The end of the line after which it does so at MaxJobCount: "Slurm temporarily unable to accept job, ..." or, from
 # 26.05 on, "Slurm job queue full, ..." [sbatch.c].

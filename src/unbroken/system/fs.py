@@ -22,6 +22,15 @@ from unbroken.errors import OutageError, StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+# The disk, the file server or the network to it does not answer as it should: that may pass, and says nothing of the
+# file.  EINVAL is what FUSE says then, EKEYEXPIRED what NFS says without a ticket.
+_OUTAGES = (
+    "EIO ESTALE ENOTCONN ESHUTDOWN ETIMEDOUT EREMOTEIO EBUSY EAGAIN EINVAL EINTR ENODEV ENXIO ENOLINK EPROTO ECOMM "
+    "ECONNABORTED ECONNREFUSED ECONNRESET EPIPE EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH EUCLEAN EBADMSG "
+    "ENODATA EKEYEXPIRED ENOKEY ENOLCK ECANCELED"
+)
+# Not all systems have all of them.
+OUTAGE_ERRNOS = {getattr(errno, name) for name in _OUTAGES.split() if hasattr(errno, name)}
 # As a program of any kind ends with them; others of the above it may mean of something else.
 _STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS, errno.EIO, errno.ESTALE))
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
@@ -32,6 +41,7 @@ FULL_BYTES = 1024 * 1024
 # What is free where nobody counts it.
 UNCOUNTED = sys.maxsize
 UNTOUCHED = "earlier checkpoints are untouched"
+PASSING = "wait until that is over"
 # ioctl_ficlone(2): on XFS, Btrfs and others.
 _FICLONE = 0x40049409
 _COPY_BYTES = 4 * 1024 * 1024
@@ -105,15 +115,17 @@ def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
 
 @contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Turns every OSError into one line: a StorageError as above, or an OutageError for what may pass by itself."""
+    """Turn every OSError into one line: an OutageError for one of `OUTAGE_ERRNOS`, else a StorageError."""
     with storage_errors(path):
         try:
             yield
         except OSError as error:
+            line = f"{error.filename or path}: {error.strerror or error}; {UNTOUCHED}"
+            if error.errno in OUTAGE_ERRNOS:
+                raise OutageError(line, todo=PASSING) from error
             if error.errno in _STORAGE_ERRNOS:
                 raise
-            line = f"{error.filename or path}: {error.strerror or error}; {UNTOUCHED}"
-            raise OutageError(line, todo="wait until that is over") from error
+            raise StorageError(line) from error
 
 
 def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageError:
@@ -127,8 +139,8 @@ def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageErro
             is_full = not free and error.errno == errno.ENOSPC
             line += "" if missing or is_full else ": a quota, or the number of files, is used up"
         return StorageError(f"{line}; {UNTOUCHED}", todo="free room")
-    advice = "make it writable" if error.errno != errno.EXDEV else "keep the run's folder on one file system"
-    return StorageError(f"{line}; {UNTOUCHED}", todo=advice)
+    advice = {errno.EXDEV: "keep the run's folder on one file system", errno.EIO: PASSING}
+    return StorageError(f"{line}; {UNTOUCHED}", todo=advice.get(error.errno or 0, "make it writable"))
 
 
 def write_new(path: Path, text: str) -> None:

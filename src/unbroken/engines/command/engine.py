@@ -34,12 +34,10 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import read_passport
+from unbroken.runs.checkpoint import Checkpoint, read_passport
+from unbroken.runs.layout import RunFolder, RunOutput
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.run import Run
-from unbroken.runs.run_output import RunOutput
 from unbroken.system import fs
 
 OWN_FOLDER = "program"

@@ -18,7 +18,7 @@ from pathlib import Path
 from unbroken.engines.files.states import LISTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run_output import RunOutput
+from unbroken.runs.layout import RunOutput
 from unbroken.system import jsontext
 from unbroken.system.digests import new_hasher, preferred_algorithm
 

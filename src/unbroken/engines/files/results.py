@@ -11,7 +11,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece, is_as_l
 from unbroken.engines.files.workspace import drop_pieces, piece_path
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run_output import OUTPUT
+from unbroken.runs.layout import OUTPUT
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 

@@ -23,8 +23,8 @@ from unbroken.engines.files.holes import (
 )
 from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
 from unbroken.errors import SegmentError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.checkpoint import PARTS, Checkpoint, verified_parts
+from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
 

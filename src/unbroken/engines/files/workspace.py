@@ -23,8 +23,8 @@ from unbroken.engines.files.outputs import (
 )
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import OUTPUT, PIECES, piece_place
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.run_output import OUTPUT, PIECES, piece_place
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.copying import append_range

@@ -14,9 +14,9 @@ from unbroken.engines.gromacs.outputs import STEM
 from unbroken.engines.gromacs.parts import inputs_of
 from unbroken.engines.gromacs.prepare import TPR
 from unbroken.engines.gromacs.simulation import Simulation
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.checkpoint import Checkpoint, verified_parts
 from unbroken.runs.run import Run
+from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.system.copying import copy_head
 

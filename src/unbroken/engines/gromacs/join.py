@@ -23,8 +23,8 @@ from unbroken.engines.gromacs.rotation import is_reference
 from unbroken.engines.gromacs.settings import ALONE
 from unbroken.engines.gromacs.xdr import Xdr
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.checkpoint import Checkpoint, verified_parts
+from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
 

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Protocol
 
 from unbroken.program.contract import HANDOVER_FILE, READY
-from unbroken.runs.passport import FILE_NAME
+from unbroken.runs.checkpoint import FILE_NAME
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves

@@ -20,12 +20,11 @@ from unbroken.errors import NoCheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs import lease
 from unbroken.runs import results as final
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.holder import Life, life_of
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.before_work import refuse_newer
+from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.runs.claim import Life, life_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.select import select

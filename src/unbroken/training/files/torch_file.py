@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from unbroken.errors import CheckpointError, OutageError
-from unbroken.runs.passport import reading
+from unbroken.runs.checkpoint import reading
 from unbroken.runs.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm

@@ -7,7 +7,6 @@ submitted.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -16,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.runs.formats import Format
 from unbroken.runs.layout import CHAINS
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 
+FORMAT = Format()
 # A process that has not said the number of its job after so long was killed between the two: longer than sbatch may
 # take (unbroken.slurm.sbatch).
 UNANSWERED_SECONDS = 180.0
@@ -98,8 +99,8 @@ def words_of_newest(key: str) -> list[str] | None:
     None if they are not known, as of a process that was killed between its sbatch and its note.
     """
     try:
-        return list(jsontext.parse(_paths(key, Path())[-1][1].read_text())["words"]) or None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return list(FORMAT.found(_paths(key, Path())[-1][1])["words"]) or None
+    except (KeyError, TypeError, IndexError):
         return None
 
 
@@ -125,8 +126,7 @@ def give_back(own: Submission) -> None:
 def _read(number: int, path: Path) -> Submission | None:
     try:
         state = path.stat()
-        age = time.time() - state.st_mtime
-        return Submission(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
+        return Submission(path, number, str(FORMAT.read(path)["job"]), time.time() - state.st_mtime, state.st_uid)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -143,4 +143,5 @@ def _paths(key: str, base: Path) -> list[tuple[int, Path]]:
 
 
 def _text(job_id: str, words: Sequence[str] = ()) -> str:
-    return json.dumps({"job": job_id, "host": platform.node(), "pid": os.getpid(), "words": list(words)}) + "\n"
+    data = {"job": job_id, "host": platform.node(), "pid": os.getpid(), "words": list(words)}
+    return FORMAT.text(data, indent=None)

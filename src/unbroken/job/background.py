@@ -1,0 +1,165 @@
+"""Run processes in the background: the writer of `results/report.html`, and the one that sends notifications.
+
+Nobody waits for them, and they harm nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from unbroken.errors import UnbrokenError
+from unbroken.runs.layout import NOTES, RESULTS
+from unbroken.system import fs
+
+_NICENESS = 10
+
+PAGE = RESULTS / "report.html"
+# `off` where nobody wants the page.
+VARIABLE = "UNBROKEN_REPORT"
+# The configuration as the driver has it: several files, and what was typed behind --config, are one in there.
+CONFIG = NOTES / "report.config.json"
+_PAGE_LOG = NOTES / "report.log"
+# Changed by whoever has one written, before it is: of many jobs that look, one goes on.
+_ASKED = NOTES / "report.asked"
+# A page that takes long, of very many runs, is written less often: at most so much of the time is spent on it.
+MOST_SHARE = 0.02
+LEAVING_SECONDS = 5.0
+
+_NOTIFY = NOTES / "notify"
+
+
+def start(words: Sequence[str], folder: Path, log: Path, is_kept: bool = False) -> subprocess.Popen[bytes] | None:
+    """Start a command in a folder, in a session of its own and with low priority; None if that cannot be.
+
+    What it prints goes to `log`, after what stood there if that `is_kept`.
+    """
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab" if is_kept else "wb") as file:
+            process = subprocess.Popen(
+                words, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        with suppress(OSError):
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(own, _NICENESS))
+        return process
+    return None
+
+
+# --- the page ---
+
+
+def is_page_off() -> bool:
+    """Return True where the user wants no page."""
+    return os.environ.get(VARIABLE) == "off"
+
+
+def keep_config(config: Mapping[str, object], base: Path) -> None:
+    """Keep a driver's configuration for those who write the page; where that cannot be, the folder's own counts."""
+    with suppress(OSError, UnbrokenError):
+        (base / NOTES).mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(base / CONFIG, json.dumps(config, default=str) + "\n")
+
+
+class PageProcess:
+    """Have the page of a folder written, one process at a time; `writer` is who that is, in words for the page.
+
+    Without a `config` by the one that a driver has kept, else by the folder's own.
+    """
+
+    def __init__(self, base: Path, writer: str, config: Path | None = None) -> None:
+        self._base, self._writer, self._config = base, writer, config
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
+        self._took = 0.0  # as long as the last one was seen to take
+
+    def is_at_work(self) -> bool:
+        """Return True while one is written; to be asked often."""
+        if self._process is None:
+            return False
+        self._took = time.monotonic() - self._began
+        if self._process.poll() is not None:
+            self._process = None
+        return self._process is not None
+
+    def is_due(self, every: float) -> bool:
+        """Return True if nothing is at work, and the last one began `every` seconds ago; longer if that takes long."""
+        return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
+
+    def begin(self, every: float, at_most_every: float = 0.0) -> None:
+        """Begin to write one, which says that the next will be there within `every` seconds; 0: there will be none.
+
+        Nothing where nobody wants it, where one of the folder was asked for less than `at_most_every` seconds ago, or
+        where no process or file can be made: nobody's work depends on it.
+        """
+        if is_page_off() or self.is_at_work() or _age_seconds(self._base / _ASKED) < at_most_every:
+            return
+        with suppress(OSError):
+            (self._base / NOTES).mkdir(parents=True, exist_ok=True)
+            (self._base / _ASKED).touch()
+            promised = self._pause(every) if every else 0.0
+            config = self._config or (CONFIG if (self._base / CONFIG).is_file() else None)
+            words = [sys.executable, "-m", "unbroken.report", f"{promised:.0f}", self._writer]
+            words += [str(config)] if config else []
+            self._began = time.monotonic()
+            self._process = start(words, self._base, self._base / _PAGE_LOG)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the page is there, at most so long."""
+        _wait(self._process, seconds)
+
+    def kill(self) -> None:
+        """End the process: the one who asked is about to leave, and waits for no page."""
+        if self.is_at_work() and self._process is not None:
+            self._process.kill()
+            self.wait(LEAVING_SECONDS)
+
+    def _pause(self, every: float) -> float:
+        return max(every, self._took / MOST_SHARE)
+
+
+def _age_seconds(path: Path) -> float:
+    """Return the age of a file; infinite if it is not there, or of the future, where a clock was set back."""
+    try:
+        age = time.time() - path.stat().st_mtime
+    except OSError:
+        return float("inf")
+    return age if age >= 0 else float("inf")
+
+
+# --- notifications ---
+
+
+def want_notifications(is_wanted: bool, base: Path) -> None:
+    """Note for the jobs of this folder, which read no config, whether it has `notify:`."""
+    marker = base / _NOTIFY / "wanted"
+    if is_wanted:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    else:
+        marker.unlink(missing_ok=True)
+
+
+def notify(base: Path, is_over: bool = False, wait_seconds: float = 0.0) -> None:
+    """Start `unbroken notify --check`, where wanted; `is_over` if whoever drove the runs drives them no more.
+
+    The last job of a run, whose end would end the process, waits for it.
+    """
+    if (base / _NOTIFY / "wanted").exists():
+        words = [sys.executable, "-m", "unbroken", "notify", "--check", *(["--ended"] if is_over else [])]
+        process = start(words, base, base / _NOTIFY / "log.txt", is_kept=True)
+        if wait_seconds:
+            _wait(process, wait_seconds)
+
+
+def _wait(process: subprocess.Popen[bytes] | None, seconds: float) -> None:
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)

@@ -1,0 +1,58 @@
+"""What the next job of a run needs: memory that grows after each want of it, and nodes where it did not fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.slurm.job import EndState
+
+# A node is avoided after so many attempts that failed there without progress ...
+FAILURES_OF_A_NODE = 2
+# ... but a program that fails everywhere must not exclude a whole cluster.
+MOST_NODES = 3
+# Whoever repaired a node a week ago wants it to be used.
+REMEMBERED_ATTEMPTS = 20
+
+
+def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
+    """Return how often a run needed more than the `mem_mb` of its config; raising that starts again from 0."""
+    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if attempt.ran_out_of_memory]
+    return sum(attempt.mem_mb >= mem_mb for attempt in killed)
+
+
+def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
+    """Return what to ask for after so many ends for memory: at most what a node has, where that is known (not 0)."""
+    wanted = round(mem_mb * growth**times)
+    return max(mem_mb, min(wanted, most or wanted))
+
+
+def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
+    """Return the nodes on which the run failed repeatedly without progress, those of the last failures first."""
+    failures: Counter[str] = Counter()
+    newest: dict[str, None] = {}
+    for attempt in History(RunFolder(run, base).history).attempts(REMEMBERED_ATTEMPTS):
+        node = attempt.slurm_node
+        if attempt.has_advanced:
+            failures.pop(node, None)
+        elif node and _is_failure_of_node(attempt):
+            failures[node] += 1
+            newest.pop(node, None)
+            newest[node] = None
+    bad = [node for node in reversed(newest) if failures[node] >= FAILURES_OF_A_NODE]
+    return bad[:MOST_NODES]
+
+
+def _is_failure_of_node(attempt: Attempt) -> bool:
+    """Return True also for a program's own crash; False where it ran out of memory, or somebody canceled the job.
+
+    Nor is a stop that was given too little time, and results that cannot be made of what was computed.
+    """
+    of_others = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
+    if attempt.kind is EndKind.REFUSED or attempt.cause in (EndCause.KILLED_STOPPING, EndCause.NO_RESULTS):
+        return False
+    return attempt.kind.is_failure and attempt.job_state not in of_others

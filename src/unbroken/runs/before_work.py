@@ -1,0 +1,100 @@
+"""Look at what keeps a run from being touched: its folder is missing, foreign, read-only, or of a newer unbroken.
+
+That a run has begun is noted outside of its folder: where the folder's disk is missing, no job must begin again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from unbroken.errors import StorageError, UnbrokenError
+from unbroken.runs import checkpoint, claim, driver_start, record
+from unbroken.runs.history import History
+from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.lease import claim_paths
+from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.store import Store
+from unbroken.system import fs
+
+
+def note_begun(places: RunFolder) -> None:
+    """Note that this start of snakemake knows the run's folder; a disk that takes no note does no harm."""
+    if driver_start.current():
+        path = _path(places)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fs.write_atomic(path, f"{driver_start.current()}\n")
+
+
+def note_if_there(places: RunFolder) -> None:
+    """Do so if the run has been at work before."""
+    if _is_there(places):
+        note_begun(places)
+
+
+def is_missing(places: RunFolder) -> bool:
+    """Return True if this start of snakemake has seen the run's folder, which is not here; a new start begins again."""
+    if not driver_start.current() or _is_there(places):
+        return False
+    try:
+        return _path(places).read_text().strip() == driver_start.current()
+    except OSError:
+        return False
+
+
+def refuse_missing(places: RunFolder) -> None:
+    """Raise StorageError if it is missing, with what to do."""
+    if is_missing(places):
+        raise StorageError(
+            f"{places.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
+            "start of snakemake without it begins anew",
+            todo="have it mounted",
+        )
+
+
+def refuse_newer(places: RunFolder, is_thorough: bool = False) -> None:
+    """Raise FormatError, with what to type, if a newer unbroken wrote a file of the run; what is bad is left to others.
+
+    Of the records and of the passports of pruned checkpoints, which may be thousands, the newest speak for the others,
+    unless all of them are about to be touched (`is_thorough`).
+    """
+    store, count = Store(places.checkpoints), None if is_thorough else 1
+    store.refuse_newer()
+    folders = [store.root / name for name in store.names()]
+    folders += [store.archive / name for name in islice(reversed(store.archived()), count)]
+    for folder in folders:
+        checkpoint.FORMAT.found(folder / checkpoint.FILE_NAME)
+    records = [path for path in places.segments.glob("*.json") if path.stem.isdecimal()]
+    for path in islice(sorted(records, key=lambda path: int(path.stem), reverse=True), count):
+        record.FORMAT.found(path)
+    History(places.history).refuse_newer()
+    for path in claim_paths(places.lease):
+        claim.FORMAT.found(path)
+
+
+def obstacle(places: RunFolder) -> str:
+    """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
+    if not _is_there(places) and _path(places).exists():
+        return f"{places.root} is missing on {os.uname().nodename}, or empty"
+    try:
+        confirm_all_own(places.own)
+        for path in (places.root, places.lease, places.history):
+            if path.exists() and not os.access(path, os.W_OK):
+                return f"{path} cannot be written"
+        return fs.full_disk_words(places.root)
+    except UnbrokenError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or places.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
+
+
+def _is_there(places: RunFolder) -> bool:
+    return places.history.exists() or places.checkpoints.exists()
+
+
+def _path(places: RunFolder) -> Path:
+    return places.base / NOTES / f"{places.name}.begun"
