@@ -30,7 +30,7 @@ SNAKEMAKE = (
     "unbroken.cli.begin",
     "unbroken.cli.main",
     "unbroken.engines.gromacs.prepare",
-    "unbroken.engines.gromacs.report",
+    "unbroken.engines.gromacs.tool",
     "unbroken.report.overview",
     "unbroken.plan.load",
     "unbroken.report.status",
