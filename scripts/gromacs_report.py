@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from unbroken.engines.gromacs.report import SHOWN, UNITS
+from unbroken.engines.gromacs.tool import SHOWN, UNITS
 
 POINTS = 2000  # more cannot be told apart, and make an SVG slow
 WINDOW = 50  # of the running mean, a fiftieth of all points

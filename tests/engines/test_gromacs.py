@@ -11,15 +11,28 @@ from pathlib import Path
 import pytest
 from engines.conformance import Case, Chain
 from support import gmx_systems
-from support.gmx_jobs import first_piece, gmx_job, gmx_run, gmx_segment, kill_at, passport_of, start_segment
+from support.gmx_jobs import (
+    Deaf,
+    first_piece,
+    gmx_job,
+    gmx_run,
+    gmx_segment,
+    kill_at,
+    passport_of,
+    rows_of,
+    start_segment,
+)
 from support.images import apptainer, make_tree
 from support.toyrun import flip_byte, history, until
 
-from unbroken.engines.gromacs.energy import write_energy_table
-from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.join import TrajectoryPiece, _join_kind
+from unbroken.engines.gromacs.cpt import read_cpt
+from unbroken.engines.gromacs.join import TrajectoryPiece, join_kind
+from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
+from unbroken.engines.gromacs.prepare import prepare
+from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.errors import CheckpointError, ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
 from unbroken.plan.plan import Plan
+from unbroken.runs.checkpoint import data_digest
 from unbroken.runs.identity import identity_of
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
@@ -180,18 +193,12 @@ def test_a_torn_checkpoint_of_a_killed_segment_gives_way_to_the_one_before(tmp_p
     folder = kill_at(start_segment(tmp_path, **nvt), job, 2000)
     newest = folder / "md.cpt"
     newest.write_bytes(newest.read_bytes()[:-1])
-    before = cpt_step(folder / "md_prev.cpt")
+    before = read_cpt(folder / "md_prev.cpt").step
 
     gmx_segment(tmp_path, attempt=2, **nvt)
 
     assert history(job)[0].progress_to == before > 0
     assert files_of(job.places.final) == whole
-
-
-def cpt_step(path):
-    from unbroken.engines.gromacs.cpt import read_cpt
-
-    return read_cpt(path).step
 
 
 @pytest.mark.slow
@@ -240,12 +247,10 @@ def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, w
 
 @pytest.mark.slow
 def test_a_kill_between_the_moves_of_the_pieces_loses_nothing(tmp_path, nvt, whole):
-    from unbroken.engines.gromacs.parts import move_state, pieces_of, whole_checkpoints
-
     job = gmx_job(tmp_path, **nvt)
     folder = kill_at(start_segment(tmp_path, **nvt), job, 2000)
     newest = whole_checkpoints(folder)[0]
-    move_state(newest, folder, folder.parent / "newest", pieces_of(newest, folder)[:2])
+    move_state(newest, folder, folder.parent / "newest", own_names(newest, folder)[:2])
 
     gmx_segment(tmp_path, attempt=2, **nvt)
 
@@ -254,13 +259,6 @@ def test_a_kill_between_the_moves_of_the_pieces_loses_nothing(tmp_path, nvt, who
 
 
 # --- stopped ---
-
-
-class Deaf(GromacsEngine):
-    """Never tells mdrun to stop."""
-
-    def ask_to_stop(self, task, child):
-        pass
 
 
 def test_mdrun_watches_the_clock_itself_and_is_paused(tmp_path, endless):
@@ -423,8 +421,6 @@ def test_a_flipped_byte_in_a_checkpoint_gives_way_to_the_one_before(tmp_path, nv
 
 def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     """mdrun would start from step 0 without a word."""
-    from unbroken.runs.checkpoint import data_digest
-
     job = gmx_job(tmp_path, **nvt)
     record = first_piece(tmp_path, **nvt)
     folder = job.places.checkpoints / record.checkpoint
@@ -547,11 +543,6 @@ def test_tables_of_each_kind_are_joined_by_themselves(tmp_path, what):
     assert len(history(gmx_job(tmp_path, **settings))) == 3
 
 
-def rows_of(table):
-    """Its numbers; the head says when and by which command it was made."""
-    return [line for line in table.read_text().splitlines() if line[:1] not in "#@"]
-
-
 def test_two_tables_of_a_kind_in_one_part_are_refused(tmp_path):
     (tmp_path / "parts").mkdir()
     pieces = [TrajectoryPiece(tmp_path / "parts" / f"md.part{number}.xvg", 1) for number in ("0001", "1")]
@@ -559,7 +550,7 @@ def test_two_tables_of_a_kind_in_one_part_are_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"md\.part0001\.xvg and md\.part1\.xvg would become one table, md\.xvg; "
     ):
-        _join_kind(".xvg", pieces, tmp_path / "md.xvg")
+        join_kind(".xvg", pieces, tmp_path / "md.xvg")
 
     assert not (tmp_path / "md.xvg").exists()
 
@@ -597,8 +588,6 @@ def test_what_others_leave_beside_mdruns_files_is_kept(tmp_path, nvt, whole):
 
 
 def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
-    from unbroken.engines.gromacs.prepare import prepare
-
     water = gmx_systems.water()
     mdp = gmx_systems.write_mdp(tmp_path / "md.mdp", {**gmx_systems.NVT, "nsteps": 400, "gen-seed": -1})
     sources = {"mdp": mdp.name, "structure": str(water / "conf.gro"), "topology": str(water / "topol.top")}
@@ -637,8 +626,6 @@ def test_snakemake_prepares_a_run_simulates_joins_and_draws_it(tmp_path):
 
 
 def test_grompps_own_words_are_told(tmp_path):
-    from unbroken.engines.gromacs.prepare import prepare
-
     water = gmx_systems.water()
     (tmp_path / "md.mdp").write_text("integrator = mdd\n")
     sources = {"mdp": "md.mdp", "structure": str(water / "conf.gro"), "topology": str(water / "topol.top")}

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import gmx_systems
@@ -11,13 +12,13 @@ from support.needs import require
 
 from unbroken.engines.gromacs.command import maxh, mdrun_command
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
-from unbroken.engines.gromacs.health import Limits, divergence
 from unbroken.engines.gromacs.join import counted_pieces, energy_head
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.outcome import newest_state
+from unbroken.engines.gromacs.parts import whole_checkpoints
 from unbroken.engines.gromacs.prepare import mdp_with_fixed_list
+from unbroken.engines.gromacs.replicas import newest_common
+from unbroken.engines.gromacs.simulation import Simulation, Tpr, parse_tpr
 from unbroken.engines.gromacs.tool import complaint
-from unbroken.engines.gromacs.tpr import Tpr, parse_tpr, wanted_step
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.system.copying import copy_head
 
@@ -172,7 +173,7 @@ TPR = Tpr("md", 8000, 0, 0.002, 0.0, "No", 0.005, list_steps=10)
     ],
 )
 def test_the_last_step_is_what_the_settings_say(wishes, step):
-    assert wanted_step(TPR, *wishes) == step
+    assert TPR.end_step(*wishes) == step
 
 
 def test_a_tpr_that_begins_later_counts_its_own_steps():
@@ -182,7 +183,7 @@ def test_a_tpr_that_begins_later_counts_its_own_steps():
 
 
 def test_a_tpr_without_end_has_no_last_step():
-    assert wanted_step(Tpr("md", -1, 0, 0.002, 0.0, "No", 0.005), None, None, None) is None
+    assert Tpr("md", -1, 0, 0.002, 0.0, "No", 0.005).end_step(None, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -200,8 +201,6 @@ def test_a_tpr_without_its_parameters_is_named():
 
 @pytest.mark.needs("gromacs")
 def test_a_real_tpr_is_read(base):
-    from unbroken.engines.gromacs.simulation import Simulation
-
     tpr = gmx_systems.water_tpr("read", nsteps=8000)
 
     assert Simulation(gmx_run(base, tpr=str(tpr)), base).known_tpr == TPR
@@ -280,14 +279,18 @@ def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
     cpt = read_cpt(stopped / "md.cpt")
     structure = stopped / "md.part0001.gro"
 
-    without = newest_state(stopped, None, cpt.step, is_over=True)
+    def end(goal, is_over):
+        left = SimpleNamespace(cpts=whole_checkpoints(stopped), begun=-1, is_over=is_over, is_usable=lambda cpt: True)
+        return newest_common([left], goal, None)
+
+    without = end(cpt.step, is_over=True)
     structure.touch()
-    endings = [newest_state(stopped, None, goal, is_over) for goal, is_over in [(10**6, True), (cpt.step, False)]]
-    at_end = newest_state(stopped, None, cpt.step, is_over=True)
+    ends = [end(10**6, is_over=True), end(cpt.step, is_over=False)]
+    at_end = end(cpt.step, is_over=True)
     structure.unlink()
 
-    assert [ending.is_final for ending in (without, *endings, at_end)] == [False, False, False, True]
-    assert [ending.cpt and ending.cpt.step for ending in endings] == [cpt.step, read_cpt(stopped / "md_prev.cpt").step]
+    assert [each.is_final for each in (without, *ends, at_end)] == [False, False, False, True]
+    assert [each.cpts[0].step for each in ends] == [cpt.step, read_cpt(stopped / "md_prev.cpt").step]
 
 
 # --- the energy file ---
@@ -328,7 +331,7 @@ def test_a_finished_run_is_read():
     assert float(log.performance) > 0
     assert log.version.startswith("2022.5")
     assert log.energies["Temperature"] == "3.04755e+02"
-    assert divergence(log, Limits(5000, 50)) == ""
+    assert log.divergence(5000, 50) == ""
 
 
 def test_a_run_that_stopped_in_time_is_read():
@@ -343,7 +346,7 @@ def test_a_crashed_run_is_read():
     log = read("crashed")
 
     assert not log.has_finished
-    assert log.constraint_warnings or log.fatal or divergence(log, Limits(5000, 0))
+    assert log.constraint_warnings or log.fatal or log.divergence(5000, 0)
 
 
 def test_a_log_is_read_on_from_where_it_was(tmp_path):
@@ -380,11 +383,11 @@ def test_what_has_gone_wrong_is_said_with_the_line_from_the_log(tmp_path, energi
     log.step, log.energies = 7, energies
     log.constraint_warnings = [f"Step {number}, time 0.1 (ps)  LINCS WARNING" for number in range(warnings)]
 
-    said = divergence(log, Limits(5000, 50))
+    said = log.divergence(5000, 50)
 
     assert said.startswith(words)
     assert bool(said) == bool(words)
-    assert divergence(log, Limits(None, None)) == (said if "blown" in said else "")
+    assert log.divergence(None, None) == (said if "blown" in said else "")
 
 
 def test_the_complaint_of_a_tool_is_one_line():

@@ -9,17 +9,18 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import gmx_systems
-from support.gmx_jobs import gmx_job, gmx_run, gmx_segment, start_segment, writers
+from support.gmx_jobs import Deaf, gmx_job, gmx_run, gmx_segment, start_segment, writers
 from support.toyrun import history, until
 
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt
-from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
-from unbroken.engines.gromacs.replicas import CommonEnd, Left, newest_common
+from unbroken.engines.gromacs.replicas import CommonEnd, newest_common
+from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError, IdentityError, SegmentError, UnbrokenError
 from unbroken.runs.segment_end import EndKind
@@ -150,13 +151,6 @@ def published_steps(job) -> list[list[int]]:
 
 
 # --- pieces and the whole ---
-
-
-class Deaf(GromacsEngine):
-    """Never tells mdrun to stop."""
-
-    def ask_to_stop(self, task, child):
-        pass
 
 
 @pytest.mark.needs("gromacs")
@@ -316,10 +310,10 @@ def test_replicas_watch_the_clock_together_and_are_paused(tmp_path):
 # --- which checkpoints belong together ---
 
 
-def left(tmp_path: Path, name: str, *steps: int, begun: int = -1, is_over: bool = False) -> Left:
+def left(tmp_path: Path, name: str, *steps: int, begun: int = -1, is_over: bool = False) -> SimpleNamespace:
     (tmp_path / name).mkdir(exist_ok=True)
     cpts = [Cpt(tmp_path / name / f"md{step}.cpt", "gmx", 3, 1, step, step * 0.002, ()) for step in steps]
-    return Left(cpts, begun, is_over, lambda cpt: True)
+    return SimpleNamespace(cpts=cpts, begun=begun, is_over=is_over, is_usable=lambda cpt: True)
 
 
 def steps_of(end: CommonEnd) -> list[list[int]]:

@@ -1,18 +1,19 @@
 """Where tables of times are cut, and what several segments left is joined: files alone, no mdrun."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from unbroken.engines.gromacs.cpt import Cpt, OutputPosition
+from unbroken.engines.gromacs.mdrun_line import named_files, options_of, words_in
 from unbroken.engines.gromacs.others import Moment, Others, write_others
-from unbroken.engines.gromacs.outputs import names_apart, part_name, without_names
-from unbroken.engines.gromacs.rotation import counted_bytes
-from unbroken.engines.gromacs.time_table import Cut, Span, cut_at
-from unbroken.engines.gromacs.tpr import Tpr
+from unbroken.engines.gromacs.outputs import MAY_BE_NAMED, names_apart, part_name
+from unbroken.engines.gromacs.simulation import Tpr
+from unbroken.engines.gromacs.tables import Cut, counted_bytes, cut_at
 from unbroken.errors import CheckpointError
 
-SPAN = Span(10.0, 12.0)
+END_PS = 12.0
 FIELDS = "#! FIELDS time phi\n"
 
 
@@ -26,14 +27,13 @@ def table(tmp_path: Path, text: str) -> Path:
     [
         (FIELDS + "10 1\n11 1\n12 1\n13 1\n", FIELDS + "10 1\n11 1\n12 1\n"),
         (FIELDS + "11 1\n12 1", FIELDS + "11 1\n"),
-        ("10.5 1\n11.5 1\n12.5 1\n", "10.5 1\n11.5 1\n"),
         ('@ xaxis  label "Time (ps)"\n11 1\n99 1\n', '@ xaxis  label "Time (ps)"\n11 1\n'),
         (FIELDS + "13 1\n", FIELDS),
         (FIELDS, FIELDS),
     ],
 )
 def test_a_table_of_times_ends_with_the_time_of_its_checkpoint(tmp_path, text, kept):
-    assert cut_at(table(tmp_path, text), 0, SPAN) == Cut(len(kept), 0.0)
+    assert cut_at(table(tmp_path, text), 0, END_PS) == Cut(len(kept), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -41,26 +41,25 @@ def test_a_table_of_times_ends_with_the_time_of_its_checkpoint(tmp_path, text, k
     [
         "#! FIELDS phi ff\n10 1\n11 1\n",  # a free energy over an angle
         '@ xaxis label "Distance (nm)"\n10 1\n11 1\n',
-        "hill 1\nhill 2\n",
-        "11 1\n10 1\n",  # runs backwards
-        "1 a\n2 b\n",  # numbers from before the segment
-        "10 1\n500 1\n1000 1\n",  # steps
+        FIELDS + "hill 1\nhill 2\n",
+        FIELDS + "11 1\n10 1\n",  # runs backwards
+        "10.5 1\n11.5 1\n12.5 1\n",  # no head
     ],
 )
 def test_numbers_that_are_no_times_are_not_taken_for_times(tmp_path, text):
-    assert cut_at(table(tmp_path, text), 0, SPAN) is None
+    assert cut_at(table(tmp_path, text), 0, END_PS) is None
 
 
 def test_regular_rows_that_stop_before_the_checkpoint_are_a_gap(tmp_path):
     rows = [f"{10 + n * 0.2:.1f} 1\n" for n in range(7)]
 
-    cut = cut_at(table(tmp_path, FIELDS + "".join(rows)), 0, SPAN)
+    cut = cut_at(table(tmp_path, FIELDS + "".join(rows)), 0, END_PS)
 
     assert cut is not None and cut.gap_ps == pytest.approx(0.8)
 
 
 def moment(end_ps: float, *, is_good_end: bool = False) -> Moment:
-    return Moment(1000, Span(10.0, end_ps), 0.002, is_good_end, is_good_end)
+    return Moment(1000, 10.0, end_ps, is_good_end, is_good_end)
 
 
 def test_rows_that_a_kill_took_refuse_the_checkpoint_and_name_the_file(tmp_path):
@@ -73,12 +72,25 @@ def test_rows_that_a_kill_took_refuse_the_checkpoint_and_name_the_file(tmp_path)
     assert [file.size_bytes for file in others.at(moment(11.2), [])] == [(tmp_path / "COLVAR").stat().st_size]
 
 
+def test_the_row_that_a_program_prints_again_where_it_resumes_is_stored_once(tmp_path):
+    before = FIELDS + "8 1\n10 1\n"
+    (tmp_path / "origin" / "state").mkdir(parents=True)
+    (tmp_path / "origin" / "state" / "COLVAR").write_text(before)
+    (tmp_path / "mdrun").mkdir()
+    table(tmp_path / "mdrun", before + FIELDS + "10 1\n12 1\n14 1\n")
+    others = Others(tmp_path / "mdrun", SimpleNamespace(folder=tmp_path / "origin"), {}, are_state=True)
+
+    write_others(others.at(moment(12.0), []), tmp_path / "mdrun", tmp_path / "draft", are_state=True)
+
+    assert (tmp_path / "draft" / "state" / "COLVAR").read_text() == before + "12 1\n"
+
+
 def test_a_file_without_times_is_kept_after_a_good_end_alone(tmp_path):
     (tmp_path / "grid").write_text("hill 1\n")
 
     assert [file.size_bytes for file in Others(tmp_path, None, {}, are_state=True).at(moment(12, is_good_end=True), [])]
     assert [file.size_bytes for file in Others(tmp_path, None, {}, are_state=False).at(moment(12), [])] == [7]
-    with pytest.raises(CheckpointError, match="grid: has no times in its first column"):
+    with pytest.raises(CheckpointError, match="grid: names no time as its first column"):
         Others(tmp_path, None, {}, are_state=True).at(moment(12), [])
 
 
@@ -109,10 +121,10 @@ def test_each_file_of_mdrun_has_a_name_of_its_own():
 
 
 def test_options_that_name_a_file_of_mdrun_name_the_result():
-    found = without_names(["-px", "where", "-dlb", "no", "-field", "-v", "-swap", "ions.xvg"])
+    options = options_of(["-px", "where", "-dlb", "no", "-field", "-v", "-swap", "ions.xvg"])
 
-    assert found.words == ["-dlb", "no", "-v"]
-    assert found.names == {"_pullx.xvg": "where.xvg", "_field.xvg": "field.xvg", "_swapions.xvg": "ions.xvg"}
+    assert words_in(options, MAY_BE_NAMED) == ["-dlb", "no", "-v"]
+    assert named_files(options) == {"_pullx.xvg": "where.xvg", "_field.xvg": "field.xvg", "_swapions.xvg": "ions.xvg"}
 
 
 @pytest.mark.parametrize("has_first", [True, False])

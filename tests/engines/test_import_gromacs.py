@@ -13,9 +13,9 @@ from support.gmx_jobs import gmx_job, gmx_run, gmx_segment
 
 from unbroken.cli.init_command import choose, init
 from unbroken.engines.gromacs.cpt import read_cpt
-from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.imports import part_names
+from unbroken.engines.gromacs.import_export import part_names
+from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.runs.checkpoint import Checkpoint

@@ -205,24 +205,31 @@ def test_a_command_line_that_cannot_go_on_is_refused_in_one_line(called, mdrun, 
     assert "Traceback" not in done.stderr
 
 
-def test_the_words_of_mdrun_become_settings(tmp_path):
-    (tmp_path / "table.xvg").touch()
+def test_the_words_of_mdrun_become_settings():
     program = "mpirun -np 4 gmx_mpi -quiet mdrun -s md.tpr -x traj -ntomp 2 -nb gpu -npme 1 -table table.xvg -dlb yes"
 
-    line = MdrunLine(program.split(), tmp_path)
+    line = MdrunLine(program.split())
     settings = line.settings()
 
     assert line.threads == 2
-    assert settings["launcher"] == ["mpirun", "-np", "4"]
+    assert line.launcher == ["mpirun", "-np", "4"]
     assert settings["gmx"] == "gmx_mpi"
-    assert settings["options"] == ["-table", str(tmp_path / "table.xvg"), "-dlb", "yes"]
+    assert line.rest(with_names=False) == ["-table", "table.xvg", "-dlb", "yes"]
     assert (settings["nb"], settings["pme_ranks"]) == ("gpu", 1)
     names = ("md.xtc", "md.gro", "md.cpt", "md_pullx.xvg", "COLVAR")
     assert [line.result(name) for name in names] == ["traj.xtc", "confout.gro", "state.cpt", "pullx.xvg", "COLVAR"]
 
 
 @pytest.mark.parametrize("open_end", [("-nsteps", "-2"), ("-npme", "-1"), ("-nt", "0"), ("-ntmpi", "0")])
-def test_what_leaves_it_to_mdrun_is_left_to_mdrun(tmp_path, open_end):
-    left, plain = (MdrunLine(["gmx", "mdrun", *words], tmp_path) for words in (open_end, ()))
+def test_what_leaves_it_to_mdrun_is_left_to_mdrun(open_end):
+    left, plain = (MdrunLine(["gmx", "mdrun", *words]) for words in (open_end, ()))
 
     assert (left.settings(), left.threads) == (plain.settings(), plain.threads)
+
+
+@pytest.mark.parametrize(
+    ("options", "tpr"),
+    [("", "topol.tpr"), ("-deffnm md", "md.tpr"), ("-deffnm a/md.1", "a/md.1.tpr"), ("-s in -deffnm md", "in.tpr")],
+)
+def test_the_tpr_is_the_one_that_mdrun_reads(options, tpr):
+    assert MdrunLine(["gmx", "mdrun", *options.split()]).tpr == tpr

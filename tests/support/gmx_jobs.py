@@ -16,6 +16,7 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import UnbrokenError
+from unbroken.program.process import Child
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndKind
@@ -66,6 +67,13 @@ class CutOff(GromacsEngine):
 
     def command(self, task: Task) -> list[str]:
         return [*super().command(task), "-nsteps", str(FIRST_STEPS)]
+
+
+class Deaf(GromacsEngine):
+    """Never tells mdrun to stop."""
+
+    def ask_to_stop(self, task: Task, child: Child) -> None:
+        pass
 
 
 def first_piece(base: Path, **keys: object) -> Record:
@@ -120,6 +128,11 @@ def writers(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def rows_of(table: Path) -> list[str]:
+    """Its numbers; the head says when and by which command it was made."""
+    return [line for line in table.read_text().splitlines() if line[:1] not in "#@"]
 
 
 def passport_of(record: Record, job: Job) -> Mapping[str, object]:

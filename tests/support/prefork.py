@@ -30,7 +30,7 @@ SNAKEMAKE = (
     "unbroken.cli.begin",
     "unbroken.cli.main",
     "unbroken.engines.gromacs.prepare",
-    "unbroken.engines.gromacs.report",
+    "unbroken.engines.gromacs.tool",
     "unbroken.plan.load",
     "unbroken.report.status",
     "unbroken.training.core.report_targets",

@@ -299,13 +299,13 @@ def test_a_line_that_is_not_understood_stays_in_the_script_and_is_listed(folder:
 
     assert notes(found) == f"not looked into:\n    job.sh line 2: {shown or line}"
     assert line in found.exec_text
-    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -s md.tpr -deffnm md"
+    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -deffnm md"
 
 
 def test_what_follows_the_program_is_not_run_after_a_pause(folder: Path) -> None:
     found = converted(folder, f"#SBATCH --time=60\n{MDRUN} &\nwait\ncp md.gro $HOME\n")
 
-    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -s md.tpr -deffnm md || exit"
+    assert exec_line(found) == "--requeue --engine gromacs -- gmx mdrun -deffnm md || exit"
     assert notes(found) == "not looked into:\n    job.sh line 4: cp md.gro $HOME"
 
 
@@ -332,7 +332,7 @@ def test_a_wrapper_before_mdrun_hides_no_mdrun(folder: Path) -> None:
     found = converted(folder, "#SBATCH -t 60\nsrun --cpu-bind=cores ./wrapper gmx_mpi mdrun -deffnm md -cpi md.cpt\n")
 
     assert exec_line(found) == (
-        "--requeue --engine gromacs -- srun --cpu-bind=cores ./wrapper gmx_mpi mdrun -s md.tpr -deffnm md"
+        "--requeue --engine gromacs -- srun --cpu-bind=cores ./wrapper gmx_mpi mdrun -deffnm md"
     )
 
 

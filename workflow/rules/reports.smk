@@ -1,6 +1,6 @@
 # What is made of runs that are there, all of it where snakemake runs: it takes seconds.
 
-from unbroken.engines.gromacs.report import report_targets as simulation_reports
+from unbroken.engines.gromacs.tool import report_targets as simulation_reports
 from unbroken.training.core.report_targets import report_targets as training_reports
 
 

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from unbroken.config.tasks import is_launcher
-from unbroken.convert.launch import MDRUN_OURS, Launch, dmtcp_options, options_of
+from unbroken.convert.launch import Launch, dmtcp_options
 from unbroken.convert.reading import Reading
 from unbroken.convert.resources import Line
+from unbroken.engines.gromacs.mdrun_line import OF_SEGMENTS, MdrunLine, options_of, words_in
 from unbroken.engines.starter import as_yaml, files_named, seen_in_own_folder
+from unbroken.errors import ConfigError
 
 Setting = tuple[str, object, str]
 
 _COUNTS = ("-n", "-np", "-c", "-N", "--ntasks", "--cpus-per-task", "--ntasks-per-node", "--nodes")
-_MDRUN_SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
-_MDRUN_READ = {"-deffnm", "-s", "-nsteps", "-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt", "-v", "-npme"}
+# Of segments, and of what one sees while mdrun works.
+_LEFT_OUT = OF_SEGMENTS | {"-v", "-confout", "-noconfout"}
+_DEFAULTS = {"gmx": "gmx", "ranks": 1, "exact": False}
 _GROMPP = {"-f": "mdp", "-c": "structure", "-p": "topology", "-n": "index", "-r": "reference"}
 
 
@@ -65,7 +68,8 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
         what = f"nothing says from which files {name} resumes, unless it keeps the contract"
         notes = [f"{what}: name them by `files: [...]` below `settings:`", f"done: when {name} exits with 0"]
     elif engine == "gromacs":
-        settings, notes = _gromacs(reading, names.text(launch.tpr) or "", words, launcher), _under_way(reading, words)
+        mdrun = MdrunLine(words)
+        settings, notes = _gromacs(reading, mdrun, launcher), _under_way(reading, mdrun)
     else:
         settings = _dmtcp(reading, words) if engine else []
     line = f"line {launch.command.line}"
@@ -76,9 +80,9 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
     return Config(engine, lines, [each for each in shown if each not in lines], notes) if settings else None
 
 
-def _under_way(reading: Reading, words: list[str]) -> list[str]:
+def _under_way(reading: Reading, mdrun: MdrunLine) -> list[str]:
     """Return the line that continues what mdrun has begun in this folder."""
-    cpt = f"{(dict(options_of(words[2:])).get('-cpi') or 'state').removesuffix('.cpt')}.cpt"
+    cpt = f"{(mdrun.value('-cpi') or 'state').removesuffix('.cpt')}.cpt"
     line = f"unbroken import RUN --from {reading.script.folder}"
     found = f"a run is under way ({cpt} is here); to continue it, type before the first start: {line}"
     return [found] if reading.script.is_file(cpt) else []
@@ -131,27 +135,25 @@ def _dmtcp(reading: Reading, words: list[str]) -> list[Setting]:
     return [*found, *([("options", rest, "")] if rest else [])]
 
 
-def _gromacs(reading: Reading, tpr: str, words: list[str], launcher: list[str]) -> list[Setting]:
+def _gromacs(reading: Reading, mdrun: MdrunLine, launcher: list[str]) -> list[Setting]:
     """Return the settings of `gmx mdrun`; none if grompp takes the velocities of another simulation (-t)."""
-    if words[1] != "mdrun":  # a wrapper before gmx, for which the engine has no key
+    if mdrun.launcher:  # a wrapper before gmx, for which the engine has no key
         return []
-    options = dict(options_of(words[2:]))
-    ranks = int(options.get("-ntmpi") or 0) or (reading.resources.tasks if launcher else 1)
-    made = _grompp(reading) if reading.grompp and not reading.script.is_file(tpr) else [("tpr", tpr, "")]
+    try:
+        said = mdrun.settings()
+    except ConfigError:
+        return []
+    is_made = reading.grompp and not reading.script.is_file(mdrun.tpr)
+    made: list[Setting] = _grompp(reading) if is_made else [("tpr", mdrun.tpr, "")]
     found = [*made]
-    found += [("save_minutes", float(options["-cpt"]), "-cpt")] if options.get("-cpt") else []
-    found += [("goal", int(options["-nsteps"]), "-nsteps")] if options.get("-nsteps", "").isdecimal() else []
-    found += [("gmx", words[0], "")] if words[0] != "gmx" else []
+    found += [("save_minutes", float(mdrun.value("-cpt")), "-cpt")] if mdrun.value("-cpt") else []
     found += [("gmxrc", path, f"line {line}") for path, line in [reading.keys.get("gmxrc", ("", 0))] if path]
-    found += [("ranks", ranks, "")] if ranks > 1 else []
-    found += (
-        [("launcher", [*launcher, "-n", "{ranks}"], "")] if ranks > 1 and is_launcher(" ".join(launcher[:1])) else []
-    )
-    found += [(key, options[option], option) for option, key in _MDRUN_SETTINGS.items() if option in options]
-    found += [("pme_ranks", int(options["-npme"]), "-npme")] if options.get("-npme", "").isdecimal() else []
-    found += [("exact", True, "-reprod")] if "-reprod" in options else []
-    known = {*MDRUN_OURS, *_MDRUN_READ, *_MDRUN_SETTINGS, "-reprod"}
-    rest = [word for option, value in options.items() if option not in known for word in (option, value) if word]
+    if launcher and mdrun.value("-ntmpi") in ("", "0"):
+        said["ranks"] = reading.resources.tasks
+    if launcher and said["ranks"] != 1 and is_launcher(launcher[0]):
+        found += [("launcher", [*launcher, "-n", "{ranks}"], "")]
+    found += [(key, value, "") for key, value in said.items() if value != _DEFAULTS.get(key)]
+    rest = words_in(options_of(mdrun.rest(with_names=True)), _LEFT_OUT)
     return [*found, *([("options", rest, "")] if rest else [])] if made else []
 
 
@@ -160,8 +162,7 @@ def _grompp(reading: Reading) -> list[Setting]:
     words = reading.names.words(" ".join(reading.grompp or [])) or ["", "", "-t", ""]
     options = dict(options_of(words[2:]))
     values = {"mdp": "grompp.mdp", "structure": "conf.gro", "topology": "topol.top"}
-    values |= {key: options[option] for option, key in _GROMPP.items() if option in options}
-    known = {*_GROMPP, "-o", "-po", "-pp"}
-    rest = [word for option, value in options.items() if option not in known for word in (option, value) if word]
+    values |= {key: options[option][0] for option, key in _GROMPP.items() if options.get(option)}
+    rest = words_in(list(options.items()), {*_GROMPP, "-o", "-po", "-pp"})
     found: list[Setting] = [(key, value, "grompp") for key, value in values.items()]
     return [] if "-t" in options else [*found, *([("grompp_options", rest, "grompp")] if rest else [])]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from unbroken.config.tasks import is_launcher
 from unbroken.convert.script import Command, Script, Statement
+from unbroken.engines.gromacs.mdrun_line import MdrunLine
 
 
 def _names(text: str) -> frozenset[str]:
@@ -46,8 +47,6 @@ _WRAPPERS = {
     **dict.fromkeys(("time", "nohup", "exec", "command", "setsid"), ()),
 }
 _GMX = re.compile(r"gmx(_mpi)?(_d)?")
-# Options of mdrun that unbroken gives by itself [gmx mdrun -h, 2024].
-MDRUN_OURS = {"-cpi", "-cpo", "-maxh", "-cpt", "-append", "-noappend", "-cpnum", "-nocpnum", "-noconfout", "-confout"}
 
 
 @dataclass
@@ -66,16 +65,10 @@ class Launch:
         return PurePath(self.words[0].strip("'\"")).name if self.words else ""
 
     @property
-    def mdrun(self) -> int:
-        """Return the place of the word after GROMACS's `mdrun`; 0 if it is another program."""
-        at = self.words.index("mdrun") if "mdrun" in self.words[1:] else 0
-        return at + 1 if at and _GMX.fullmatch(PurePath(self.words[at - 1]).name) else 0
-
-    @property
-    def tpr(self) -> str:
-        """Return the file that mdrun reads."""
-        options = dict(options_of(self.words[self.mdrun :]))
-        return f"{(options.get('-s') or options.get('-deffnm') or 'topol').removesuffix('.tpr')}.tpr"
+    def mdrun(self) -> MdrunLine | None:
+        """Return the command line of GROMACS's mdrun; None if it is another program."""
+        found = MdrunLine(self.words) if "mdrun" in self.words[1:] else None
+        return found if found and _GMX.fullmatch(PurePath(found.gmx).name) else None
 
     @property
     def engine(self) -> str:
@@ -108,17 +101,6 @@ def _options(words: list[str], valued: Collection[str]) -> int:
     while at < len(words) and words[at].startswith("-"):
         at += 3 if words[at] in _TWO_VALUES else 2 if words[at] in valued else 1
     return at
-
-
-def options_of(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return GROMACS's options with their values; an option that stands alone has none."""
-    found: list[tuple[str, str]] = []
-    for word in words:
-        if word[:1] == "-" and not word[1:2].isdigit():
-            found.append((word, ""))
-        elif found:
-            found[-1] = (found[-1][0], word)
-    return found
 
 
 def dmtcp_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.convert.launch import (
-    MDRUN_OURS,
     Launch,
     all_launches,
     dmtcp_options,
     is_resubmission,
     launch_of,
-    options_of,
 )
 from unbroken.convert.names import assigned, names_in, varies, varying
 from unbroken.convert.reading import Reading
 from unbroken.convert.script import Command, Script, Statement, parse
+from unbroken.engines.gromacs.mdrun_line import OF_SEGMENTS, MdrunLine, words_in
 
 # Where a script looks for what an earlier job has saved: `ls -t restart.*`, `[ -f state.chk ]`, `--resume state.pt`.
 _FILE = r"[\w.*{}$-][\w./*{}$-]*"
@@ -181,13 +180,12 @@ class ExecScript:
             words = [*launch.launcher, *dmtcp_options(launch.words)[1]]
             inputs = [word for word in words if self.reading.script.is_file(word)]
             return " ".join(["--engine dmtcp", *(["--inputs", *inputs] if inputs else []), "--", *words])
-        at = launch.mdrun
         assignments = [each for statement in self.statements for each in assigned(statement.commands)]
         resuming = {name for _, name, word in assignments if "-cpi" in word.text}
-        options = options_of([word for word in launch.words[at:] if not names_in(word) & resuming])
-        rest = [word for option in options if option[0] not in MDRUN_OURS for word in option if word]
-        tpr = [] if "-s" in dict(options) else ["-s", launch.tpr]
-        return " ".join(["--engine gromacs --", *launch.launcher, *launch.words[:at], *tpr, *rest])
+        line = MdrunLine([word for word in launch.words if not names_in(word) & resuming])
+        words = [*launch.launcher, *line.launcher, line.gmx, "mdrun"]
+        words += words_in(line.options, OF_SEGMENTS | {"-confout", "-noconfout"})
+        return " ".join(["--engine gromacs --", *words])
 
     def _state(self) -> list[str]:
         """Return the files that statements look for to choose the command, else those that they name."""

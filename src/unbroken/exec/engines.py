@@ -25,6 +25,7 @@ from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.mdrun_line import MdrunLine
+from unbroken.engines.gromacs.outputs import ONLY_IF_NAMED
 from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
@@ -144,9 +145,15 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
         self.words = (f"tpr:{sha256_of(folder / self._line.tpr)[:12]}",)
 
     def read_program(self) -> dict[str, object]:
-        self._line = MdrunLine(self.options.program, self.base)
-        self.run = replace(self.run, threads=self._line.threads or self.run.threads)
-        return {**self._line.settings(), "inputs": self._inputs(self._line.tpr)}
+        line = self._line = MdrunLine(self.options.program)
+        self.run = replace(self.run, threads=line.threads or self.run.threads)
+        # mdrun works in a folder of its own, and its results get their names when they are put in place.
+        options = [
+            str(self.base / word) if _is_file(self.base / word) else word for word in line.rest(with_names=False)
+        ]
+        options += [option for option in ONLY_IF_NAMED if line.has(option)]
+        names = {"tpr": line.tpr, "launcher": line.launcher, "inputs": self._inputs(line.tpr)}
+        return {**line.settings(), **names, "options": options}
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Fill the folder with what mdrun makes, and what it loads; no table of the energies."""

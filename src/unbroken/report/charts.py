@@ -13,8 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from unbroken.engines.gromacs.energy import ENERGY_TABLE
-from unbroken.engines.gromacs.report import SHOWN, UNITS
+from unbroken.engines.gromacs.tool import ENERGY_TABLE, SHOWN, UNITS
 from unbroken.report.spans import Kind, Span
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt

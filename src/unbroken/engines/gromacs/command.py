@@ -1,25 +1,77 @@
-"""The command line of mdrun."""
+"""Reads the settings of a run, and builds the command line of mdrun.
+
+A run has one simulation, or replicas that one `mdrun -multidir` computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from unbroken.engines.gromacs.outputs import STEM, names_apart, without_names
-from unbroken.engines.gromacs.settings import has_replicas, replica_names, words_of
+from unbroken.engines.gromacs.mdrun_line import (
+    AS_SETTINGS,
+    Options,
+    options_of,
+    value_of,
+    words_in,
+)
+from unbroken.engines.gromacs.outputs import MAY_BE_NAMED, STEM, names_apart
 from unbroken.engines.gromacs.tool import program_of, whole_path, with_gmxrc
 from unbroken.runs.run import Run
 
+# The name of a simulation that is no replica; as a folder it adds nothing to a path.
+ALONE = ""
 CPT = f"{STEM}.cpt"
-PLUMED = "-plumed"
-EXTENDED_TPR = "extended.tpr"
-# In the folder of each replica, a link to the checkpoint from which it resumes.
-ORIGIN_CPT = "origin.cpt"
 # mdrun leaves at this share of -maxh [GROMACS, src/gromacs/mdlib/stophandler.cpp].
 MAXH_SHARE = 0.99
 # `-maxh 0` means no limit at all; with this one mdrun leaves after its first few steps.
 LEAST_MAXH = 1e-6
-_LAYOUT = ("nb", "pme", "bonded", "update", "gpu_id")
+
+
+def words_of(run: Run, name: str) -> list[str]:
+    """Return the words of a setting that is a list."""
+    value = run.settings[name]
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []
+
+
+def number_of(run: Run, name: str) -> float | None:
+    """Return the number of a setting; None where it is null."""
+    value = run.settings[name]
+    return value if isinstance(value, (int, float)) else None
+
+
+def mdrun_options(run: Run) -> Options:
+    """Return the user's options of mdrun."""
+    return options_of(words_of(run, "options"))
+
+
+def has_plumed(run: Run) -> bool:
+    """Return True if mdrun loads PLUMED, whose files are needed to resume."""
+    return "-plumed" in words_of(run, "options")
+
+
+def inputs_of(run: Run, base: Path) -> dict[str, Path]:
+    """Return the run's `inputs` by the names that mdrun finds them by."""
+    paths = [(base / name).resolve() for name in words_of(run, "inputs")]
+    return {path.name: path for path in paths}
+
+
+def has_replicas(run: Run) -> bool:
+    """Return True if several simulations make one run."""
+    return bool(words_of(run, "replicas"))
+
+
+def replica_names(run: Run) -> list[str]:
+    """Return the names of the simulations: the folders of their tprs, or the names of these where folders are equal."""
+    paths = [PurePath(word) for word in words_of(run, "replicas")]
+    folders = [path.parent.name for path in paths]
+    are_distinct = all(folders) and len(set(folders)) == len(folders)
+    return (folders if are_distinct else [path.stem for path in paths]) or [ALONE]
+
+
+def exchange_steps(run: Run) -> int | None:
+    """Return after how many steps replicas exchange; None where they do not."""
+    value = value_of(mdrun_options(run), "-replex")
+    return int(value) if value.isdecimal() and int(value) > 0 else None
 
 
 def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
@@ -27,59 +79,39 @@ def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: P
 
     Of replicas these are the names that each of them finds in its own folder.
     """
-    launcher = [*(whole_path(word, base) for word in _launcher(run)[:1]), *_launcher(run)[1:]]
-    words = [*launcher, program_of(run, "gmx", base), "-quiet", "mdrun"]
+    options = mdrun_options(run)
+    words = [*_launcher(run, base), program_of(run, "gmx", base), "-quiet", "mdrun"]
     words += ["-multidir", *replica_names(run)] if has_replicas(run) else []
-    read = [("-s", tpr), *([("-cpi", cpt)] if cpt is not None else [])]
-    for option, path in read:
-        words += [option, str(path) if has_replicas(run) else str(path.resolve())]
-    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *names_apart(words_of(run, "options"))]
+    for option, path in [("-s", tpr), ("-cpi", cpt)]:
+        words += [option, str(path if has_replicas(run) else path.resolve())] if path else []
+    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *names_apart([option for option, _ in options])]
     words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
-    words += [] if launcher else ["-ntmpi", str(ranks(run))]
-    words += ["-ntomp", str(threads_per_rank(run)), *_layout(run.settings)]
+    words += [] if run.settings["launcher"] else ["-ntmpi", str(ranks(run))]
+    words += ["-ntomp", str(threads_per_rank(run))]
+    for option, name in AS_SETTINGS.items():
+        words += [option, str(run.settings[name])] if run.settings[name] not in ("", "auto") else []
+    words += ["-npme", str(run.settings["pme_ranks"])] if run.settings["pme_ranks"] is not None else []
     words += ["-reprod"] if run.settings["exact"] is True else []
-    return with_gmxrc(run, [*words, *options_of(run)], base)
-
-
-def options_of(run: Run) -> list[str]:
-    """Return the user's options as mdrun gets them: inputs by their last names, outputs left out."""
     inputs = {word: Path(word).name for word in words_of(run, "inputs")}
-    return [inputs.get(word, word) for word in without_names(words_of(run, "options")).words]
-
-
-def result_names(run: Run) -> dict[str, str]:
-    """Return the names that the user's options give to results, by the ends of their names here."""
-    return without_names(words_of(run, "options")).names
-
-
-def has_plumed(run: Run) -> bool:
-    """Return True if mdrun loads PLUMED, whose files are needed to resume."""
-    return PLUMED in words_of(run, "options")
+    return with_gmxrc(run, [*words, *(inputs.get(word, word) for word in words_in(options, MAY_BE_NAMED))], base)
 
 
 def maxh(seconds: float) -> float:
-    """Hours for -maxh, so that mdrun begins to leave after `seconds`; never 0, which would mean without end."""
+    """Return hours for -maxh, so that mdrun begins to leave after `seconds`; never 0, which would mean without end."""
     return max(seconds / 3600 / MAXH_SHARE, LEAST_MAXH)
 
 
 def ranks(run: Run) -> int:
-    """How many ranks work together."""
-    number = run.settings["ranks"]
-    return number if isinstance(number, int) else 1
+    """Return how many ranks work together."""
+    return int(number_of(run, "ranks") or 1)
 
 
 def threads_per_rank(run: Run) -> int:
-    """OpenMP threads of each rank; the ranks share what the run has, `threads` for each of its `tasks`."""
+    """Return OpenMP threads of each rank; the ranks share what the run has, `threads` for each of its `tasks`."""
     return max(1, run.threads * run.tasks // ranks(run))
 
 
-def _launcher(run: Run) -> list[str]:
-    places = {"{ranks}": str(ranks(run)), "{threads}": str(threads_per_rank(run))}
-    return [places.get(word, word) for word in words_of(run, "launcher")]
-
-
-def _layout(settings: Mapping[str, object]) -> list[str]:
-    chosen = [(name, settings[name]) for name in _LAYOUT if settings[name] not in ("", "auto")]
-    words = [word for name, value in chosen for word in (f"-{name}", str(value))]
-    separate = settings["pme_ranks"]
-    return [*words, "-npme", str(separate)] if isinstance(separate, int) else words
+def _launcher(run: Run, base: Path) -> list[str]:
+    filled = {"{ranks}": str(ranks(run)), "{threads}": str(threads_per_rank(run))}
+    words = [filled.get(word, word) for word in words_of(run, "launcher")]
+    return [*(whole_path(word, base) for word in words[:1]), *words[1:]]

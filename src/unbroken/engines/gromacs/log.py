@@ -1,21 +1,26 @@
-"""Follows mdrun's log while it grows: how far it is, its energies, and what it says of its own end."""
+"""Follows mdrun's log while it grows: how far and how fast it is, its own end, and signs that it has gone wrong."""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.runs.progress import Metric, Progress
+
 _CELL = 15  # the energies stand in columns of so many signs
 _PERFORMANCE = re.compile(r"Performance: +([0-9.]+)")
 _WARNINGS = ("LINCS WARNING", "can not be settled")
+_FATAL = ("Fatal error:", "Inconsistency in user input:", "File input/output error:")
+_SECONDS_A_DAY = 86400
 
 
 @dataclass(frozen=True)
 class Start:
-    """The first step that the log told, and when it was seen, on the monotonic clock."""
+    """Hold the first step that the log told, and when it was seen, on the monotonic clock."""
 
     step: int
     time_ps: float
@@ -23,20 +28,20 @@ class Start:
 
 
 class Log:
-    """What the lines read so far say; `read` reads on.  Times are on the monotonic clock, seen at the next look."""
+    """Hold what the lines read so far say.  Times are on the monotonic clock, seen at the next look."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.version = ""
         self.step: int | None = None
         self.time_ps: float | None = None
-        self.first: Start | None = None
         self.energies: dict[str, str] = {}
         self.constraint_warnings: list[str] = []
         self.fatal: list[str] = []
         self.performance = ""
         self.leaving_at: float | None = None
         self.has_finished = False
+        self._first: Start | None = None
         self._read_bytes = 0
         self._rest = b""
         self._before = ""
@@ -45,9 +50,36 @@ class Log:
         self._is_fatal = False
 
     def read(self) -> None:
-        """Reads what was added since the last time; a log that is not there yet has said nothing."""
+        """Read what was added since the last time; a log that is not there yet has said nothing."""
         for line in self._new_lines():
             self._see(line)
+
+    def progress(self, goal: int | None) -> Progress | None:
+        """Return progress, speed and time left, as mdrun says; None before its first step."""
+        if self.step is None or self.time_ps is None or self._first is None:
+            return None
+        metrics: dict[str, Metric] = {"time_ps": self.time_ps}
+        if (steps := self.step - self._first.step) != 0:
+            seconds = max(time.monotonic() - self._first.seen_at, 1e-3)
+            time_ps = self.time_ps - self._first.time_ps
+            metrics["pace"] = f"{time_ps / 1000 / seconds * _SECONDS_A_DAY:.4g} ns/day"
+            if goal is not None:
+                metrics["left_seconds"] = round(max(0, goal - self.step) * seconds / steps, 1)
+        return Progress(self.step, goal, "steps", metrics)
+
+    def divergence(self, max_temperature: float | None, max_constraint_warnings: float | None) -> str:
+        """Return what has gone wrong with the simulation, in one line; empty if nothing has.  None: no limit."""
+        for name, text in self.energies.items():
+            if not math.isfinite(value := _number(text)):
+                return f"{name} is {text} at step {self.step}: the simulation has blown up"
+            if name == "Temperature" and max_temperature is not None and value > max_temperature:
+                where = f"Temperature {value:g} K at step {self.step}"
+                return f"{where} is above max_temperature ({max_temperature:g} K): the simulation is blowing up"
+        count = len(self.constraint_warnings)
+        if max_constraint_warnings is not None and count > max_constraint_warnings:
+            last = self.constraint_warnings[-1]
+            return f"{count} constraint warnings (max_constraint_warnings {max_constraint_warnings}), the last: {last}"
+        return ""
 
     def _new_lines(self) -> Iterator[str]:
         try:
@@ -92,14 +124,14 @@ class Log:
         words = line.split()
         if len(words) == 2 and words[0].isdecimal():
             self.step, self.time_ps = int(words[0]), float(words[1])
-            self.first = self.first or Start(self.step, self.time_ps, time.monotonic())
+            self._first = self._first or Start(self.step, self.time_ps, time.monotonic())
 
     def _see_end(self, line: str) -> None:
         if "will terminate the run within" in line or "signal, stopping within" in line:
             self.leaving_at = self.leaving_at or time.monotonic()
         elif line.startswith("Finished mdrun on rank 0"):
             self.has_finished = True
-        elif line.strip() in ("Fatal error:", "Inconsistency in user input:", "File input/output error:"):
+        elif line.strip() in _FATAL:
             self._is_fatal = True
         elif self._is_fatal and not line.strip():
             self._is_fatal = False
@@ -109,3 +141,10 @@ class Log:
 
 def _cells(line: str) -> list[str]:
     return [line[at : at + _CELL].strip() for at in range(0, len(line.rstrip()), _CELL)]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # a cell cut in two is no sign of anything
+        return 0.0

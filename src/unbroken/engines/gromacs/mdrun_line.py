@@ -1,50 +1,72 @@
-"""The command line of `gmx mdrun` as somebody types it, as settings of the engine, and how its results are called.
+"""The options of `gmx mdrun`: which of them unbroken gives itself, which are settings, which name a file.
 
-The files that mdrun writes, their options and their default names are in `engines/gromacs/outputs.py`.
+The command line of mdrun as somebody types it is read here alone, for `unbroken exec` and `unbroken convert`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from unbroken.engines.gromacs.outputs import BY_KIND, BY_OPTION, ONLY_IF_NAMED, STEM, with_ending
+from unbroken.engines.gromacs.outputs import BY_KIND, BY_OPTION, MAY_BE_NAMED, STEM, with_ending
 from unbroken.errors import ConfigError
 
-_SETTINGS = {f"-{name}": name for name in ("nb", "pme", "bonded", "update", "gpu_id")}
+AS_SETTINGS = {f"-{name}": name for name in ("nb", "pme", "bonded", "update", "gpu_id")}
+# By these mdrun saves, resumes and leaves in time: unbroken gives them itself.
+OF_SEGMENTS = {"-cpi", "-cpo", "-maxh", "-cpt", "-append", "-noappend", "-cpnum", "-nocpnum"}
 # What leaves a number to mdrun, or to the tpr.
 _OPEN = {"-nsteps": "-2", "-npme": "-1", "-ntmpi": "0", "-ntomp": "0", "-nt": "0"}
-_WITH_VALUE = {"-s", "-deffnm", *_SETTINGS, *_OPEN, *BY_OPTION}
-# Asks for the same bits, so a tpr that cannot give them is refused.
-REPROD = "-reprod"
-ALLOWED = "[LAUNCHER] gmx mdrun -s FILE.tpr [-deffnm NAME] [OPTIONS]"
+_WITH_VALUE = {"-s", "-deffnm", *AS_SETTINGS, *_OPEN, *BY_OPTION}
+_ALLOWED = "[LAUNCHER] gmx mdrun -s FILE.tpr [-deffnm NAME] [OPTIONS]"
+
+Options = list[tuple[str, list[str]]]
+
+
+def options_of(words: Sequence[str]) -> Options:
+    """Return GROMACS's options, each with the words after it; a negative number is no option."""
+    found: Options = []
+    for word in words:
+        if not found or (word[:1] == "-" and not word[1:2].isdigit()):
+            found.append((word, []))
+        else:
+            found[-1][1].append(word)
+    return found
+
+
+def words_in(options: Options, without: Collection[str] = ()) -> list[str]:
+    """Return options as words again."""
+    return [word for option, values in options if option not in without for word in (option, *values)]
+
+
+def value_of(options: Options, option: str, default: str = "") -> str:
+    """Return the first word after an option; the default where it is not given, or nothing stands after it."""
+    return next((values[0] for name, values in options if name == option and values), default)
+
+
+def named_files(options: Options) -> dict[str, str]:
+    """Return the names that options give to files which mdrun writes, by the ends of their names here."""
+    files = [(BY_OPTION[option], values) for option, values in options if option in MAY_BE_NAMED]
+    return {file.kind: with_ending(values[0], file.kind) if values else file.default for file, values in files}
 
 
 class MdrunLine:
-    """A command line that is to run in `folder`; ConfigError in one line if it cannot be read."""
+    """Hold a command line with mdrun; ConfigError if it has none."""
 
-    def __init__(self, program: Sequence[str], folder: Path) -> None:
-        self._folder = folder
-        self._values: dict[str, str] = {}
-        self._options: list[str] = []
+    def __init__(self, program: Sequence[str]) -> None:
         at = program.index("mdrun") if "mdrun" in program else 0
         start = at - 1
         while start > 0 and program[start].startswith("-"):  # `gmx -quiet mdrun`
             start -= 1
         if at == 0:
-            raise ConfigError([f"found {' '.join(program)}, allowed: {ALLOWED}"])
+            raise ConfigError([f"found {' '.join(program)}, allowed: {_ALLOWED}"])
         self.launcher, self.gmx = list(program[:start]), program[start]
-        left = iter(program[at + 1 :])
-        for word in left:
-            if word not in _WITH_VALUE:
-                self._options.append(word)
-            elif value := next(left, ""):
-                self._values[word] = value
-            else:
-                raise ConfigError([f"{word}: found nothing behind it"])
-        self.tpr = self._values.get("-s", "topol.tpr")
-        self._names = dict(self._named(option) for option in self._values if option in BY_OPTION)
+        self.options = options_of(program[at + 1 :])
+
+    @property
+    def tpr(self) -> str:
+        """Return the file that mdrun reads."""
+        return f"{(self.value('-s') or self.value('-deffnm') or 'topol').removesuffix('.tpr')}.tpr"
 
     @property
     def threads(self) -> int | None:
@@ -57,19 +79,32 @@ class MdrunLine:
         # One of several ranks on this machine.
         return int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
 
+    def has(self, option: str) -> bool:
+        """Return True if an option is given."""
+        return any(name == option for name, _ in self.options)
+
+    def value(self, option: str) -> str:
+        """Return the word after an option; empty where there is none."""
+        return value_of(self.options, option)
+
+    def rest(self, *, with_names: bool) -> list[str]:
+        """Return the options that are no settings; those that name a table of mdrun only `with_names`."""
+        return words_in(self.options, {*_WITH_VALUE, "-reprod"} - {*(MAY_BE_NAMED if with_names else ())})
+
     def settings(self) -> dict[str, object]:
-        """Return the settings of the engine, which refuses options that it gives to mdrun itself."""
-        files = [str(self._folder / word) if (self._folder / word).is_file() else word for word in self._options]
+        """Return the settings of the engine that its own options say; ConfigError if one has no good value."""
+        for option, values in self.options:
+            if option in _WITH_VALUE - {*MAY_BE_NAMED} and not values:
+                raise ConfigError([f"{option}: found nothing behind it"])
+            ending = Path(BY_OPTION[option].default).suffix if option in BY_OPTION else ""
+            if values and ending and Path(values[0]).suffix not in ("", ending):
+                raise ConfigError([f"{option}: found {values[0]}, allowed: a name that ends with {ending}"])
         numbers = {"goal": self._number("-nsteps"), "pme_ranks": self._number("-npme")}
         return {
-            "tpr": self.tpr,
             "gmx": self.gmx,
-            "launcher": self.launcher,
             "ranks": self._number("-ntmpi") or 1,
-            # mdrun works in a folder of its own.
-            "options": [word for word in (*files, *ONLY_IF_NAMED) if self._is_passed_on(word)],
-            "exact": REPROD in self._options,
-            **{name: self._values[option] for option, name in _SETTINGS.items() if option in self._values},
+            "exact": self.has("-reprod"),  # asks for the same bits
+            **{name: self.value(option) for option, name in AS_SETTINGS.items() if self.has(option)},
             **{name: number for name, number in numbers.items() if number is not None},
         }
 
@@ -78,23 +113,14 @@ class MdrunLine:
         kind = name.removeprefix(STEM)
         if kind == name or kind[:1] not in (".", "_"):
             return name
-        stem, default = self._values.get("-deffnm"), BY_KIND[kind].default if kind in BY_KIND else name
-        return self._names.get(kind) or (f"{stem}{kind}" if stem else default)
-
-    def _is_passed_on(self, word: str) -> bool:
-        return word != REPROD and (word not in ONLY_IF_NAMED or word in self._values)
-
-    def _named(self, option: str) -> tuple[str, str]:
-        """Return the kind of a file and the name that it is to have."""
-        kind, name = BY_OPTION[option].kind, self._values[option]
-        ending = Path(BY_OPTION[option].default).suffix
-        if Path(name).suffix not in ("", ending):
-            raise ConfigError([f"{option}: found {name}, allowed: a name that ends with {ending}"])
-        return kind, with_ending(name, kind)
+        stem, file = self.value("-deffnm"), BY_KIND.get(kind)
+        if file and (named := self.value(file.option)):
+            return with_ending(named, kind)
+        return f"{stem}{kind}" if stem else file.default if file else name
 
     def _number(self, option: str) -> int | None:
         """Return the number of an option; None where it leaves that open."""
-        value = self._values.get(option, _OPEN[option])
+        value = self.value(option) or _OPEN[option]
         if value == _OPEN[option]:
             return None
         if not value.isdecimal():

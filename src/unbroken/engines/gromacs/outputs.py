@@ -8,8 +8,8 @@ With `-deffnm md -noappend` several of them would be called `md.part0001.xvg`, a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 STEM = "md"
@@ -42,9 +42,6 @@ MDRUN_FILES = (
     MdrunFile("-eo", "_edsam.xvg", "edsam.xvg"),
     MdrunFile("-if", "_imdforces.xvg", "imdforces.xvg"),
     MdrunFile("-field", "_field.xvg", "field.xvg"),
-    MdrunFile("-mtx", "_nm.mtx", "nm.mtx"),
-    MdrunFile("-tpi", "_tpi.xvg", "tpi.xvg"),
-    MdrunFile("-tpid", "_tpidist.xvg", "tpidist.xvg"),
 )
 BY_OPTION = {each.option: each for each in MDRUN_FILES}
 BY_KIND = {each.kind: each for each in MDRUN_FILES}
@@ -58,14 +55,6 @@ MAY_BE_NAMED = ("-dhdl", "-px", "-pf", *_NAMED_APART, *ONLY_IF_NAMED)
 ROTATION_LOGS = ("_rotangles.log", "_rotslabs.log", "_rottorque.log")
 ROTATION_TABLE = "_rotation.xvg"
 _LOG = re.compile(rf"{re.escape(STEM)}\.part(\d{{4,}})\.log")
-
-
-@dataclass(frozen=True)
-class NamedOptions:
-    """Hold the words of a command line without those that name files, and these by the end of their names here."""
-
-    words: list[str] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
 
 
 def part_name(kind: str, part: int) -> str:
@@ -92,33 +81,6 @@ def names_apart(options: Sequence[str]) -> list[str]:
     return [word for option in (*_NAMED_APART, *asked) for word in (option, f"{STEM}{BY_OPTION[option].kind}")]
 
 
-def without_names(options: Sequence[str]) -> NamedOptions:
-    """Return the options without those that name a file which mdrun writes."""
-    found = NamedOptions()
-    left = _pairs(options)
-    for option, value in left:
-        if option not in MAY_BE_NAMED:
-            found.words.extend([option, *([value] if value is not None else [])])
-            continue
-        kind = BY_OPTION[option].kind
-        found.names[kind] = with_ending(value, kind) if value is not None else BY_OPTION[option].default
-    return found
-
-
 def with_ending(name: str, kind: str) -> str:
-    """Return a name as mdrun takes it, which adds the ending that is missing."""
+    """Return a name with the ending that mdrun adds where it is missing."""
     return name if Path(name).suffix else f"{name}.{kind.rpartition('.')[2]}"
-
-
-def _pairs(options: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each word with the name behind it; None where it names no file, and every word of other options by itself."""
-    at = 0
-    while at < len(options):
-        word = options[at]
-        follows = options[at + 1] if at + 1 < len(options) else None
-        if word in MAY_BE_NAMED and follows is not None and not follows.startswith("-"):
-            yield word, follows
-            at += 2
-        else:
-            yield word, None
-            at += 1

@@ -17,14 +17,6 @@ _PICOSECONDS = "ps"
 _MOST_INCLUDED = 20
 
 
-def plumed_input(options: list[str]) -> str | None:
-    """Return the file that `-plumed` names in the options of mdrun; None without that option."""
-    if "-plumed" not in options:
-        return None
-    at = options.index("-plumed") + 1
-    return options[at] if at < len(options) and not options[at].startswith("-") else DEFAULT_NAME
-
-
 def mistakes_in(path: Path) -> Iterator[str]:
     """Yield what PLUMED's input asks for that cannot be resumed, a line each."""
     for where, action, keys in _actions(path, []):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from unbroken.engines.gromacs.settings import ALONE, has_replicas, tpr_setting
+from unbroken.engines.gromacs.command import ALONE, has_replicas, number_of, replica_names, words_of
 from unbroken.engines.gromacs.tool import must_gmx
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.runs.layout import RunFolder
@@ -25,15 +24,13 @@ NOTE = "made_of.json"
 
 
 def is_prepared_here(run: Run) -> bool:
-    """True if the run names no tpr, but what one is made of."""
+    """Return True if the run names no tpr, but what one is made of."""
     return not run.settings["tpr"] and not has_replicas(run)
 
 
 def prepared_record(run: Run, segment: int) -> list[str]:
-    """The record of the preparation that the first segment waits for; none if the run names its tpr."""
-    if segment > 1 or not is_prepared_here(run):
-        return []
-    return [str(RunFolder(run.name).root / "prepared.json")]
+    """Return the record of the preparation that the first segment waits for; none if the run names its tpr."""
+    return [str(RunFolder(run.name).root / "prepared.json")] if segment == 1 and is_prepared_here(run) else []
 
 
 def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
@@ -42,9 +39,9 @@ def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
     SegmentError if it was to be prepared and is not there, or was made of other files.
     """
     if not is_prepared_here(run):
-        return base / tpr_setting(run, replica)
-    folder = _folder(run, base)
-    record = RunFolder(run.name).root / "prepared.json"
+        tpr = words_of(run, "replicas")[replica_names(run).index(replica)] if replica else run.settings["tpr"]
+        return base / str(tpr)
+    folder, (record,) = _folder(run, base), prepared_record(run, 1)
     remedy = f"type: rm -rf {folder} {base / record} && snakemake {record}"
     try:
         note = json.loads((folder / NOTE).read_text())
@@ -52,15 +49,16 @@ def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
         raise SegmentError(f"{folder / TPR}: not prepared; {remedy}") from error
     if _digest(folder / TPR) != note["tpr"]:
         raise SegmentError(f"{folder / TPR}: not the tpr that was prepared; {remedy}")
-    if changed := _changes(note["made_of"], made_of(run, base)):
+    was, now = note["made_of"], made_of(run, base)
+    if changed := sorted(name for name in {*was, *now} if was.get(name) != now.get(name)):
         raise SegmentError(f"{folder / TPR}: was made of another {', '.join(changed)}; {remedy}")
     return folder / TPR
 
 
 def prepare(run: Run, base: Path) -> Path:
-    """Makes the tpr unless it is there, made of the same files, and returns it; SegmentError in grompp's own words.
+    """Make the tpr unless it is there, made of the same files, and return it; SegmentError in grompp's own words.
 
-    If the process dies inside, either nothing is to be seen or the whole.
+    If the process dies inside, either nothing is to be seen or all of it.
     """
     folder = _folder(run, base)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +66,10 @@ def prepare(run: Run, base: Path) -> Path:
         draft = folder.with_name(fs.unique_name(PREPARED))
         draft.mkdir()
         try:
-            _fill(run, base, draft)
+            _grompp(run, base, draft)
+            note = {"tpr": _digest(draft / TPR), "made_of": made_of(run, base)}
+            fs.write_new(draft / NOTE, json.dumps(note, indent=2) + "\n")
+            flush_tree(draft)
             os.rename(draft, folder)
         finally:
             if draft.exists():
@@ -76,24 +77,18 @@ def prepare(run: Run, base: Path) -> Path:
     return tpr_of(run, base)
 
 
-def _fill(run: Run, base: Path, draft: Path) -> None:
-    _grompp(run, base, draft)
-    note = {"tpr": _digest(draft / TPR), "made_of": made_of(run, base)}
-    fs.write_new(draft / NOTE, json.dumps(note, indent=2) + "\n")
-    flush_tree(draft)
-
-
 def made_of(run: Run, base: Path) -> dict[str, str]:
-    """Each setting that shapes the tpr, and the digest of each file among them."""
-    files = {name: _digest(base / path) for name, path in _files(run)}
+    """Return each setting that shapes the tpr, and the digest of each file among them."""
+    sources = {name: _digest(base / path) for name, path in _sources(run).items()}
+    inputs = {f"inputs {name}": _digest(base / name) for name in words_of(run, "inputs")}
     values = {name: json.dumps(run.settings[name], default=list) for name in ("fixed_rlist_nm", "grompp_options")}
-    return {**files, **values}
+    return {**sources, **inputs, **values}
 
 
 def mdp_with_fixed_list(text: str, rlist_nm: float) -> str:
-    """The .mdp with the pair list fixed, so that a restart under pressure coupling changes no bit; its own lines go.
+    """Return the .mdp with the pair list fixed, so that a restart under pressure coupling changes no bit.
 
-    nstlist stays 20 unless the text says otherwise, for the buffer does not follow it any more.
+    Its own lines about the list go.  nstlist becomes 20 where the text does not name it, for no buffer follows it.
     """
     fixed = {"verlet-buffer-tolerance": "-1", "rlist": f"{rlist_nm:g}"}
     kept = [line for line in text.splitlines() if _key_of(line) not in fixed]
@@ -103,34 +98,18 @@ def mdp_with_fixed_list(text: str, rlist_nm: float) -> str:
 
 
 def _grompp(run: Run, base: Path, draft: Path) -> None:
-    mdp = base / str(run.settings["mdp"])
-    rlist = run.settings["fixed_rlist_nm"]
-    if isinstance(rlist, (int, float)):
-        fixed = draft / "fixed.mdp"
-        fixed.write_text(mdp_with_fixed_list(mdp.read_text(), rlist))
-        mdp = fixed
-    words = []
-    for name, option in _SOURCES.items():
-        if run.settings[name]:
-            path = mdp if name == "mdp" else base / str(run.settings[name])
-            words += [option, os.path.relpath(path, base)]
-    options = run.settings["grompp_options"]
-    extra = [str(word) for word in options] if isinstance(options, (list, tuple)) else []
-    left = ["-o", os.path.relpath(draft / TPR, base), "-po", os.path.relpath(draft / "mdout.mdp", base)]
-    must_gmx(run, "grompp", *words, *left, *extra, folder=base, base=base)
+    files = {_SOURCES[name]: base / path for name, path in _sources(run).items()}
+    if (rlist := number_of(run, "fixed_rlist_nm")) is not None:
+        text = mdp_with_fixed_list(files["-f"].read_text(), rlist)
+        files["-f"] = draft / "fixed.mdp"
+        files["-f"].write_text(text)
+    files |= {"-o": draft / TPR, "-po": draft / "mdout.mdp"}
+    words = [word for option, path in files.items() for word in (option, os.path.relpath(path, base))]
+    must_gmx(run, "grompp", *words, *words_of(run, "grompp_options"), folder=base, base=base)
 
 
-def _files(run: Run) -> Iterator[tuple[str, str]]:
-    for name in _SOURCES:
-        if run.settings[name]:
-            yield name, str(run.settings[name])
-    inputs = run.settings["inputs"]
-    for name in inputs if isinstance(inputs, (list, tuple)) else ():
-        yield f"inputs {name}", str(name)
-
-
-def _changes(was: dict[str, str], now: dict[str, str]) -> list[str]:
-    return sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+def _sources(run: Run) -> dict[str, str]:
+    return {name: str(run.settings[name]) for name in _SOURCES if run.settings[name]}
 
 
 def _folder(run: Run, base: Path) -> Path:
@@ -138,7 +117,7 @@ def _folder(run: Run, base: Path) -> Path:
 
 
 def _key_of(line: str) -> str:
-    """grompp takes `verlet_buffer_tolerance` and `Verlet-Buffer-Tolerance` for the same."""
+    """Return the key as grompp takes it, for which `verlet_buffer_tolerance` and `Verlet-Buffer-Tolerance` are one."""
     return line.partition(";")[0].partition("=")[0].strip().lower().replace("_", "-")
 
 

@@ -8,30 +8,19 @@ In the step of an exchange mdrun writes the checkpoint first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unbroken.engines.gromacs.attempt import Leaving
+from unbroken.engines.gromacs.command import exchange_steps, mdrun_options
 from unbroken.engines.gromacs.cpt import Cpt
+from unbroken.engines.gromacs.mdrun_line import value_of
 from unbroken.engines.gromacs.parts import structure_of
-from unbroken.engines.gromacs.settings import exchange_steps, value_behind
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.errors import SegmentError
 
 # mdrun may raise nstlist up to this where a buffer follows it [GROMACS, src/gromacs/taskassignment, nstlistWithGpu].
 _LONGEST_LIST = 100
-
-
-@dataclass(frozen=True)
-class Left:
-    """Hold what mdrun left of one simulation: its whole checkpoints, newest first, and whether all of it was written.
-
-    `begun` is the step where the attempt began; `is_usable` says if what a checkpoint needs is there.
-    """
-
-    cpts: Sequence[Cpt]
-    begun: int
-    is_over: bool
-    is_usable: Callable[[Cpt], bool]
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ class CommonEnd:
 _Moment = tuple[bool, int]
 
 
-def newest_common(left: Sequence[Left], goal: int | None, every: int | None) -> CommonEnd:
+def newest_common(left: Sequence[Leaving], goal: int | None, every: int | None) -> CommonEnd:
     """Return the newest checkpoints that belong together; `every` are the steps between two exchanges.
 
     A checkpoint at the goal does not yet mean that the last frame and the structure are written, which come after it:
@@ -59,8 +48,8 @@ def newest_common(left: Sequence[Left], goal: int | None, every: int | None) -> 
     return CommonEnd(newest, next(before, ()), is_final=at_goal)
 
 
-def _sets(left: Sequence[Left], goal: int | None, every: int | None) -> Iterator[tuple[_Moment, tuple[Cpt, ...]]]:
-    """The checkpoints of each moment that all simulations have, newest first."""
+def _sets(left: Sequence[Leaving], goal: int | None, every: int | None) -> Iterator[tuple[_Moment, tuple[Cpt, ...]]]:
+    """Yield the checkpoints of each moment that all simulations have, newest first."""
     found = [_by_moment(each, goal, every) for each in left]
     for moment in sorted(set.intersection(*(set(each) for each in found)), reverse=True):
         cpts = [_first_usable(cpts[moment], each) for cpts, each in zip(found, left, strict=True)]
@@ -69,7 +58,7 @@ def _sets(left: Sequence[Left], goal: int | None, every: int | None) -> Iterator
             yield moment, complete
 
 
-def _by_moment(left: Left, goal: int | None, every: int | None) -> dict[_Moment, list[Cpt]]:
+def _by_moment(left: Leaving, goal: int | None, every: int | None) -> dict[_Moment, list[Cpt]]:
     found: dict[_Moment, list[Cpt]] = {}
     for cpt in left.cpts:
         is_at_goal = goal is not None and cpt.step >= goal
@@ -78,17 +67,17 @@ def _by_moment(left: Left, goal: int | None, every: int | None) -> dict[_Moment,
     return found
 
 
-def _first_usable(cpts: Sequence[Cpt], left: Left) -> Cpt | None:
+def _first_usable(cpts: Sequence[Cpt], left: Leaving) -> Cpt | None:
     return next((cpt for cpt in cpts if cpt.step <= left.begun or left.is_usable(cpt)), None)
 
 
-def _is_final(cpt: Cpt, left: Left) -> bool:
+def _is_final(cpt: Cpt, left: Leaving) -> bool:
     return left.is_over and (cpt.path.parent / structure_of(cpt)).is_file()
 
 
 def _is_before(earlier: Sequence[Cpt], later: Sequence[Cpt]) -> bool:
-    """True of checkpoints of the same part: from others pieces would have to be moved apart."""
-    pairs = list(zip(earlier, later, strict=True))
+    """Return True for checkpoints of the same part: from others pieces would have to be moved apart."""
+    pairs = zip(earlier, later, strict=True)
     return all(one.step < other.step and one.part == other.part for one, other in pairs)
 
 
@@ -120,10 +109,9 @@ def check_replicas(simulations: Sequence[Simulation]) -> None:
 
 
 def _longest_list(simulation: Simulation) -> int:
-    """The most steps between two searches of neighbors: mdrun raises nstlist where the list's buffer follows it."""
-    tpr = simulation.known_tpr
-    named = value_behind(simulation.run, "-nstlist")
-    wanted = int(named) if named is not None and named.isdecimal() else 0
+    """Return the most steps between two searches of neighbors: mdrun may raise nstlist."""
+    tpr, named = simulation.known_tpr, value_of(mdrun_options(simulation.run), "-nstlist")
+    wanted = int(named) if named.isdecimal() else 0
     if tpr.buffer_tolerance <= 0:
         return max(tpr.list_steps, wanted)
     return wanted or max(tpr.list_steps, _LONGEST_LIST)

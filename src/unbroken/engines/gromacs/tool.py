@@ -1,24 +1,31 @@
-"""The `gmx` program of a run: its command lines inside the run's environment, and what its small tools answer."""
+"""The `gmx` program of a run: its command lines inside the run's environment, the answers of its small tools."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered, folder_of
 from unbroken.program.process import Answer
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 
+# The energies of a run as a table that any program can read.
+ENERGY_TABLE = "energy.tsv"
+# What a chemist looks at first; a run without pressure coupling has no density worth a look.
+SHOWN = ("Temperature", "Pressure", "Potential", "Density")
+UNITS = {"Temperature": "K", "Pressure": "bar", "Potential": "kJ/mol", "Density": "kg/m³"}
+_CHOICE = re.compile(r"(\d+) +(\S+)")
 _NUMBERED = re.compile(r"(ERROR|WARNING) \d+ \[")
 _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user input|File input/output error):")
 
 
 def with_gmxrc(run: Run, command: list[str], base: Path = Path()) -> list[str]:
-    """The command behind sourcing the run's GMXRC, if it names one; the words of the command stay its arguments.
+    """Return the command behind sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
 
     By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
     """
@@ -47,7 +54,7 @@ def gmx(
     is_enough: Callable[[str], bool] = lambda line: False,
     base: Path = Path(),
 ) -> Answer:
-    """What one of gmx's tools answers, inside the run's modules and container; `words` begin with the tool's name.
+    """Return the answer of one of gmx's tools, inside the run's environment; `words` begin with the tool's name.
 
     `base` is the folder in which snakemake is started, where that is not this process's.
     """
@@ -56,30 +63,60 @@ def gmx(
     return child.ask(entered(command, run, base), folder, told, is_enough=is_enough)
 
 
-def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> Answer:
-    """The same; SegmentError with the tool's own words if it fails."""
+def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> None:
+    """Run one of gmx's tools; SegmentError with the tool's own words if it fails."""
     answer = gmx(run, *words, folder=folder, told=told, base=base)
     if answer.code != 0:
         what = f"exit code {answer.code} of: gmx {shlex.join(words)}"
         raise SegmentError(f"gmx {words[0]}: {complaint(answer.lines)}; {what}")
-    return answer
 
 
 def complaint(lines: list[str]) -> str:
-    """What gmx gives as the reason of its failure, in one line; its last words if it gives none.
+    """Return the reason that gmx gives for its failure, in one line; its last words if it gives none.
 
-    grompp numbers its errors and warnings, and what it calls fatal in the end is only how many there were.
+    grompp numbers its errors and warnings, and its fatal error in the end only counts them.
     """
-    for is_head in (_NUMBERED.match, _FATAL.match):
-        blocks = [_block(lines[number:]) for number, line in enumerate(lines) if is_head(line)]
-        if blocks:
+    for heads in (_NUMBERED, _FATAL):
+        if blocks := [_block(lines[number:]) for number, line in enumerate(lines) if heads.match(line)]:
             return " ".join(blocks)
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else "it said nothing"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _block(lines: list[str]) -> str:
-    """A head and what follows it to the next empty line; heads that only say that it is an error are left out."""
+    """Return a head and the lines up to the next empty one; a head that only says that it is an error is left out."""
     end = next((number for number, line in enumerate(lines) if not line.strip()), len(lines))
-    first = 0 if _NUMBERED.match(lines[0]) else 1
-    return " ".join(line.strip() for line in lines[first:end])
+    return " ".join(line.strip() for line in lines[0 if _NUMBERED.match(lines[0]) else 1 : end])
+
+
+# --- energies ---
+
+
+def report_targets(runs: Iterable[Run], base: Path) -> list[str]:
+    """Return the plots for the Snakemake report of those runs that have joined energies by now."""
+    places = [RunFolder(run.name) for run in runs]
+    done = [place for place in places if (base / place.final / ENERGY_TABLE).is_file()]
+    return [str(place.root / "report" / "energies.svg") for place in done]
+
+
+def write_energy_table(run: Run, energies: Path, table: Path, base: Path = Path()) -> None:
+    """Write a row a frame, a column an energy, tab-separated; the first column is the time in ps."""
+    terms = _terms(run, energies, base)
+    plain = table.with_name(f".{table.name}.xvg")
+    words = ("energy", "-f", str(energies.resolve()), "-o", plain.name, "-xvg", "none", "-dp")
+    told = "\n".join([*(str(number) for number in range(1, len(terms) + 1)), "", ""])
+    must_gmx(run, *words, folder=table.parent, told=told, base=base)
+    with plain.open() as source, table.open("w") as rows:
+        rows.write("\t".join(["time_ps", *terms]) + "\n")
+        rows.writelines("\t".join(line.split()) + "\n" for line in source)
+    plain.unlink()
+
+
+def _terms(run: Run, energies: Path, base: Path) -> list[str]:
+    """Return the names of all energies in an .edr file, as `gmx energy` offers them."""
+    # It ends with an error because nothing is chosen, after having printed what there is.
+    offered = gmx(run, "energy", "-f", str(energies.resolve()), folder=energies.parent, told="\n", base=base).lines
+    begin = next((n for n, line in enumerate(offered) if line.startswith("---")), None)
+    if begin is None:
+        raise SegmentError(f"{energies}: gmx energy offers nothing: {' '.join(offered[-3:])}")
+    rows = [_CHOICE.findall(line) for line in offered[begin + 1 :] if _CHOICE.match(line.strip())]
+    return [name for row in rows for _, name in row]
