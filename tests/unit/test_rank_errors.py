@@ -21,13 +21,13 @@ from support.fsdp2 import require_on_the_cpu  # noqa: E402
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from unbroken.training.core.environment import read_contract  # noqa: E402
+from unbroken.training.core.environment import SavePlace, read_contract  # noqa: E402
 from unbroken.training.core.save_policy import Saves  # noqa: E402
 from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
 from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.rank_checkpoint import Offer  # noqa: E402
-from unbroken.training.torch.rank_writer import JointLink, _Nowhere  # noqa: E402
+from unbroken.training.torch.rank_writer import JointLink  # noqa: E402
 from unbroken.training.torch.writer import Point  # noqa: E402
 
 PATIENCE_SECONDS = 600
@@ -214,7 +214,7 @@ def link_of(ranks: Ranks, folder: Path) -> JointLink:
     told |= {"PROGRESS": str(folder / "progress.json")}
     contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
-    return JointLink(contract, _Nowhere(), Saves(), 1, {}, (), ranks)
+    return JointLink(contract, SavePlace(), Saves(), 1, {}, (), ranks)
 
 
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 
-from unbroken.training.core.provenance import differences  # noqa: E402
+from unbroken.training.core.session import differences  # noqa: E402
 from unbroken.training.torch import BestCopy, Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402

@@ -17,9 +17,8 @@ from transformers.trainer_utils import has_length
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded, say
 from unbroken.training.core.framework_session import OFTEN, NextAction
-from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import RanksSession, refuse

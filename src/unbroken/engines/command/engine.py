@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -37,7 +36,7 @@ from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import read_passport
-from unbroken.runs.progress import Metric, Progress
+from unbroken.runs.progress import Metric, Progress, write_progress
 from unbroken.runs.run import Run
 from unbroken.runs.run_output import RunOutput
 from unbroken.system import fs
@@ -332,9 +331,7 @@ class CommandEngine(Engine):
         now = time.monotonic()
         self._first = self._first or (now, done)
         progress = Progress(done, task.run.goal, self.program(task.run).goal_unit, self._pace(task.run, done, now))
-        draft = task.attempt_folder.progress.with_suffix(".tmp")
-        draft.write_text(json.dumps(progress.to_json()))
-        os.replace(draft, task.attempt_folder.progress)
+        write_progress(task.attempt_folder.progress, progress)
 
     def _live(self, task: Task) -> float | None:
         """By the live file, the last record of an output, or the names of restart files; None if none of them says."""

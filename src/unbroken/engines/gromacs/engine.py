@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -43,6 +42,7 @@ from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.progress import write_progress
 from unbroken.runs.run import Run
 from unbroken.system import fs
 
@@ -183,9 +183,7 @@ class GromacsEngine(Engine):
         """For `unbroken status`, and for `stall_minutes`."""
         progress = live_progress(log, self.simulation(task).end_step)
         if progress is not None:
-            draft = task.attempt_folder.progress.with_suffix(".tmp")
-            draft.write_text(json.dumps(progress.to_json()))
-            os.replace(draft, task.attempt_folder.progress)
+            write_progress(task.attempt_folder.progress, progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """TERM, once, unless mdrun is already leaving: a second one would make it leave in a hurry."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from unbroken.errors import UnbrokenError
@@ -27,6 +26,7 @@ from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
+from unbroken.training.core.environment import say
 
 _SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.INTERRUPTED: "told to leave; saved at"}
 
@@ -34,15 +34,8 @@ _SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.I
 class Account:
     """Of the one process that writes the folder; of several endings the first counts."""
 
-    def __init__(
-        self,
-        places: RunFolder,
-        held: Lease,
-        slurm_job: SlurmJob | None,
-        tell: Callable[[str], None],
-        environment: Mapping[str, str] = os.environ,
-    ) -> None:
-        self._history, self._held, self._tell = History(places.history), held, tell
+    def __init__(self, places: RunFolder, held: Lease, slurm_job: SlurmJob | None) -> None:
+        self._history, self._held = History(places.history), held
         self._segment = next_segment(places)
         self._slurm_job = slurm_job
         self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
@@ -51,14 +44,14 @@ class Account:
         self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
         top = top_folder(Path.cwd())
         self._name, self._store = _name(places.root, top), places.root
-        self._note = note_path(top, environment)
+        self._note = note_path(top, os.environ)
         self._write_note(None)
 
     def note_died(self, store: Store) -> None:
         """Adds the lines of the holders before, as far as they were killed."""
         for claim, following in itertools.pairwise([*self._held.earlier_claims(), self._held.claim]):
             if died := note_died(self._history, claim, store, following.started_utc):
-                self._tell(f"attempt {died.token} (segment {died.segment}): {died.message}")
+                say(f"attempt {died.token} (segment {died.segment}): {died.message}")
 
     def note(self, moment: str) -> None:
         """It happens now (a name of `runs.times.Times`)."""
@@ -89,7 +82,7 @@ class Account:
             self._held.confirm()
             self._history.append(attempt)
         except (OSError, UnbrokenError) as error:
-            self._tell(f"{self._history.path}: no line for this attempt ({error})")
+            say(f"{self._history.path}: no line for this attempt ({error})")
         self._write_note(kind)
 
     def _write_note(self, kind: EndKind | None) -> None:

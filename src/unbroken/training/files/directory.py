@@ -13,7 +13,8 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.run_directory import Home, say
+from unbroken.training.core.run_directory import Home
+from unbroken.training.core.save_policy import Saves
 
 T = TypeVar("T")
 VOTES = {"any": any, "all": all}
@@ -106,7 +107,7 @@ class AtomicDirectory:
             )
 
     def _open(self, folder: Path, keep: int, milestone_every: int) -> Path | None:
-        self._home = Home(folder, "files", keep, milestone_every, say)
+        self._home = Home(folder, "files", Saves(keep=keep, milestone_every=milestone_every))
         return self._home.origin.folder if self._home.origin else None
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import keras
 
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.parts import together
+from unbroken.training.core.loop import together
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase

@@ -12,8 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from unbroken.errors import SegmentError
-from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import RankRequest
+from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.launch.tf_config import read_cluster
 
 

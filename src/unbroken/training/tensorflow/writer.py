@@ -14,11 +14,10 @@ import tensorflow as tf
 from unbroken.program.contract import FINAL
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
-from unbroken.training.core.async_save import AsyncSave
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection
+from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.tensorflow import rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.export import write_result

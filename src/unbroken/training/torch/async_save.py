@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from unbroken.training.core.async_save import AsyncSave
+from unbroken.training.core.session import AsyncSave
 from unbroken.training.torch.snapshot import Snapshot
 
 

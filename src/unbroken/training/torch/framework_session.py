@@ -12,7 +12,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
-from unbroken.training.core import rank_request as wishes
+from unbroken.training.core import process_group as wishes
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.framework_session import OFTEN, FrameworkSession, NextAction
 from unbroken.training.core.save_policy import Saves
@@ -110,7 +110,7 @@ class RanksSession(FrameworkSession):
         self.ranks.meet()
         if self.ranks.size == 1:
             return super()._begin_draft()
-        return Path(self.ranks.by_first(lambda: str(self._place.new_draft())))
+        return Path(self.ranks.by_first(lambda: str(self._link.place.new_draft())))
 
     def _give(self, draft: Path, handover: Handover) -> None:
         self.ranks.meet()
@@ -138,5 +138,5 @@ class RanksSession(FrameworkSession):
         return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
     def _own(self, following: Phase) -> wishes.RankRequest:
-        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due(self._step)
-        return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due and self._place.has_room)
+        is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
+        return wishes.RankRequest(stop=self._link.pace.must_stop(following), due=is_due)

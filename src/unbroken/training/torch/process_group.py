@@ -12,8 +12,7 @@ import torch.distributed as dist
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import RankRequest
+from unbroken.training.core.process_group import Processes, RankRequest
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)

@@ -17,8 +17,6 @@ from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.memory import available_bytes
-from unbroken.runs.progress import Handover
-from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
@@ -160,30 +158,6 @@ class JointLink(TorchWriter):
         self._ranks.say(line)
 
 
-class _Nowhere:
-    """The place of a rank that hands nothing over."""
-
-    has_room = True
-
-    def new_draft(self) -> Path:
-        raise NotImplementedError
-
-    def hand_over(self, draft: Path, handover: Handover) -> object:
-        raise NotImplementedError
-
-    def note(self, moment: str) -> None:
-        return
-
-    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-    def reject(self, reason: str) -> Path | None:
-        return None
-
-
 def _connect_all(
     folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
 ) -> tuple[Contract, SavePlace] | None:
@@ -192,7 +166,7 @@ def _connect_all(
     if told:
         check_thread()
         once.check_run(told)
-        return told, Outbox(told.save) if ranks.is_first else _Nowhere()
+        return told, Outbox(told.save) if ranks.is_first else SavePlace()
     opened: list[tuple[Contract, SavePlace]] = []
 
     def open_folder() -> Contract | None:
@@ -204,4 +178,4 @@ def _connect_all(
     if contract is None or opened:
         return opened[0] if opened else None
     # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
-    return replace(contract, deadline=math.inf), _Nowhere()
+    return replace(contract, deadline=math.inf), SavePlace()

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.program.verdict import Kind
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop
-from unbroken.training.core.parts import together
+from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
