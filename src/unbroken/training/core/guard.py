@@ -100,9 +100,15 @@ class MetricsWatch:
             return not math.isnan(value)
         return value > than + by if self._best[1] == "max" else value < than - by
 
+    def non_finite(self, values: Mapping[str, float]) -> str:
+        """Return a line on the first value that must be finite and is not; empty if there is none."""
+        found = ((name, float(values[name])) for name in self.guard.finite if name in values)
+        lines = (f"{name} is {value}, allowed: a finite number" for name, value in found if not math.isfinite(value))
+        return next((f"{line} (Guard.finite)" for line in lines), "")
+
     def _wrong_with(self, name: str, value: float) -> str:
-        if name in self.guard.finite and not math.isfinite(value):
-            return f"{name} is {value}, allowed: a finite number (Guard.finite)"
+        if line := self.non_finite({name: value}):
+            return line
         highest = self.guard.highest.get(name, math.inf)
         if value > highest:
             return f"{name} is {value:.6g}, allowed: {highest:.6g} at most (Guard.highest)"

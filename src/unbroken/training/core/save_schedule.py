@@ -74,7 +74,7 @@ class SaveSchedule:
 
     @property
     def interval_seconds(self) -> float:
-        """From one save to the next, where steps do not count."""
+        """Return the time from one save to the next, where steps do not count."""
         if self._saves.mtbf_hours is None:
             return self._save_interval
         best = best_interval(self.stall_seconds, self._saves.mtbf_hours * 3600)
@@ -82,22 +82,22 @@ class SaveSchedule:
 
     @property
     def chosen(self) -> dict[str, float]:
-        """What to show of the interval, if it is the one that a mean time between failures makes the best."""
+        """Return what to show of the interval, if it follows from a mean time between failures."""
         if self._saves.mtbf_hours is None or self._saves.steps is not None:
             return {}
         stall, interval = (float(f"{value:.3g}") for value in (self.stall_seconds, self.interval_seconds))
         return {"save_stall_seconds": stall, "save_every_seconds": interval}
 
     def begin_save(self, step: int) -> None:
-        """A save begins: the next is due a whole interval later."""
+        """Note that a save begins: the next is due a whole interval later."""
         self._saved_at, self._saved_step = self._now(), step
 
     def forget_save(self) -> None:
-        """The last save came to nothing: the next is due at once."""
+        """Note that the last save came to nothing: the next is due at once."""
         self._saved_at, self._saved_step = -math.inf, None if self._saved_step is None else -sys.maxsize
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """A save is done that took so long; the training stood still for all of it, or for `stall_seconds`."""
+        """Note how long a save took; the training stood still for all of it, or for `stall_seconds`."""
         self._save_seconds = seconds
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:
@@ -113,18 +113,16 @@ class SaveSchedule:
         return self._now() - self._saved_at >= self.interval_seconds
 
     def must_stop(self, following: Phase) -> bool:
-        """True if the following step might end too late, or somebody wants us to leave; then it stays true."""
+        """Return True if the following step might end too late, or somebody wants us to leave; then it stays true."""
         if not self._is_over:
             is_told = self._has_signal() or self._is_asked()
-            self.is_time_up = self._is_nearly_over() if is_told else self._is_out_of_time(following)
+            is_nearly_over = self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
+            self.is_time_up = is_nearly_over if is_told else self._is_out_of_time(following)
             self._is_over = is_told or self.is_time_up
         return self._is_over
 
-    def _is_nearly_over(self) -> bool:
-        return self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
-
     def _is_out_of_time(self, following: Phase) -> bool:
-        """A job that was suspended has another end when it is resumed, which is waited for."""
+        """Return True if it is too late; a job that was suspended waits for the new end that it gets then."""
         while self._is_late(following):
             resumed = self._resumed()
             if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
@@ -134,7 +132,7 @@ class SaveSchedule:
         return False
 
     def _hear_of_deadline(self) -> bool:
-        """True if another deadline was told; one that is no later is no answer to a suspension: a save took longer."""
+        """Return True if another deadline was told; one that is no later answers no suspension: a save took longer."""
         moved = self._moved_deadline()
         if moved is None:
             return False
@@ -144,18 +142,14 @@ class SaveSchedule:
         return True
 
     def _is_late(self, following: Phase) -> bool:
-        # What was never seen is taken to last as long as the longest thing that was.
-        known = self._steps[following] or [seconds for steps in self._steps.values() for seconds in steps]
+        longest = max((seconds for steps in self._steps.values() for seconds in steps), default=0.0)
+        step = max(self._steps[following], default=longest)  # what was never seen is taken to last the longest
         saves = 2 if self.is_saving else 1  # the one that is being written is waited for
-        needed = max(known, default=0.0) + self._ahead() + SAFETY * saves * self._save_seconds + LEAVE_SECONDS
+        needed = step + self.steps_ahead * longest + SAFETY * saves * self._save_seconds + LEAVE_SECONDS
         return self._now() + needed > self._deadline
 
-    def _ahead(self) -> float:
-        longest = max((seconds for steps in self._steps.values() for seconds in steps), default=0.0)
-        return self.steps_ahead * longest
-
     def _is_asked(self) -> bool:
-        """Looks at the two files, but not at each of a thousand steps a second: they may lie on a file server."""
+        """Look at the two files, but not at each of a thousand steps a second: they may lie on a file server."""
         now = self._now()
         if now < self._next_look:
             return False
