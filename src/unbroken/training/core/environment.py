@@ -24,7 +24,6 @@ from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import Handover, Progress, write_progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import SaveSchedule
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
@@ -239,21 +238,6 @@ class Outbox(SavePlace):
     def hand_over(self, draft: Path, handover: Handover) -> None:
         (draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json(), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
-
-
-def schedule_of(contract: Contract, saves: Saves, guessed_save_seconds: float, signals: Signals) -> SaveSchedule:
-    """Return the clock of a process; a guess counts until a save was made, here or for the checkpoint before."""
-    known = manifest_of(contract.resume).get("save_seconds") if contract.resume else None
-    return SaveSchedule(
-        contract.deadline,
-        contract.stop,
-        contract.save_seconds,
-        float(known) if isinstance(known, int | float) else guessed_save_seconds,
-        signals.heard,
-        moved_deadline=contract.deadline_file.moved,
-        saves=saves,
-        resumed=lambda: signals.resumed_at,
-    )
 
 
 class Reporter:

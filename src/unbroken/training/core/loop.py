@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
@@ -23,9 +23,24 @@ from unbroken.training.core.progress_bar import check_kind
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
+from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import give_verdict
 
 Part = TypeVar("Part")
+NO_MORE = object()
+
+
+class Feed(Protocol):
+    """What a loop asks of the batches that it trains; a place is how many batches of the epoch are finished there."""
+
+    def end_after(self, place: int) -> int:
+        """Return the place after the step that begins at a place."""
+
+    def advance(self) -> None:
+        """Note that a step is done."""
+
+    def samples(self, start: int, end: int) -> int:
+        """Return how many samples there are from one place to another."""
 
 
 def together(given: Mapping[str, Part], state: Mapping[str, Part]) -> dict[str, Part]:
@@ -129,6 +144,9 @@ class Loop(Placed, ABC):
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""
 
+    def _check_first_batch(self) -> None:
+        """Look after the first batch of each epoch for what cannot be saved."""
+
     def _figures(self) -> dict[str, Metric]:
         """Return what to show with the progress."""
         return self._book.figures(self._course)
@@ -158,6 +176,30 @@ class Loop(Placed, ABC):
                 f"epochs or fit type: if training.imported: {self._loading}",
             )
         self._course.aim(self._link.contract if self._link else None, goal, unit)
+
+    def _train(self, stream: Iterator[Any], feed: Feed) -> Iterator[Any]:
+        """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
+        course, timers = self._course, self._book.timers
+        phase, is_over = Phase.START, course.is_epoch_over
+        self._book.show_steps(course)
+        while not is_over:
+            with timers.timed(DATA):
+                batch = next(stream, NO_MORE)
+            if batch is NO_MORE:
+                course.find_end()
+                return
+            before = course.position.batch
+            course.is_in_batch, course.next_batch = True, feed.end_after(before)
+            with timers.timed(STEP):
+                yield batch
+            course.count_batch()
+            self._book.show_steps(course)
+            feed.advance()
+            timers.samples += feed.samples(before, course.position.batch)
+            if phase is Phase.START:
+                self._check_first_batch()
+            self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:

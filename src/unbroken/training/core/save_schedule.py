@@ -9,8 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 
+from unbroken.training.core.environment import Contract, Signals, manifest_of
 from unbroken.training.core.save_policy import Saves, best_interval
 
 LOOK_SECONDS = 0.2
@@ -37,46 +37,45 @@ class Phase(Enum):
 
 
 class SaveSchedule:
-    """The clock of one process.  `deadline` is on the monotonic clock, the other times are lengths in seconds."""
+    """The clock of one process.
+
+    `save_seconds` is a guess, which counts until a save was made, here or for the checkpoint to resume from.
+    """
 
     def __init__(
         self,
-        deadline: float,
-        stop: Path,
-        save_interval: float,
+        contract: Contract,
+        saves: Saves,
+        signals: Signals,
         save_seconds: float,
-        has_signal: Callable[[], bool],
+        *,
         now: Callable[[], float] = time.monotonic,
-        moved_deadline: Callable[[], float | None] = lambda: None,
-        saves: Saves | None = None,
-        resumed: Callable[[], float] = lambda: -math.inf,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._resumed, self._rest, self._heard_of = resumed, rest, -math.inf
-        self._saves = saves or Saves()
-        self._deadline, self._stop, self._save_interval = deadline, stop, save_interval
-        self._has_signal, self._now, self._moved_deadline = has_signal, now, moved_deadline
-        self._save_seconds = self.stall_seconds = save_seconds
+        self._contract, self._saves, self._signals = contract, saves, signals
+        self._now, self._rest, self._heard_of = now, rest, -math.inf
+        self._deadline = contract.deadline
+        known = manifest_of(contract.resume).get("save_seconds") if contract.resume else None
+        self._save_seconds = self.stall_seconds = float(known) if isinstance(known, int | float) else save_seconds
         self._saved_step: int | None = None
         self.is_saving = False  # beside the training
-        self._next_look = self._began = self._saved_at = now()
+        self._opened = self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
         self._is_over = self.is_time_up = False
-        self._opened = now()
         self.steps_ahead = 0  # more than the following one: what several ranks decide is done a step later
 
     def begin_step(self) -> None:
         self._began = self._now()
 
     def end_step(self, phase: Phase) -> None:
-        if self._resumed() < self._began:  # else it stood still for a part of that
+        if self._signals.resumed_at < self._began:  # else it stood still for a part of that
             self._steps[phase].append(self._now() - self._began)
 
     @property
     def interval_seconds(self) -> float:
         """Return the time from one save to the next, where steps do not count."""
         if self._saves.mtbf_hours is None:
-            return self._save_interval
+            return self._contract.save_seconds
         best = best_interval(self.stall_seconds, self._saves.mtbf_hours * 3600)
         return max(best, MOST_OF_THE_TIME * self._save_seconds)
 
@@ -115,7 +114,7 @@ class SaveSchedule:
     def must_stop(self, following: Phase) -> bool:
         """Return True if the following step might end too late, or somebody wants us to leave; then it stays true."""
         if not self._is_over:
-            is_told = self._has_signal() or self._is_asked()
+            is_told = self._signals.heard() or self._is_asked()
             is_nearly_over = self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
             self.is_time_up = is_nearly_over if is_told else self._is_out_of_time(following)
             self._is_over = is_told or self.is_time_up
@@ -124,7 +123,7 @@ class SaveSchedule:
     def _is_out_of_time(self, following: Phase) -> bool:
         """Return True if it is too late; a job that was suspended waits for the new end that it gets then."""
         while self._is_late(following):
-            resumed = self._resumed()
+            resumed = self._signals.resumed_at
             if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
                 return True
             if not self._hear_of_deadline():
@@ -133,11 +132,11 @@ class SaveSchedule:
 
     def _hear_of_deadline(self) -> bool:
         """Return True if another deadline was told; one that is no later answers no suspension: a save took longer."""
-        moved = self._moved_deadline()
+        moved = self._contract.deadline_file.moved()
         if moved is None:
             return False
         if moved > self._deadline + LOOK_SECONDS:
-            self._heard_of = self._resumed()
+            self._heard_of = self._signals.resumed_at
         self._deadline = moved
         return True
 
@@ -155,4 +154,4 @@ class SaveSchedule:
             return False
         self._next_look = now + LOOK_SECONDS
         self._hear_of_deadline()
-        return os.path.exists(self._stop)
+        return os.path.exists(self._contract.stop)

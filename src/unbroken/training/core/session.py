@@ -26,10 +26,9 @@ from unbroken.training.core.environment import (
     Signals,
     manifest_of,
     say,
-    schedule_of,
 )
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
@@ -61,7 +60,7 @@ class Link:
         self.reporter = Reporter(contract.progress)
         self.signals = Signals()
         self.signals.install()
-        self.pace = schedule_of(contract, self.saves, guessed_save_seconds, self.signals)
+        self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_save_seconds)
 
     def is_save_due(self, step: int) -> bool:
         """Return True if it is time, and the save before is done: to go on is better than to wait."""

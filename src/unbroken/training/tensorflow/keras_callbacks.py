@@ -71,10 +71,11 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         course, was_trained = self._course, self._course.is_in_batch
         self._timed.__exit__(None, None, None)
+        before = course.position.batch
         for _ in range(self.model.steps_per_execution if was_trained else 0):
-            self._book.timers.samples += self._data.size_of(course.position.batch)
             course.is_in_batch = True
             course.count_batch()
+        self._book.timers.samples += self._data.samples(before, course.position.batch)
         is_over = course.is_epoch_over
         self._book.show_steps(course)
         self._training._running = logs or {}

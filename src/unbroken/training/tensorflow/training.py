@@ -22,7 +22,6 @@ from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import Validate
 from unbroken.training.tensorflow import keras_callbacks, rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
@@ -152,24 +151,11 @@ class Training(Loop):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course, timers = self._course, self._book.timers
+        course = self._course
         self._check_once()
         course.begin(data.batches, "the data have")
         self.enter(with_metrics=True)
-        phase, is_over = Phase.START, course.is_epoch_over
-        stream = iter(data.stream(course.position.epoch, course.position.batch, epochs=1))
-        self._book.show_steps(course)
-        while not is_over:
-            with timers.timed(DATA):
-                batch = next(stream)
-            course.is_in_batch = True
-            with timers.timed(STEP):
-                yield batch
-            course.count_batch()
-            self._book.show_steps(course)
-            timers.samples += data.size_of(course.position.batch - 1)
-            self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the workers may have agreed to end
+        yield from self._train(iter(data.stream(course.position.epoch, course.position.batch, epochs=1)), data)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint, with what the user came for in its folder `final/`.

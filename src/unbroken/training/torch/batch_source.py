@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeGuard
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core import loop
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import (
     PlannedLoader,
@@ -28,28 +29,19 @@ from unbroken.training.torch.state import Stateful
 Batches = DataLoader[Any] | DistributedShardedDataset
 
 
-class Feed(Protocol):
+class Feed(loop.Feed, Protocol):
     """The batches of the epoch that the training is in; a step of all ranks goes `per_step` places further."""
 
     per_step: int
 
     def length(self) -> int | None:
-        """How many batches the epoch has, those of all ranks together; None if nobody knows."""
+        """Return how many batches the epoch has, those of all ranks together; None if nobody knows."""
 
     def has_more(self) -> bool:
-        """False if no step of the epoch is left."""
+        """Return False if no step of the epoch is left."""
 
     def begin(self) -> Iterator[Any]:
-        """The batches that are still to come, of this rank."""
-
-    def end_after(self, place: int) -> int:
-        """How many batches are done after the step that begins at a place."""
-
-    def advance(self) -> None:
-        """A step is done."""
-
-    def samples(self, start: int, end: int) -> int:
-        """How many samples there are from one place to another."""
+        """Return the batches that are still to come, of this rank."""
 
 
 class PlannedFeed:

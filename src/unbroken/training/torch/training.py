@@ -18,7 +18,6 @@ from unbroken.training.core.position import UNITS
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 NORMAL, OFTEN = Guard(), Saves()
-NO_MORE = object()
 # How often a scheduler is called is known after one.
 CHECKED_EPOCHS = 2
 
@@ -162,36 +160,14 @@ class Training(Loop):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course = self._course
         feed = self._enter(loader)
-        is_over = course.is_epoch_over
-        if is_over:
+        if self._course.is_epoch_over:
             self._put_back()
             return
         iterator = feed.begin()
         self._put_back()  # not before: the start of a loader is no part of the training
-        self._book.show_steps(course)
-        phase = Phase.START
         try:
-            while not is_over:
-                with self._book.timers.timed(DATA):
-                    batch = next(iterator, NO_MORE)
-                before = course.position.batch
-                if batch is NO_MORE:
-                    course.find_end()
-                    break
-                course.is_in_batch, course.next_batch = True, feed.end_after(before)
-                with self._book.timers.timed(STEP):
-                    yield batch
-                course.count_batch()
-                self._book.show_steps(course)
-                feed.advance()
-                self._book.timers.samples += feed.samples(before, course.position.batch)
-                if phase is Phase.START:  # now, not when it is to be saved
-                    self._check_gradients()
-                    self._content.check_loaders()
-                self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-                phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+            yield from self._train(iterator, feed)
         finally:
             if self._link:
                 self._link.poll(Phase.END)  # also where the loop is left early
@@ -295,6 +271,10 @@ class Training(Loop):
             state = self._state()
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
             self._link.save(Point(state, self._progress(done), step, is_best, **more), following)
+
+    def _check_first_batch(self) -> None:  # now, not when it is to be saved
+        self._check_gradients()
+        self._content.check_loaders()
 
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
