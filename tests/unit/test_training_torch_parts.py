@@ -35,6 +35,7 @@ from unbroken.training.torch import (  # noqa: E402
     sharded_state,
     snapshot,
 )
+from unbroken.training.torch import random_state  # noqa: E402
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
@@ -255,20 +256,20 @@ def test_every_generator_comes_back_from_a_file_read_safely(tmp_path: Path) -> N
         return [*own, random.gauss(0, 1), float(np.random.randn()), torch.randn(1).item()]
 
     draw()  # now each of them keeps half of a normal pair
-    save_verified(torch_state.canonical(torch_state.collect_random(generators), "random"), tmp_path / "state.pt")
+    save_verified(torch_state.canonical(random_state.collect(generators), "random"), tmp_path / "state.pt")
     expected = draw()
-    torch_state.restore_random(torch_state.load(tmp_path), generators)
+    random_state.restore_all(torch_state.load(tmp_path), generators)
 
     assert draw() == expected
 
 
 def test_a_generator_of_another_kind_of_device_begins_anew_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     generator = torch.Generator().manual_seed(1)
-    saved = torch_state.collect_random({"noise": generator})
+    saved = random_state.collect({"noise": generator})
     saved["generators"] = {"noise": torch.zeros(16, dtype=torch.uint8)}  # so long is the state of one of CUDA
     expected = generator.get_state()
 
-    torch_state.restore_random(saved, {"noise": generator})
+    random_state.restore_all(saved, {"noise": generator})
 
     assert torch.equal(generator.get_state(), expected)
     assert capsys.readouterr().out == (
@@ -457,10 +458,10 @@ def test_a_rank_on_another_gpu_has_its_own_random_numbers(monkeypatch: pytest.Mo
         "set_rng_state": put,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    saved = torch_state.collect_random({})
+    saved = random_state.collect({})
     gpus[:], at_work[0] = [torch.tensor([0]), torch.tensor([0])], 1
 
-    torch_state.restore_random(saved, {})
+    random_state.restore_all(saved, {})
 
     assert gpus[1] == torch.tensor([10])
 

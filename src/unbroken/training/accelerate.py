@@ -24,6 +24,7 @@ from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
+from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
@@ -163,7 +164,7 @@ class Segments(Placed):
         is_within = self._plan is not None and self._course.position.batch > 0
         state["order"] = self._plan.own_order(self._course.position.epoch) if is_within and self._plan else None
         state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
-        state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
+        state["random"] = torch_state.canonical(random_state.collect({}), "random")
         state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
         return state
 
@@ -240,7 +241,7 @@ class Segments(Placed):
     def _put_back(self) -> None:
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
-            torch_state.restore_random(loaded["random"], {})
+            random_state.restore_all(loaded["random"], {})
             if self._gradients:
                 self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
                 self._gradients.put_back()

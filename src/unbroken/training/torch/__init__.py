@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from unbroken.training.core.guard import Guard as Guard
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
-    from unbroken.training.torch.loader import RandomKept as RandomKept
-    from unbroken.training.torch.loader import seed_everything as seed_everything
+    from unbroken.training.torch.own_generators import RandomKept as RandomKept
+    from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.samplers import InterruptibleDistributedSampler as InterruptibleDistributedSampler
     from unbroken.training.torch.samplers import InterruptibleSampler as InterruptibleSampler
@@ -43,7 +43,8 @@ _MODULES = {
     **dict.fromkeys(["Guard"], "unbroken.training.core.guard"),
     **dict.fromkeys(["Saves"], "unbroken.training.core.save_policy"),
     **dict.fromkeys(["Validate"], "unbroken.training.core.validation"),
-    **dict.fromkeys(["RandomKept", "seed_everything"], "unbroken.training.torch.loader"),
+    **dict.fromkeys(["RandomKept"], "unbroken.training.torch.own_generators"),
+    **dict.fromkeys(["seed_everything"], "unbroken.training.torch.random_state"),
     **dict.fromkeys(
         ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
         "unbroken.training.torch.samplers",

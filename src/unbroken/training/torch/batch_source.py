@@ -12,12 +12,11 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetR
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Position
+from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import (
     PlannedLoader,
     WorkerStart,
     end_workers,
-    generators_kept,
-    seed_generators,
     start_of_workers,
 )
 from unbroken.training.torch.own_generators import own_generators, reachable
@@ -124,11 +123,11 @@ class StatefulLoader:
     def begin(self, position: Position) -> Iterator[Any]:
         """The batches of the epoch from the position on."""
         seed = seed_from(self._seed, "loader", position.epoch)
-        with generators_kept(), start_of_workers(self.loader):
+        with random_state.kept(), start_of_workers(self.loader):
             if self._pending:
                 self._go_back(seed, is_at_end=position.batch == 0)
             self._is_begun = True
-            seed_generators(seed)
+            random_state.seed(random_state.GLOBAL, seed)
             return iter(self.loader)
 
     def _go_back(self, seed: int, is_at_end: bool) -> None:
@@ -137,7 +136,7 @@ class StatefulLoader:
         state, self._pending = {**self._pending, "_iterator_finished": False}, {}
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
         if is_at_end:
-            seed_generators(seed)
+            random_state.seed(random_state.GLOBAL, seed)
             ended = iter(self.loader)
             next(ended, None)  # a sampler that is a generator function takes its state at its first item
             if not self.loader.persistent_workers:

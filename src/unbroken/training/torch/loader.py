@@ -6,16 +6,14 @@ So nothing of the data has to be saved: a restart asks for the order again and b
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -25,12 +23,13 @@ from torch.utils.data import (
     Subset,
     default_collate,
     default_convert,
-    get_worker_info,
 )
 
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
-from unbroken.training.torch.own_generators import Own, own_generators, own_kept, own_state, restore_own, seed_own
+from unbroken.training.torch import random_state
+from unbroken.training.torch.own_generators import own_generators
+from unbroken.training.torch.random_state import GLOBAL, Generator, kept
 from unbroken.training.torch.samplers import EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
@@ -138,7 +137,7 @@ class Batches(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
         self.dataset = dataset
         self._collate, self._seed = collate, seed
-        self._own: list[Own] = []
+        self._own: list[Generator] = []
         self._epoch: EpochKey | None = None  # in which generators of its own were looked for
 
     @property
@@ -160,12 +159,12 @@ class Batches(Dataset[Any]):
         self._epoch = key.epoch
         return batch
 
-    def _find_own(self) -> list[Own]:
+    def _find_own(self) -> list[Generator]:
         self._own = own_generators(self.dataset, self._collate)
         return self._own
 
     def _drawn(self, key: SampleKey, seed: int) -> Any:
-        with generators_kept(), own_kept(self._own):
+        with kept([*GLOBAL, *self._own]):
             samples = self._samples(key, seed)
             self._reseed(seed_from(seed, "batch", key.epoch, *key.indices[:1]))
             return self._collate(samples)
@@ -185,8 +184,8 @@ class Batches(Dataset[Any]):
         return samples
 
     def _reseed(self, seed: int) -> None:
-        seed_generators(seed)
-        seed_own(self._own, seed)
+        random_state.seed(GLOBAL, seed)
+        random_state.seed(self._own, *(seed_from(seed, "own", number) for number in range(len(self._own))))
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
@@ -198,44 +197,6 @@ def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
         parts = inner.datasets.values() if isinstance(inner.datasets, dict) else inner.datasets
         return dataset.__getitems__ if any(map(_fetch_of, parts)) else None  # type: ignore[attr-defined]
     return getattr(dataset, "__getitems__", None) if hasattr(inner, "__getitems__") else None
-
-
-class RandomKept(Dataset[Any]):
-    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
-
-    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
-    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
-    after a restart in the middle of an epoch, with as many workers.
-    """
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-    def state_dict(self) -> dict[str, Any]:
-        own = [own_state(each) for each in own_generators(self.dataset)]
-        state: dict[str, Any] = {"own": own} if own else {}
-        if get_worker_info() is None:  # the global ones of the training's own process are in its state already
-            return state
-        kind, words, *rest = np.random.get_state()
-        numbers = torch.default_generator.get_state().numpy().tobytes()
-        # One value: torchdata would send the items of a dictionary in any order.
-        return {**state, "random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for generator, saved in zip(own_generators(self.dataset), state.get("own", ()), strict=False):
-            restore_own(generator, saved)
-        if get_worker_info() is None or "random" not in state:
-            return
-        python, (kind, words, *rest), numbers = state["random"]
-        random.setstate(python)
-        np.random.set_state((kind, np.frombuffer(words, dtype=np.uint32), *rest))
-        torch.default_generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
 
 
 class WorkerStart:
@@ -276,13 +237,6 @@ def end_workers(iterator: object) -> None:
         shut_down()
 
 
-def seed_everything(seed: int) -> None:
-    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
 def _leave_when_told(parent: int) -> None:
     if not hasattr(signal, "sigwaitinfo"):  # nobody says whose TERM it is: it may be meant for all of the job
         while os.getppid() == parent:
@@ -291,26 +245,6 @@ def _leave_when_told(parent: int) -> None:
     while True:
         if signal.sigwaitinfo({signal.SIGTERM}).si_pid == parent:
             os._exit(0)
-
-
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """What is drawn inside leaves no trace in the global generators on the CPU."""
-    kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.default_generator.set_state(kept[2])
-
-
-def seed_generators(seed: int) -> None:
-    """Seeds the global generators on the CPU."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    # Not torch.manual_seed: that seeds the GPUs too, which the dataset has nothing to do with.
-    torch.default_generator.manual_seed(seed)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -8,7 +8,6 @@ copied at once.  A copy keeps how tensors share their memory: the file of a snap
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +16,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.program.memory import available_bytes
-from unbroken.training.torch.state import bytes_here, local, tensors_in
+from unbroken.training.torch.state import bytes_here, local
+from unbroken.training.torch.tree import leaves, mapped
 
 # A smaller piece is copied in less time than it takes to see to it later.
 LATER_BYTES = 256 * 1024
@@ -40,7 +40,8 @@ def optimizer_storages(parts: Iterable[object]) -> set[int]:
 
 def snapshot_bytes(state: object) -> int:
     """The host memory that a snapshot takes: torch gives pinned memory in powers of two (CachingHostAllocator)."""
-    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors_in(state))
+    tensors = (each for each in leaves(state) if isinstance(each, torch.Tensor))
+    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors)
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 
@@ -138,21 +139,13 @@ class _Taking:
         return snapshot
 
     def _value(self, value: Any) -> Any:
-        kind: Any = type(value)
-        if isinstance(value, torch.Tensor):
-            if isinstance(value, DTensor):
-                return self._spread_tensor(value)
-            if value.is_conj():
-                return self._value(value.conj()).conj()
-            return self._tensor(value) if _is_plain(value) else self._clone(value)
-        if kind in (dict, OrderedDict, Counter):
-            fresh: Any = kind()
-            for key, item in value.items():
-                fresh[key] = self._value(item)
-            if hasattr(value, "_metadata"):
-                fresh._metadata = value._metadata
-            return fresh
-        return kind(self._value(item) for item in value) if kind in (list, tuple) else value
+        if not isinstance(value, torch.Tensor):
+            return mapped(value, lambda item, place: self._value(item))
+        if isinstance(value, DTensor):
+            return self._spread_tensor(value)
+        if value.is_conj():
+            return self._value(value.conj()).conj()
+        return self._tensor(value) if _is_plain(value) else self._clone(value)
 
     def _clone(self, tensor: torch.Tensor) -> torch.Tensor:
         # A GPU makes it later, in the order of this thread's stream, which the thread that writes knows nothing of.
