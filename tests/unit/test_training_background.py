@@ -15,7 +15,7 @@ from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.runs.progress import Progress  # noqa: E402
 from unbroken.runs.select import verify  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
-from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
+from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.async_save import TorchAsyncSave  # noqa: E402
@@ -30,7 +30,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_open, self.came = threading.Event(), 0
-        monkeypatch.setattr(torch_link, "save_verified", self.save)
+        monkeypatch.setattr(rank_checkpoint, "save_verified", self.save)
 
     def save(self, *arguments):
         self.came += 1
@@ -255,7 +255,7 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
         loop.step()
     loop.training._link.wait()
     before = Store(tmp_path / "checkpoints").names()
-    monkeypatch.setattr(torch_link, "save_verified", full)
+    monkeypatch.setattr(rank_checkpoint, "save_verified", full)
 
     with pytest.raises(StorageError, match="the disk is full"):
         for _ in range(50):
@@ -300,7 +300,7 @@ def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
 def test_where_memory_is_short_saves_stop_the_training_and_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_link, "has_memory_for", lambda size: False)
+    monkeypatch.setattr(torch_link, "available_bytes", lambda: 0)
     loop = Loop(tmp_path)
     for _ in range(5):
         loop.step()
@@ -332,7 +332,7 @@ def test_a_last_save_that_reads_back_otherwise_is_no_pause_and_no_finish(
         path.write_bytes(path.read_bytes()[:-1] + b"x")
         return made
 
-    monkeypatch.setattr(torch_link, "save_verified", spoiling)
+    monkeypatch.setattr(rank_checkpoint, "save_verified", spoiling)
 
     with pytest.raises(
         CheckpointError, match=r"state\.pt: reads back differently from what was written; check the disk"

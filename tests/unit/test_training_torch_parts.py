@@ -31,14 +31,13 @@ from unbroken.training.torch import (  # noqa: E402
     InterruptibleDistributedSampler,
     InterruptibleSampler,
     Training,
+    random_state,
     save_verified,
     sharded_state,
     snapshot,
 )
-from unbroken.training.torch import random_state  # noqa: E402
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
@@ -178,7 +177,7 @@ def test_results_by_the_name_of_safetensors_are_in_that_format(tmp_path: Path) -
     safetensors = pytest.importorskip("safetensors.torch", reason="missing: safetensors (pip install safetensors)")
     model = torch.nn.Linear(2, 1)
 
-    write_result(tmp_path, "model.safetensors", model.state_dict(), torch_link._save_result)
+    write_result(tmp_path, "model.safetensors", model.state_dict(), torch_save.save_result)
 
     found = safetensors.load_file(tmp_path / "model.safetensors")
     assert {name: value.tolist() for name, value in found.items()} == {
@@ -189,7 +188,7 @@ def test_results_by_the_name_of_safetensors_are_in_that_format(tmp_path: Path) -
         with pytest.raises(
             CheckpointError, match=r"finish\(\): model.safetensors: .*; allowed: a dictionary of tensors"
         ):
-            write_result(tmp_path, "model.safetensors", wrong, torch_link._save_result)
+            write_result(tmp_path, "model.safetensors", wrong, torch_save.save_result)
 
 
 def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,8 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import OWN
+from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-
-OWN_FILE = OWN + "/{:05d}.pt"
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
@@ -77,9 +75,7 @@ class RanksSession(FrameworkSession):
         if self.contract and saved != here:
             refuse(
                 CheckpointError,
-                f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
-                f"{'is 1' if here == 1 else f'are {here}'}, which would train other data than are left; type "
-                f"ranks: {saved}",
+                f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:

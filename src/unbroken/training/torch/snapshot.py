@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor
 
-from unbroken.program.memory import available_bytes
 from unbroken.training.torch.state import bytes_here, local
 from unbroken.training.torch.tree import leaves, mapped
 
@@ -43,11 +42,6 @@ def snapshot_bytes(state: object) -> int:
     tensors = (each for each in leaves(state) if isinstance(each, torch.Tensor))
     sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors)
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
-
-
-def has_memory_for(size_bytes: int) -> bool:
-    """True if a snapshot of that size fits beside the training."""
-    return available_bytes() > NEEDED_MEMORY * size_bytes
 
 
 @dataclass

@@ -28,14 +28,13 @@ from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import Alone, EpochSampler, PlannedLoader, end_workers, make_loader
 from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.unsaved import make_persistent
 from unbroken.training.torch.validation import non_finite_weight
-from unbroken.training.torch.writer import Point, TorchWriter
+from unbroken.training.torch.writer import Point, TorchWriter, linked
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
