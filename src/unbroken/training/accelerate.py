@@ -162,7 +162,7 @@ class Segments(Placed):
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
         is_within = self._plan is not None and self._course.position.batch > 0
-        state["order"] = self._plan.own_order(self._course.position.epoch) if is_within and self._plan else None
+        state["order"] = self._plan.order.state(self._course.position.epoch) if is_within and self._plan else None
         state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
         state["random"] = torch_state.canonical(random_state.collect({}), "random")
         state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
@@ -201,9 +201,9 @@ class Segments(Placed):
         position, order = self._course.position, self._order
         self._order = None
         if self._plan and position.batch:
-            self._plan.take_order(position.epoch, order)
+            self._plan.order.restore(position.epoch, order)
         elif self._plan:
-            self._plan.forget()
+            self._plan.order.forget()
 
     def _enter(self, loader: ResumableLoader) -> None:
         position = self._course.position

@@ -5,6 +5,7 @@ So nothing of the data has to be saved: a restart asks for the order again and b
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -30,7 +31,7 @@ from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
 from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.random_state import GLOBAL, Generator, kept
-from unbroken.training.torch.samplers import EpochKey, SamplePlan, seed_from
+from unbroken.training.torch.samplers import AGAIN, EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -43,69 +44,66 @@ class SampleKey:
     """One batch as a worker process is asked for it."""
 
     epoch: EpochKey
-    indices: tuple[int, ...]
-    stride: int = 0  # of `SamplePlan`
+    numbers: tuple[int, ...]  # of `numbered`
 
     def samples(self) -> Iterator[tuple[int, int]]:
-        """Each index, and how often it came before in this epoch."""
-        for number in self.indices:
-            again, index = divmod(number, self.stride) if self.stride else (0, number)
+        """Yield each index, and how often it came before in this epoch."""
+        for number in self.numbers:
+            again, index = divmod(number, AGAIN) if number >= 0 else (0, number)
             yield index, again
 
 
 def make_loader(
+    kind: type[Loader],
     dataset: Dataset[Any],
     sampler: EpochSampler,
-    seed: int | None,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    has_signals: bool,
-    options: dict[str, Any],
-    kind: type[Loader],
+    *,
+    seeded_samples: bool = True,
+    collate_fn: Callable[[Any], Any] | None = None,
+    has_signals: bool = True,
+    **options: Any,
 ) -> Loader:
-    """The DataLoader behind `Training.loader`; `kind` is its class."""
+    """Return the DataLoader of a kind that gives the batches of a sampler; `options` are those of DataLoader."""
     if not options.get("in_order", True):
         raise TypeError(
             "loader(in_order=False): batches would come in an order that no restart can go on with; allowed: True"
         )
-    refused = [name for name in _OURS if name in options]
-    if refused:
+    if refused := [name for name in _OURS if name in options]:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
     if has_signals and options.get("num_workers", 0) > 0:
-        options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
+        options["worker_init_fn"] = WorkerStart(options.get("worker_init_fn"))
     # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
     # generator: without one of its own, each start of a loader draws from the global one.
-    batches = Batches(dataset, collate_fn or default_collate, seed)
+    batches = Batches(dataset, collate_fn or default_collate, sampler.plan.seed if seeded_samples else None)
     generator = torch.Generator().manual_seed(sampler.plan.seed)
     return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """This rank's batches of the position's epoch, as far as they are still to come."""
+    """This rank's batches of the position's epoch, or the steps that it is told to give."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
-        self._told: tuple[EpochKey, EpochSteps, int] | None = None
-        self._position, self._plan = position, plan
-
-    @property
-    def plan(self) -> SamplePlan:
-        return self._plan
+        self.position, self.plan = position, plan
+        self._told: tuple[EpochKey, EpochSteps] | None = None
 
     def __iter__(self) -> Iterator[SampleKey]:
-        now = self._position.epoch
-        epoch, steps, stride = self._told or (now, self._plan.steps(now, 0), self._plan.stride)
-        return (SampleKey(epoch, batch, stride) for batch in steps)
+        epoch, steps = self._told or (self.position.epoch, self.plan.steps(self.position.epoch, self._start()))
+        return (SampleKey(epoch, batch) for batch in steps)
 
     @contextmanager
     def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
         """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
-        self._told = epoch, steps, self._plan.stride
+        self._told = epoch, steps
         try:
             yield
         finally:
             self._told = None
 
     def __len__(self) -> int:
-        return len(self._plan.steps(self._position.epoch, 0))
+        return len(self.plan.steps(self.position.epoch, 0))
+
+    def _start(self) -> int:
+        return 0
 
 
 class PlannedLoader(DataLoader[Any]):
@@ -166,7 +164,7 @@ class Batches(Dataset[Any]):
     def _drawn(self, key: SampleKey, seed: int) -> Any:
         with kept([*GLOBAL, *self._own]):
             samples = self._samples(key, seed)
-            self._reseed(seed_from(seed, "batch", key.epoch, *key.indices[:1]))
+            self._reseed(seed_from(seed, "batch", key.epoch, *key.numbers[:1]))
             return self._collate(samples)
 
     def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
@@ -174,7 +172,7 @@ class Batches(Dataset[Any]):
         fetch = _fetch_of(self.dataset)
         if fetch is not None:
             if seed is not None:
-                self._reseed(seed_from(seed, "fetch", key.epoch, *key.indices[:1]))
+                self._reseed(seed_from(seed, "fetch", key.epoch, *key.numbers[:1]))
             return fetch([index for index, _ in key.samples()])
         samples = []
         for index, again in key.samples():
@@ -251,11 +249,10 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class Alone:
-    """The `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
+def alone(convert: Callable[[Any], Any] | None) -> Callable[[list[Any]], Any]:
+    """Return the `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
+    return functools.partial(_converted, convert or default_convert)
 
-    def __init__(self, convert: Callable[[Any], Any] | None) -> None:
-        self._convert = convert or default_convert
 
-    def __call__(self, samples: list[Any]) -> Any:
-        return self._convert(samples[0])
+def _converted(convert: Callable[[Any], Any], samples: list[Any]) -> Any:
+    return convert(samples[0])
