@@ -224,12 +224,12 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
             link._offers = [Offer("draft", "a", size, 10**9), Offer("", "b", size // 2, size - 1)]
-            asked.append(link._may_be_in_background(size // 2))
+            asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
     plenty._offers = [Offer("draft", "a", BACKGROUND_BYTES, 10**9), Offer("", "b", 1, 10**9)]
 
     assert asked == [False] * 6
-    assert plenty._may_be_in_background(1)
+    assert plenty._may_be_in_background(BACKGROUND_BYTES)
     said = "unbroken: no async checkpoints, saves stop the training: not enough free memory for copies of 16 MB\n"
     assert capsys.readouterr().out == said
 

@@ -38,13 +38,13 @@ from unbroken.training.torch import (  # noqa: E402
 )
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
+from unbroken.training.torch.batch_source import feed_of  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.samplers import SamplePlan, drawn, order_of  # noqa: E402
+from unbroken.training.torch.samplers import EpochOrder, SamplePlan, drawn, order_of  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -406,10 +406,10 @@ def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
     streams = []
     for rank, epoch, batch in ((0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
         position = Position(epoch=epoch, batch=batch)
-        plan = SamplePlan(order_of(12, shuffle=False), 5, 2, share=Share(rank, 2))
+        plan = SamplePlan(EpochOrder(12, 5, shuffle=False), 2, share=Share(rank, 2))
         sampler = EpochSampler(position, plan)
-        loader = make_loader(Drawing(), sampler, None, None, False, {"num_workers": 1}, PlannedLoader)
-        streams.append(torch.cat(list(PlannedFeed(loader, position).begin())).flatten().tolist())
+        loader = make_loader(PlannedLoader, Drawing(), sampler, seeded_samples=False, has_signals=False, num_workers=1)
+        streams.append(torch.cat(list(feed_of(loader, position, {}).begin())).flatten().tolist())
 
     numbers = [number for stream in streams for number in stream]
     assert len(set(numbers)) == len(numbers)

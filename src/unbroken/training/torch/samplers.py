@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-import torch.distributed
 from torch.utils.data import Sampler
 
 from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Share, grouped
+from unbroken.training.torch.process_group import here
 
 SHORT = np.iinfo(np.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
@@ -92,9 +92,7 @@ def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
     """This rank among the ranks; what is not given is asked of torch.distributed."""
     if rank is not None and ranks is not None:
         return Share(rank, ranks)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Share(torch.distributed.get_rank(), torch.distributed.get_world_size())
-    return Share()
+    return here().share
 
 
 class EpochOrder:
