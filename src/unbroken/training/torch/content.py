@@ -29,7 +29,6 @@ from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
-# Of the name of what `Switches` gives; of checkpoints from before it was saved nothing is known.
 SWITCHES = "switches"
 DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the first batch comes
 
@@ -73,7 +72,7 @@ class Content:
 
     def state(self) -> dict[str, Any]:
         """All of it, in a form that can be saved."""
-        parts = torch_state.collect(self.parts)
+        parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
             "format": FORMAT,
             "seed": self._seed,
@@ -172,7 +171,7 @@ class Content:
 
     def _load_models(self, folder: Path) -> None:
         """Gives the models the weights of the checkpoint again, which the script has changed since."""
-        models = {name: part for name, part in self.parts.items() if isinstance(part, torch.nn.Module)}
+        models = torch_state.only(self.parts, torch.nn.Module)
         state = rank_checkpoint.read(folder, self._ranks)["parts"]
         states = {name: state[name] for name in models}
         put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))

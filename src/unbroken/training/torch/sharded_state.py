@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.state import state_of
+from unbroken.training.torch.state import parameters_of, state_of
 from unbroken.training.torch.tree import mapped
 
 SHARDS = "shards"
@@ -177,8 +177,7 @@ def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
     note(part if isinstance(part, Mapping) else state_of(part), name)
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
-    parameters = [parameter for group in part.param_groups for parameter in group["params"]]
-    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters)}
+    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters_of(part))}
     # An optimizer has no state before its first step; what it will have for a parameter is spread like it.
     return lambda where: found.get(where, at.get(where[: where.rfind("/") + 1]))
 

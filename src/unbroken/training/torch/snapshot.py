@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor
 
-from unbroken.training.torch.state import bytes_here, local
+from unbroken.training.torch.state import bytes_here, local, parameters_of
 from unbroken.training.torch.tree import leaves, mapped
 
 # A smaller piece is copied in less time than it takes to see to it later.
@@ -28,12 +28,10 @@ PINNED_FOR = "cuda"
 NOTED = 64
 
 
-def optimizer_storages(parts: Iterable[object]) -> set[int]:
-    """The memory of everything that only the step of an optimizer among the parts changes, by its address."""
-    optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-    parameters = [tensor for one in optimizers for group in one.param_groups for tensor in group["params"]]
-    states = [value for one in optimizers for state in one.state.values() for value in _values(state)]
-    tensors = [local(value) for value in [*parameters, *states] if isinstance(value, torch.Tensor)]
+def optimizer_storages(optimizers: Iterable[torch.optim.Optimizer]) -> set[int]:
+    """Return the memory of everything that only the step of an optimizer changes, by its address."""
+    held = (value for one in optimizers for value in (*parameters_of(one), *leaves(list(one.state.values()))))
+    tensors = (local(value) for value in held if isinstance(value, torch.Tensor))
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if _is_plain(tensor)}
 
 
@@ -225,7 +223,3 @@ def _numbers(storage: torch.UntypedStorage) -> torch.Tensor:
     at = torch.linspace(0, storage.nbytes() - together, NOTED, dtype=torch.float64, device=device).long()
     places = (at[:, None] + torch.arange(together, device=device)).flatten()
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)[places]
-
-
-def _values(state: object) -> Iterable[object]:
-    return state.values() if isinstance(state, dict) else ()

@@ -11,15 +11,16 @@ import sys
 import warnings
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
+from unbroken.training.torch.provenance import is_wrapped_by_compile
 from unbroken.training.torch.random_state import RandomGenerator
 from unbroken.training.torch.tree import leaves
 
@@ -38,6 +39,7 @@ class Stateful(Protocol):
 
 
 Part = Stateful | RandomGenerator
+Kind = TypeVar("Kind")
 
 
 def canonical(value: object, where: str) -> Any:
@@ -118,11 +120,6 @@ def tensor_bytes(value: object) -> int:
     return sum(bytes_here(each) for each in leaves(value) if isinstance(each, torch.Tensor))
 
 
-def collect(parts: Mapping[str, Stateful]) -> dict[str, object]:
-    """The state of each part, of a model by the names that it has without `torch.compile`."""
-    return {name: state_of(part) for name, part in parts.items()}
-
-
 def state_of(part: Stateful) -> Any:
     """Its state; of a model whose blocks are compiled one by one by the names that they have if they are not."""
     state = part.state_dict()
@@ -143,6 +140,24 @@ def plainly_named(state: Mapping[str, Any]) -> Any:
 def unwrapped(module: str) -> str:
     """The name of a module without those of the wrappers around it."""
     return f"{module}.".replace(COMPILED, "").removesuffix(".")
+
+
+def only(parts: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
+    """Return the parts of a kind."""
+    return {name: part for name, part in parts.items() if isinstance(part, kind)}
+
+
+def modules_in(parts: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield all modules of the models by the names that they have without `torch.compile`."""
+    for name, part in only(parts, torch.nn.Module).items():
+        for path, module in part.named_modules():
+            if not is_wrapped_by_compile(module):
+                yield f"{name}.{unwrapped(path)}".rstrip("."), module
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of all groups, in their order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:

@@ -11,7 +11,7 @@ import torch
 from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
 from unbroken.training.torch.random_state import RandomGenerator, all_kept
-from unbroken.training.torch.state import local
+from unbroken.training.torch.state import local, only
 from unbroken.training.torch.tree import leaves
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
@@ -31,7 +31,7 @@ class TorchValidation(Validation):
         generators: Mapping[str, RandomGenerator],
     ) -> None:
         super().__init__(validate)
-        self._modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+        self._modules = only(parts, torch.nn.Module)
         self._generators = generators
 
     def weights(self) -> Weights:

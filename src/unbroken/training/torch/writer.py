@@ -43,7 +43,7 @@ from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
 from unbroken.training.torch.serialization import save_result
 from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages, snapshot_bytes
-from unbroken.training.torch.state import tensor_bytes
+from unbroken.training.torch.state import only, tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
@@ -172,7 +172,7 @@ class TorchWriter(Connection):
         if self._ranks.size > 1:
             self._beside = self._beside or self._ranks.beside()
         began = time.monotonic()
-        optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
+        optimizers = list(only(self._parts, torch.optim.Optimizer).values())
         # A best value is saved now or never.
         may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
         later = optimizer_storages(optimizers) if may_wait else set()
