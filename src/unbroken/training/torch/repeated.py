@@ -51,7 +51,7 @@ def _has_weights(part: object) -> bool:
 
 def _versions(parts: Mapping[str, object]) -> dict[str, tuple[int, int]]:
     """Return for each weight and buffer of a model which one it is, and how often it was changed."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for name, model in only(parts, torch.nn.Module).items():
         if _has_weights(model):
             named = (*model.named_parameters(), *model.named_buffers())
