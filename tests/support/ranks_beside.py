@@ -11,14 +11,12 @@ from pathlib import Path
 
 from unbroken.errors import StorageError
 from unbroken.training.torch import rank_checkpoint, sharded_state, writer
-from unbroken.training.torch import snapshot as torch_stage
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
 PATIENCE_SECONDS = 600
 
 is_first_attempt = not os.environ["UNBROKEN_RESUME"]
 complete, count, is_reached = rank_checkpoint.save_verified, 0, threading.Event()
-torch_stage.LATER_BYTES = 0  # the state is small
 
 
 def save(state, path, **more):

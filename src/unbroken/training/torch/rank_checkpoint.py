@@ -56,7 +56,6 @@ class Said:
     """How a rank's part of a save went."""
 
     digests: Digests = field(default_factory=dict)
-    is_torn: bool = False
     error: str = ""
     is_non_finite: bool = False  # the error is a state that must not be saved
 

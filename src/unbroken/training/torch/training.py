@@ -191,8 +191,6 @@ class Training(Loop):
                 self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
         finally:
-            if self._link:
-                self._link.poll(Phase.END)  # also where the loop is left early
             if isinstance(loader, DataLoader) and not loader.persistent_workers:
                 end_workers(iterator)
 
@@ -292,7 +290,7 @@ class Training(Loop):
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
             state = self._state()
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
-            self._link.save(Point(state, self._progress(done), step, is_best, **more), following)
+            self._link.save(Point(state, self._progress(done), step, is_best, **more))
 
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():

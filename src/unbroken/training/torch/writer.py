@@ -23,6 +23,7 @@ from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
+from unbroken.training.core.async_save import AsyncSave
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -37,13 +38,12 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.torch import rank_checkpoint
-from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages, snapshot_bytes
-from unbroken.training.torch.state import only, tensor_bytes
+from unbroken.training.torch.snapshot import SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
@@ -94,9 +94,7 @@ class TorchWriter(Connection):
         self._beside: Ranks | None = None
         self._offers: list[Offer] = []
         self._buffer = SnapshotBuffer()
-        self._async_save: TorchAsyncSave | None = None
-        self._waited_seconds = 0.0  # what ranks stood still for before they save
-        self._may_leave_it_for_later = True
+        self._async_save: AsyncSave | None = None
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
     def fall_back(self, reason: str) -> Path | None:
@@ -104,11 +102,8 @@ class TorchWriter(Connection):
         before = super().fall_back(reason)
         return before if self._ranks.size == 1 else None
 
-    def save(self, point: Point, following: Phase | None = None) -> None:
-        """Hands over one checkpoint, beside the training if that may go on; a kill inside leaves a draft, no more.
-
-        `following` is what the training does next, if it goes on.
-        """
+    def save(self, point: Point) -> None:
+        """Hand over one checkpoint, in the background if the training goes on; a kill leaves a draft, no more."""
         self.wait()
         began = time.monotonic()
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
@@ -116,12 +111,11 @@ class TorchWriter(Connection):
         draft = self._draft_with_room() if self._ranks.is_first else ""
         offer = Offer(draft, platform.node(), snapshot_bytes(pieces), available_bytes())
         self._offers = self._ranks.all_gather(offer)
-        self._waited_seconds = time.monotonic() - began
         point = replace(point, state=pieces, weights=weights)
         self.pace.begin_save(point.step)
         # All ranks find the same, because they ask the same offers.
         if not point.is_over and self._may_be_in_background(max(offer.size_bytes for offer in self._offers)):
-            self._begin_async_save(point, is_step_next=following is Phase.BATCH)
+            self._begin_async_save(point, began)
             return
         with self._giving_up():
             self._note_saved(self._write(point))
@@ -129,7 +123,7 @@ class TorchWriter(Connection):
             self.close_place(is_paused=point.is_last)
 
     def poll(self, following: Phase) -> None:
-        if self._async_save and not self._async_save.is_running_before(is_step_next=following is Phase.BATCH):
+        if self._async_save and not self._async_save.is_running:
             self.wait()
 
     def wait(self) -> None:
@@ -141,14 +135,7 @@ class TorchWriter(Connection):
         if save is None:
             return
         save.wait(patience_seconds)
-        if save.is_dropped:
-            self._may_leave_it_for_later = False
-            self.pace.forget_save()
-            self._say(
-                "something changed a parameter before the optimizer's step: this save is made anew, copied at once"
-            )
-        else:
-            self._note_saved(save.seconds, save.stall_seconds)
+        self._note_saved(save.seconds, save.stall_seconds)
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self._ranks.size, self._parts)
@@ -168,46 +155,36 @@ class TorchWriter(Connection):
             time.sleep(WAIT_POLL_SECONDS)
         return str(self.place.new_draft())
 
-    def _begin_async_save(self, point: Point, is_step_next: bool) -> None:
+    def _begin_async_save(self, point: Point, began: float) -> None:
         if self._ranks.size > 1:
             self._beside = self._beside or self._ranks.beside()
-        began = time.monotonic()
-        optimizers = list(only(self._parts, torch.optim.Optimizer).values())
-        # A best value is saved now or never.
-        may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
-        later = optimizer_storages(optimizers) if may_wait else set()
-        snapshot = self._buffer.take((point.state, point.weights), later)
+        snapshot = self._buffer.take((point.state, point.weights))
         copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        stall = self._waited_seconds + time.monotonic() - began
-        self._async_save = TorchAsyncSave(snapshot, lambda save: self._write(copy, save), optimizers, stall)
+        stall = time.monotonic() - began
+
+        def complete() -> float:
+            snapshot.wait()
+            return self._write(copy, stall)
+
+        self._async_save = AsyncSave(on_this_gpu(complete), stall)
         self.pace.is_saving = True
 
-    def _write(self, point: Point, save: TorchAsyncSave | None = None) -> float:
-        """Writes, digests and hands over; returns the seconds.  A save beside the training has the last word."""
+    def _write(self, point: Point, stall_seconds: float | None = None) -> float:
+        """Writes, digests and hands over; returns the seconds.  In the background, the training stood still so long."""
         began, draft = time.monotonic(), Path(self._offers[0].draft)
-        ranks = self._beside if save and self._beside else self._ranks
-        mine = self._written(point, draft, ranks, save)
+        ranks = self._ranks if stall_seconds is None or self._beside is None else self._beside
+        mine = self._written(point, draft, ranks)
         try:
             said = ranks.all_gather(mine)
         except RuntimeError as error:
             raise CheckpointError(f"a rank left before all had said that their part is written ({error})") from error
         _check(said)
-        is_torn = any(each.is_torn for each in said)
-        if save:
-            save.is_dropped = is_torn
-
-        def show() -> None:
-            if is_torn:
-                shutil.rmtree(draft)
-            else:
-                self._show(
-                    draft, {name: digest for each in said for name, digest in each.digests.items()}, point, began, save
-                )
-
-        ranks.by_first(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
+        digests = {name: digest for each in said for name, digest in each.digests.items()}
+        # What goes wrong with it, such as a run that was lost to another job, ends all.
+        ranks.by_first(lambda: self._show(draft, digests, point, began, stall_seconds))
         return time.monotonic() - began
 
-    def _written(self, point: Point, draft: Path, ranks: Ranks, save: TorchAsyncSave | None) -> Said:
+    def _written(self, point: Point, draft: Path, ranks: Ranks) -> Said:
         """Writes what this rank has, and says how that went; what went wrong becomes known to all."""
         try:
             non_finite = non_finite_weight(point.weights)
@@ -221,9 +198,9 @@ class TorchWriter(Connection):
             if ranks.size == 1:
                 raise
             return Said(error=str(error) or repr(error))
-        return Said(digests, is_torn=save is not None and not save.may_be_shown())
+        return Said(digests)
 
-    def _show(self, draft: Path, written: Digests, point: Point, began: float, save: TorchAsyncSave | None) -> None:
+    def _show(self, draft: Path, written: Digests, point: Point, began: float, stall_seconds: float | None) -> None:
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
         digests: dict[str, FileDigest | None] = {**written}
         for name, content in (point.results or {}).items():
@@ -237,7 +214,7 @@ class TorchWriter(Connection):
             is_finished=point.results is not None,
             versions=self._made_with(),
             save_seconds=round(time.monotonic() - began, 3),
-            stall_seconds=save.stall_seconds if save else None,
+            stall_seconds=stall_seconds,
             algorithm=preferred_algorithm(),
             digests=known,
         )
