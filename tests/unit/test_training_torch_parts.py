@@ -29,7 +29,6 @@ from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     InterruptibleDistributedSampler,
-    InterruptibleSampler,
     Training,
     random_state,
     save_verified,
@@ -408,7 +407,9 @@ def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
         position = Position(epoch=epoch, batch=batch)
         plan = SamplePlan(EpochOrder(12, 5, shuffle=False), 2, share=Share(rank, 2))
         sampler = EpochSampler(position, plan)
-        loader = make_loader(PlannedLoader, Drawing(), sampler, seeded_samples=False, has_signals=False, num_workers=1)
+        loader = make_loader(
+            PlannedLoader, Drawing(), sampler, {"num_workers": 1}, seeded_samples=False, has_signals=False
+        )
         streams.append(torch.cat(list(feed_of(loader, position, {}).begin())).flatten().tolist())
 
     numbers = [number for stream in streams for number in stream]
@@ -521,7 +522,7 @@ def test_going_on_in_an_epoch_copies_no_order(tail: str) -> None:
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert first == InterruptibleSampler(size)._indices()[401]
+    assert first == drawn(order_of(size, True), 0, 0)[401]
     assert used < size
 
 

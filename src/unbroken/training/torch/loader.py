@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -57,11 +57,11 @@ def make_loader(
     kind: type[Loader],
     dataset: Dataset[Any],
     sampler: EpochSampler,
+    options: Mapping[str, Any],
     *,
     seeded_samples: bool = True,
     collate_fn: Callable[[Any], Any] | None = None,
     has_signals: bool = True,
-    **options: Any,
 ) -> Loader:
     """Return the DataLoader of a kind that gives the batches of a sampler; `options` are those of DataLoader."""
     if not options.get("in_order", True):
@@ -71,7 +71,7 @@ def make_loader(
     if refused := [name for name in _OURS if name in options]:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
     if has_signals and options.get("num_workers", 0) > 0:
-        options["worker_init_fn"] = WorkerStart(options.get("worker_init_fn"))
+        options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
     # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
     # generator: without one of its own, each start of a loader draws from the global one.
     batches = Batches(dataset, collate_fn or default_collate, sampler.plan.seed if seeded_samples else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -76,9 +76,11 @@ def resumable_loader(
     shuffle: bool = True,
     order: Order | None = None,
     drop_last: bool = False,
+    seeded_samples: bool = True,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
     **options: Any,
 ) -> ResumableLoader:
     """Return a loader like that of `Training.loader`, of one process until `share_with` says otherwise."""
     drawn = EpochOrder(len(dataset), seed, shuffle, order)  # type: ignore[arg-type]
     sampler = PlaceSampler(SamplePlan(drawn, batch_size, drop_last=drop_last, has_repeats=True))
-    return make_loader(ResumableLoader, dataset, sampler, **options)
+    return make_loader(ResumableLoader, dataset, sampler, options, seeded_samples=seeded_samples, collate_fn=collate_fn)

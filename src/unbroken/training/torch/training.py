@@ -138,10 +138,10 @@ class Training(Loop):
             PlannedLoader,
             dataset,
             EpochSampler(self._course.position, plan),
+            options,
             seeded_samples=seeded_samples,
             collate_fn=alone(collate_fn) if batch_size is None else collate_fn,
             has_signals=self._link is not None,
-            **options,
         )
         planned.add(loader)
         return loader
