@@ -28,6 +28,7 @@ from unbroken.training.core.environment import Contract, DeadlineFile, Outbox
 from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
 from unbroken.training.torch.validation import TorchValidation, non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
@@ -95,36 +96,27 @@ def flushed(loop: Loop, folder: Path) -> Way:
     return save, (lambda: True), (lambda: 0.0)
 
 
-def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way:
+def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     none, stop = DeadlineFile(None, None), folder / "stop"
     place = Outbox(folder)
     contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
-    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
+    parts = {"optimizer": loop.optimizer}
+    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, parts=parts, ranks=Ranks())
     trust = TorchValidation(None, {"model": loop.model}, {})
     loop.after = lambda: link.poll(Phase.BATCH)
-    saves_under_way = []
 
     def save() -> None:
-        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()), following)
-        saves_under_way[:] = [(link._async_save, link._async_save.stall_seconds)] if link._async_save else []
+        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()))
 
-    return (
-        save,
-        (lambda: link._async_save is None),
-        (lambda: saves_under_way[0][0].stall_seconds - saves_under_way[0][1] if saves_under_way else 0),
-    )
+    return save, (lambda: link._async_save is None), (lambda: 0.0)
 
 
 def at_once(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, False, Phase.BATCH)
+    return ours(loop, folder, False)
 
 
 def beside(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, True, Phase.BATCH)
-
-
-def beside_copied_first(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, True, Phase.END)
+    return ours(loop, folder, True)
 
 
 def torchs_own(loop: Loop, folder: Path) -> Way:
@@ -196,7 +188,6 @@ WAYS: dict[str, Callable[[Loop, Path], Way]] = {
     "`torch.save`, flushed to the disk": flushed,
     "unbroken, at once": at_once,
     "unbroken, beside the training": beside,
-    "unbroken, beside, copied before the next batch": beside_copied_first,
     "torch's own `async_save` (DCP)": torchs_own,
     "DCP, in a process": torchs_process,
     "DCP, copied into pinned memory": torchs_pinned,

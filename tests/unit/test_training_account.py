@@ -224,7 +224,7 @@ def test_a_save_beside_the_training_counts_by_what_that_stood_still(
         time.sleep(0.5)
         return save_verified(*arguments, **options)
 
-    monkeypatch.setattr("unbroken.training.torch.writer.save_verified", slowly)
+    monkeypatch.setattr("unbroken.training.torch.rank_checkpoint.save_verified", slowly)
     lines = {}
     for in_background in (True, False):
         folder = tmp_path / str(in_background)

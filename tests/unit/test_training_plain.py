@@ -416,15 +416,6 @@ def test_a_save_is_due_every_so_many_steps_of_the_whole_training(
     assert saved == expected
 
 
-def test_a_save_that_came_to_nothing_is_due_again_at_once(tmp_path: Path) -> None:
-    for saves in (Saves(), Saves(steps=3)):
-        pace = make_pace(tmp_path / "stop", saves=saves)
-        pace.begin_save(3)
-        pace.forget_save()
-
-        assert pace.is_save_due(4)
-
-
 def test_time_is_kept_for_the_save_that_is_on_its_way_too(tmp_path: Path) -> None:
     clock = Clock()
     pace = make_pace(tmp_path / "stop", clock, deadline=200)

@@ -24,6 +24,7 @@ from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
+from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
@@ -161,9 +162,9 @@ class Segments(Placed):
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
         is_within = self._plan is not None and self._course.position.batch > 0
-        state["order"] = self._plan.own_order(self._course.position.epoch) if is_within and self._plan else None
+        state["order"] = self._plan.order.state(self._course.position.epoch) if is_within and self._plan else None
         state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
-        state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
+        state["random"] = torch_state.canonical(random_state.collect({}), "random")
         state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
         return state
 
@@ -200,9 +201,9 @@ class Segments(Placed):
         position, order = self._course.position, self._order
         self._order = None
         if self._plan and position.batch:
-            self._plan.take_order(position.epoch, order)
+            self._plan.order.restore(position.epoch, order)
         elif self._plan:
-            self._plan.forget()
+            self._plan.order.forget()
 
     def _enter(self, loader: ResumableLoader) -> None:
         position = self._course.position
@@ -240,7 +241,7 @@ class Segments(Placed):
     def _put_back(self) -> None:
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
-            torch_state.restore_random(loaded["random"], {})
+            random_state.restore_all(loaded["random"], {})
             if self._gradients:
                 self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
                 self._gradients.put_back()

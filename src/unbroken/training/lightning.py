@@ -23,6 +23,7 @@ from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
+from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
@@ -157,7 +158,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def state_dict(self) -> dict[str, Any]:
         """What Lightning does not save: random numbers, gradients; more follows in `on_save_checkpoint`."""
         gradients = self._gradients.state() if self._gradients else NONE
-        state = {"random": torch_state.collect_random({}), "gradients": gradients, "ranks": self._share.ranks}
+        state = {"random": random_state.collect({}), "gradients": gradients, "ranks": self._share.ranks}
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -264,7 +265,7 @@ def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, A
     loop._batches_that_stepped = state["stepped"]
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
     trainer.callback_metrics.update(own["metrics"])
-    torch_state.restore_random(own["random"], {})
+    random_state.restore_all(own["random"], {})
 
 
 keep_what_is_loaded()

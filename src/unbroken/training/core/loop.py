@@ -33,13 +33,13 @@ NO_MORE = object()
 class Feed(Protocol):
     """What a loop asks of the batches that it trains; a place is how many batches of the epoch are finished there."""
 
-    def end_after(self, place: int) -> int:
+    def end_after(self, place: int, /) -> int:
         """Return the place after the step that begins at a place."""
 
     def advance(self) -> None:
         """Note that a step is done."""
 
-    def samples(self, start: int, end: int) -> int:
+    def samples(self, start: int, end: int, /) -> int:
         """Return how many samples there are from one place to another."""
 
 
@@ -138,7 +138,7 @@ class Loop(Placed, ABC):
         """End the repeating: what it has changed is again as it was in the checkpoint."""
 
     @abstractmethod
-    def _save(self, done: float, is_best: bool, following: Phase, *, is_last: bool) -> None:
+    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
         """Save; after the last save the process leaves."""
 
     def _clean_up(self) -> None:
@@ -214,7 +214,7 @@ class Loop(Placed, ABC):
         if not self._has_stepped and not self._is_repeating:
             self._has_stepped = True
             link.place.note("first_step")
-        link.poll(following)
+        link.poll()
         if self._ranks.is_first and link.reporter.is_due:
             link.report(self._progress(self._course.reported))
             self._book.show()
@@ -225,7 +225,7 @@ class Loop(Placed, ABC):
         if wish.stop:
             link.place.note("stop_asked")
         if wish.is_to_save:
-            self._save(self._course.reported, wish.best, following, is_last=wish.stop)
+            self._save(self._course.reported, wish.best, is_last=wish.stop)
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -90,10 +89,6 @@ class SaveSchedule:
     def begin_save(self, step: int) -> None:
         """Note that a save begins: the next is due a whole interval later."""
         self._saved_at, self._saved_step = self._now(), step
-
-    def forget_save(self) -> None:
-        """Note that the last save came to nothing: the next is due at once."""
-        self._saved_at, self._saved_step = -math.inf, None if self._saved_step is None else -sys.maxsize
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
         """Note how long a save took; the training stood still for all of it, or for `stall_seconds`."""

@@ -115,6 +115,7 @@ class Connection(Link, ABC):
     """The link of a training whose loop is ours; `guessed_bytes` is how much the first save may write."""
 
     _async_save: AsyncSave | None = None
+    _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
         super().__init__(contract, place, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND)
@@ -123,16 +124,19 @@ class Connection(Link, ABC):
         self._told_interval = math.nan
         atexit.register(self._at_exit)
 
-    def poll(self, following: Phase) -> None:
+    def poll(self) -> None:
         """See between two steps how the save in the background is doing, and raise what went wrong with it."""
         if self._async_save and not self._async_save.is_running:
             self.wait()
 
     def wait(self) -> None:
         """Return when no save is on its way any more; raise what went wrong with it."""
+        self._end_async_save()
+
+    def _end_async_save(self, patience_seconds: float | None = None) -> None:
         save, self._async_save, self.pace.is_saving = self._async_save, None, False
         if save:
-            save.wait()
+            save.wait(patience_seconds)
             self._note_saved(save.seconds, save.stall_seconds)
 
     @abstractmethod
@@ -189,16 +193,12 @@ class Connection(Link, ABC):
     def _say(self, line: str) -> None:
         say(line)
 
-    def _wait_at_exit(self) -> None:
-        """Wait as `wait` does, at the end of a training that ends by an error."""
-        self.wait()
-
     def _at_exit(self) -> None:
         """Keep what was saved before a training ends by an error."""
         if os.getpid() != self._pid:
             return  # a fork has no thread that writes, and would wait for it for ever
         try:
-            self._wait_at_exit()
+            self._end_async_save(self._exit_seconds)
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
             say(f"the last save failed: {error}")
 

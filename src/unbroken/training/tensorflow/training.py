@@ -21,7 +21,6 @@ from unbroken.training.core.position import Course
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import Validate
 from unbroken.training.tensorflow import keras_callbacks, rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
@@ -220,7 +219,7 @@ class Training(Loop):
     def _put_back(self) -> None:
         self.enter()
 
-    def _save(self, done: float, is_best: bool, following: Phase, *, is_last: bool) -> None:
+    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
         if self._link:
             step = self._course.position.step
             self._link.save(self._state(), self._progress(done), step, is_best=is_best, is_last=is_last)

@@ -12,18 +12,16 @@ from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
-from unbroken.training.core import process_group as wishes
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.framework_session import OFTEN, FrameworkSession, NextAction
+from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import OWN
+from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-
-OWN_FILE = OWN + "/{:05d}.pt"
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
@@ -56,7 +54,7 @@ class RanksSession(FrameworkSession):
             )
         super().__init__(versions, folder, saves)
         self.ranks = Ranks()
-        self._agreed = wishes.RankRequest()  # what all ranks will do, and have not done yet
+        self._agreed = RankRequest()  # what all ranks will do, and have not done yet
 
     def join(self) -> None:
         """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
@@ -77,9 +75,7 @@ class RanksSession(FrameworkSession):
         if self.contract and saved != here:
             refuse(
                 CheckpointError,
-                f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
-                f"{'is 1' if here == 1 else f'are {here}'}, which would train other data than are left; type "
-                f"ranks: {saved}",
+                f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
@@ -131,12 +127,12 @@ class RanksSession(FrameworkSession):
         # Between epochs all ranks wait for each other: there a wish is granted at once.
         said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
         # While gradients are added up a wish has to wait, and must not be forgotten.
-        self._agreed = wishes.RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
+        self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
         if self._agreed.stop:
             return NextAction.LEAVE
         self.ranks.ask(lambda: self._own(following))
         return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
-    def _own(self, following: Phase) -> wishes.RankRequest:
+    def _own(self, following: Phase) -> RankRequest:
         is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
-        return wishes.RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)

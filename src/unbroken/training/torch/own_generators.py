@@ -1,23 +1,21 @@
-"""Random generators that a data set holds itself, as transforms of albumentations 2 do: found, seeded, kept."""
+"""Random generators that a data set holds itself, as transforms of albumentations 2 do."""
 
 from __future__ import annotations
 
 import functools
-import json
 import random
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset, get_worker_info
 
-from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.random_state import GLOBAL, Generator, from_text, to_text
 
-Own = np.random.Generator | np.random.RandomState | random.Random | torch.Generator
 # What is looked at: so many objects in all, so many of one container.
 MOST_OBJECTS, MOST_ITEMS = 20_000, 1_000
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -36,75 +34,44 @@ def reachable(*roots: object) -> Iterator[object]:
             continue
         seen[id(here)] = here
         yield here
-        if not isinstance(here, Own):
+        if not isinstance(here, Generator):
             left.extend(_held_by(here))
 
 
-def own_generators(*roots: object) -> list[Own]:
+def own_generators(*roots: object) -> list[Generator]:
     """Return the random generators that the objects hold, without the global ones."""
-    found = (each for each in reachable(*roots) if isinstance(each, Own) and not _is_global(each))
-    return [each for each in found if not isinstance(each, random.SystemRandom)]
+    found = (each for each in reachable(*roots) if isinstance(each, Generator))
+    return [each for each in found if not isinstance(each, random.SystemRandom) and each not in GLOBAL]
 
 
-def seed_own(generators: Sequence[Own], seed: int) -> None:
-    """Seed each of them, each by another number."""
-    for number, generator in enumerate(generators):
-        own = seed_from(seed, "own", number)
-        match generator:
-            case torch.Generator():
-                generator.manual_seed(own)
-            case random.Random():
-                generator.seed(own)
-            case np.random.RandomState():
-                generator.seed(own % 2**32)
-            case _:
-                generator.bit_generator.state = type(generator.bit_generator)(own).state
+class RandomKept(Dataset[Any]):
+    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
 
+    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
+    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
+    after a restart in the middle of an epoch, with as many workers.
+    """
 
-@contextmanager
-def own_kept(generators: Sequence[Own]) -> Iterator[None]:
-    """What is drawn inside leaves no trace in the generators."""
-    kept = [own_state(each) for each in generators]
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, kept, strict=True):
-            restore_own(generator, state)
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
 
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
 
-def own_state(generator: Own) -> str:
-    """Return the state of a generator as JSON."""
-    state: Any
-    match generator:
-        case torch.Generator():
-            state = generator.get_state()
-        case random.Random():
-            state = generator.getstate()
-        case np.random.RandomState():
-            state = generator.get_state(legacy=False)
-        case _:
-            state = generator.bit_generator.state
-    return json.dumps(state, default=lambda array: array.tolist(), sort_keys=True)
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
 
+    def state_dict(self) -> dict[str, Any]:
+        # One value for each: torchdata would send the items of a dictionary in any order.
+        return {"generators": list(map(to_text, self._generators()))}
 
-def restore_own(generator: Own, state: str) -> None:
-    """Put back what `own_state` returned."""
-    saved = json.loads(state)
-    match generator:
-        case torch.Generator():
-            generator.set_state(torch.tensor(saved, dtype=torch.uint8))
-        case random.Random():
-            generator.setstate((saved[0], tuple(saved[1]), saved[2]))
-        case np.random.RandomState():
-            generator.set_state(saved)
-        case _:
-            generator.bit_generator.state = _with_arrays(generator.bit_generator.state, saved)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for generator, saved in zip(self._generators(), state["generators"], strict=False):
+            from_text(generator, saved)
 
-
-def _with_arrays(like: Any, value: Any) -> Any:
-    if isinstance(like, dict):
-        return {key: _with_arrays(each, value[key]) for key, each in like.items()}
-    return np.array(value, dtype=like.dtype) if isinstance(like, np.ndarray) else value
+    def _generators(self) -> list[Generator]:
+        # The global ones of the training's own process are in its state already.
+        return [*(GLOBAL if get_worker_info() else ()), *own_generators(self.dataset)]
 
 
 def _held_by(here: object) -> Iterable[object]:
@@ -137,17 +104,9 @@ def _in_cells(function: types.FunctionType) -> list[object]:
 def _globals_of(function: types.FunctionType) -> list[object]:
     """The generators among the global names that a function uses; other globals belong to the script."""
     found = (function.__globals__.get(name) for name in function.__code__.co_names)
-    return [each for each in found if isinstance(each, Own)]
+    return [each for each in found if isinstance(each, Generator)]
 
 
 def _slots_of(kind: type) -> Sequence[str]:
     slots = kind.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _is_global(generator: Own) -> bool:
-    return any(generator is each for each in (torch.default_generator, _PYTHON, _NUMPY))
-
-
-_PYTHON = random.random.__self__  # type: ignore[attr-defined]
-_NUMPY = np.random.mtrand._rand

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.state import COMPILED, Stateful, local, plainly_named, state_of, unwrapped
+from unbroken.training.torch.state import COMPILED, Stateful, local, parameters_of, plainly_named, state_of, unwrapped
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
@@ -32,8 +32,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
     if not saved.keys() >= {"param_groups", "state"}:
         return  # one with a state of its own making
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in zip(numbers, parameters, strict=False):
+    for number, parameter in zip(numbers, parameters_of(optimizer), strict=False):
         state = optimizer.state.get(parameter, {})
         for key, value in saved["state"].get(number, {}).items():
             here = state.get(key)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from unbroken.training.torch.state import Stateful, tensor_bytes
+from unbroken.training.torch.state import Stateful, only, tensor_bytes
 
 # What a part that is no model holds is kept until the first batch, if it is not larger.
 HELD_BYTES = 64_000_000
@@ -50,14 +50,10 @@ def _has_weights(part: object) -> bool:
 
 
 def _versions(parts: Mapping[str, object]) -> dict[str, tuple[int, int]]:
-    """Of each weight and buffer of a model which one it is, and how often it was changed."""
-    return {name: (id(tensor), tensor._version) for name, tensor in _weights(parts)}
-
-
-def _weights(parts: Mapping[str, object]) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, part in parts.items():
-        if isinstance(part, torch.nn.Module) and _has_weights(part):
-            yield from (
-                (f"{name}.{key}", tensor) for key, tensor in part.named_parameters() if not tensor.is_inference()
-            )
-            yield from ((f"{name}.{key}", tensor) for key, tensor in part.named_buffers() if not tensor.is_inference())
+    """Return for each weight and buffer of a model which one it is, and how often it was changed."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, model in only(parts, torch.nn.Module).items():
+        if _has_weights(model):
+            named = (*model.named_parameters(), *model.named_buffers())
+            found |= {f"{name}.{key}": (id(each), each._version) for key, each in named if not each.is_inference()}
+    return found
