@@ -123,11 +123,11 @@ def test_launchers_that_cannot_find_each_other_say_what_is_missing(
     monkeypatch.setattr(rendezvous, "PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(SegmentError, match=r"tasks is 2, and only unbroken can start so many \(UNBROKEN_STOP is not"):
-        Meeting.of(2, 1, {})
+        Meeting(2, 1, {})
     with pytest.raises(SegmentError, match=r"tasks is 2, but no variable says which of them this is \(SLURM_PROCID, "):
-        Meeting.of(2, 1, told)
+        Meeting(2, 1, told)
     with (
-        Meeting.of(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
+        Meeting(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
         pytest.raises(SegmentError, match="tasks 1 of 2 did not come in 0 s"),
     ):
         alone.assigned(lambda: False)

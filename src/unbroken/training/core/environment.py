@@ -63,12 +63,12 @@ class Contract:
     mtbf_hours: float | None = None
 
     def saves(self, own: Saves) -> Saves:
-        """How often to save: what the configuration says of failures comes before what the program says."""
+        """Return how often to save: what the configuration says of failures comes before what the program says."""
         return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)
 
 
 def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | None:
-    """The contract, or None if unbroken did not start this process."""
+    """Return the contract, or None if unbroken did not start this process."""
     if not environment.get("UNBROKEN_SAVE"):
         return None
     resume, goal = environment.get("UNBROKEN_RESUME"), environment.get("UNBROKEN_GOAL")
@@ -100,13 +100,13 @@ def manifest_of(resume: Path) -> dict[str, Any]:
 
 
 class DeadlineFile:
-    """The file that is written anew when the end of the job is moved."""
+    """The file that is written again when the end of the job is moved."""
 
     def __init__(self, path: str | None = None, told: str | None = None) -> None:
         self._path, self._told = path, told
 
     def moved(self) -> float | None:
-        """The new deadline on the monotonic clock; None if it is the one that was told last."""
+        """Return the new deadline on the monotonic clock; None if it is the one that was told last."""
         if not self._path:
             return None
         try:
@@ -145,7 +145,7 @@ class Signals:
         atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
 
     def heard(self) -> bool:
-        """True if one of them came; to be asked between two steps, in the main thread.
+        """Return True if one of them came; call it between two steps, in the main thread.
 
         Where Triton compiles a kernel for a GPU, its LLVM takes the handlers of the process without Python's knowledge
         (llvm/lib/Support/Unix/Signals.inc): TERM and INT come back to us, a USR1 is lost.  So they are taken back.
@@ -172,7 +172,7 @@ class Signals:
 
 
 def check_thread() -> None:
-    """RuntimeError outside of the main thread, in which alone Python hears the signals that tell a training to leave.
+    """Raise RuntimeError outside of the main thread: only there Python hears the signals that tell a training to leave.
 
     To be called before anything is taken, such as the lease of a folder.
     """
