@@ -46,7 +46,7 @@ class RankAssignment:
         return self.task * self.ranks
 
     def environment(self, local: int) -> dict[str, str]:
-        """Return what torchrun would tell the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
+        """Return what torchrun tells the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
         config = {"TF_CONFIG": tf_config(self.workers, self.first_rank + local)} if self.workers else {}
         return {
             **config,
@@ -148,7 +148,7 @@ class Meeting:
 
 
 def reserve_port() -> socket.socket:
-    """Reserve a free port that nobody else is given while the socket is open, and on which a store of torch can still listen.
+    """Reserve a free port: nobody else gets it while the socket is open, and a store of torch can still listen there.
 
     Linux lets a second socket with SO_REUSEADDR bind a port on which nobody listens, and gives such a port to no
     connection of its own choosing; torch's store sets that option.
