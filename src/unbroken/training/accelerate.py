@@ -29,11 +29,11 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import own_part
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where Accelerate puts the random numbers of each rank.
 RANDOM_FILE = "random_states_{}.pkl"

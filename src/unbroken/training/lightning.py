@@ -27,8 +27,8 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
-from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl

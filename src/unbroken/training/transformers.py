@@ -23,7 +23,7 @@ from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import RanksSession, refuse
-from unbroken.training.torch.module_modes import modes_of, restore_modes
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"

@@ -20,7 +20,7 @@ from unbroken.training.torch.loader import (
     end_workers,
     start_of_workers,
 )
-from unbroken.training.torch.own_generators import own_generators, reachable
+from unbroken.training.torch.random_state import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import Stateful

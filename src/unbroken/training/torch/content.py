@@ -17,13 +17,11 @@ from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loa
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader_passes import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import put_back
-from unbroken.training.torch.random_state import RandomGenerator
-from unbroken.training.torch.repeated import Repeated
+from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
-from unbroken.training.torch.state import Stateful
+from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation

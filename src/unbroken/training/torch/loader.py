@@ -29,8 +29,7 @@ from torch.utils.data import (
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
-from unbroken.training.torch.own_generators import own_generators
-from unbroken.training.torch.random_state import GLOBAL, Generator, kept
+from unbroken.training.torch.random_state import GLOBAL, Generator, kept, own_generators
 from unbroken.training.torch.samplers import AGAIN, EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.

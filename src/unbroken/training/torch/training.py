@@ -26,8 +26,8 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
-from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.random_state import own_generators
 from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
