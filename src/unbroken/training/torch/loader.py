@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, TypeVar
 
 import torch
@@ -181,8 +182,8 @@ class Batches(Dataset[Any]):
         return samples
 
     def _reseed(self, seed: int) -> None:
-        random_state.seed(GLOBAL, seed)
-        random_state.seed(self._own, *(seed_from(seed, "own", number) for number in range(len(self._own))))
+        random_state.seed(GLOBAL, repeat(seed))
+        random_state.seed(self._own, (seed_from(seed, "own", number) for number in count()))
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:

@@ -9,7 +9,7 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,9 @@ def restore(generator: Generator, state: Any) -> None:
             generator.bit_generator.state = state
 
 
-def seed(generators: Iterable[Generator], *seeds: int) -> None:
-    """Seed each generator with its own seed, or all with one."""
-    generators = list(generators)
-    for generator, number in zip(generators, seeds * len(generators) if len(seeds) == 1 else seeds, strict=True):
+def seed(generators: Iterable[Generator], seeds: Iterable[int]) -> None:
+    """Seed each generator with its own seed."""
+    for generator, number in zip(generators, seeds, strict=False):
         match generator:
             case torch.Generator():
                 generator.manual_seed(number)
@@ -154,7 +153,7 @@ def reseeded(number: int, given: Mapping[str, RandomGenerator]) -> dict[str, Any
     """Return the state that the global generators and those given would have if they were seeded; they stay as are."""
     with all_kept(given):
         seed_everything(number)
-        seed(given.values(), *range(number + 1, number + 1 + len(given)))
+        seed(given.values(), count(number + 1))
         return collect(given)
 
 

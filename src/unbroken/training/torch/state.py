@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -195,17 +194,6 @@ def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None
         raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
     if lost:
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
-
-
-def tensors(arrays: Mapping[str, array[int] | array[float]]) -> dict[str, torch.Tensor]:
-    """Arrays of 64-bit numbers as tensors, which are saved fast and read back safely."""
-    kinds = {"q": torch.int64, "d": torch.float64}
-    return {name: _tensor(values, kinds[values.typecode]) for name, values in arrays.items()}
-
-
-def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tensor:
-    # By the bytes: number by number, a million of them would hold the training up for a tenth of a second.
-    return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
 
 
 def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
