@@ -132,8 +132,9 @@ class Training(Loop):
             self._content.check_own(own_generators(dataset, collate_fn))
         planned = self._content.planned
         drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle, order)  # type: ignore[arg-type]
-        layout: dict[str, Any] = {"share": self._ranks.share, "drop_last": drop_last, "groups": groups}
-        plan = SamplePlan(drawn, batch_size or 1, has_repeats=True, **layout)
+        plan = SamplePlan(
+            drawn, 1 if batch_size is None else batch_size, share=self._ranks.share, drop_last=drop_last, groups=groups
+        )
         loader = make_loader(
             PlannedLoader,
             dataset,
