@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import has_length
@@ -48,15 +46,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     """
 
     def __init__(self, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
-        self._keeper = RanksSession(
-            {
-                "transformers": transformers.__version__,
-                "torch": str(torch.__version__),
-                "python": platform.python_version(),
-            },
-            folder,
-            saves,
-        )
+        self._keeper = RanksSession({"transformers": transformers.__version__}, folder, saves)
         self._wish = NextAction.GO_ON
         self._is_due = self._is_epoch_over = False
         self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch
