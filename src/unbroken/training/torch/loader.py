@@ -110,10 +110,10 @@ class PlannedLoader(DataLoader[Any]):
     """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
 
     sampler: EpochSampler
-    begin_pass: Callable[[PlannedLoader], Iterator[Any]]
+    begin_pass: Callable[[], Iterator[Any]]
 
     def __iter__(self) -> Any:
-        return self.begin_pass(self)
+        return self.begin_pass()
 
     def begin(self, epoch: EpochKey, steps: EpochSteps, place: int) -> Iterator[Any]:
         """Begin to give these steps, which begin at a place in their epoch."""

@@ -249,8 +249,8 @@ class Training(Loop):
         self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        stateful = (part.loader for part in self._content.loaders.values())
-        for loader in (*stateful, *(loader for loader, _ in self._content.planned.made.values())):
+        loaders: list[DataLoader[Any]] = [each.loader for each in self._content.loaders.values()]
+        for loader in (*loaders, *(each.loader for each in self._content.planned.made.values())):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
