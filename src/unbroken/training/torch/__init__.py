@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from unbroken.training.core.guard import Guard as Guard
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
-    from unbroken.training.torch.own_generators import RandomKept as RandomKept
+    from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.samplers import InterruptibleDistributedSampler as InterruptibleDistributedSampler
@@ -26,8 +26,7 @@ _NAMES = {
     "core.guard": ["Guard"],
     "core.save_policy": ["Saves"],
     "core.validation": ["Validate"],
-    "torch.own_generators": ["RandomKept"],
-    "torch.random_state": ["seed_everything"],
+    "torch.random_state": ["RandomKept", "seed_everything"],
     "torch.samplers": ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
     "torch.serialization": ["save_verified"],
     "torch.sharded_dataset": ["DistributedShardedDataset"],

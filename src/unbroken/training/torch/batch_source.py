@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypeGuard
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -20,7 +21,7 @@ from unbroken.training.torch.loader import (
     end_workers,
     start_of_workers,
 )
-from unbroken.training.torch.own_generators import own_generators, reachable
+from unbroken.training.torch.random_state import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import Stateful
@@ -90,7 +91,7 @@ class StatefulLoader:
             if self._pending:
                 self._go_back(seed, is_at_end=position.batch == 0)
             self._is_begun = True
-            random_state.seed(random_state.GLOBAL, seed)
+            random_state.seed(random_state.GLOBAL, repeat(seed))
             return iter(self.loader)
 
     def _go_back(self, seed: int, is_at_end: bool) -> None:
@@ -99,7 +100,7 @@ class StatefulLoader:
         state, self._pending = {**self._pending, "_iterator_finished": False}, {}
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
         if is_at_end:
-            random_state.seed(random_state.GLOBAL, seed)
+            random_state.seed(random_state.GLOBAL, repeat(seed))
             ended = iter(self.loader)
             next(ended, None)  # a sampler that is a generator function takes its state at its first item
             if not self.loader.persistent_workers:

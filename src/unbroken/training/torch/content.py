@@ -17,13 +17,11 @@ from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loa
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader_passes import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import put_back
-from unbroken.training.torch.random_state import RandomGenerator
-from unbroken.training.torch.repeated import Repeated
-from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.put_back import Repeated, put_back
+from unbroken.training.torch.samplers import as_tensor, seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
-from unbroken.training.torch.state import Stateful
+from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
@@ -79,7 +77,7 @@ class Content:
             "position": vars(self.course.position),
             "watch": self._book.watch.state(),
             "trust": self.trust.state(),
-            "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
+            "metrics": {"names": self._book.metrics.names, **_tensors(self._book.metrics.arrays())},
             "random": random_state.collect(self._generators),
             "loaders": self.planned.state(),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
@@ -178,3 +176,8 @@ class Content:
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self._ranks.rank, step)
+
+
+def _tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return arrays of numbers in a form that is saved fast and read back safely."""
+    return {name: as_tensor(array) for name, array in arrays.items()}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
+
+import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind
@@ -18,10 +21,14 @@ from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
+from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.state import only
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
@@ -52,7 +59,8 @@ class RanksSession(FrameworkSession):
                 "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
                 "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
             )
-        super().__init__(versions, folder, saves)
+        more = {"torch": str(torch.__version__), "python": platform.python_version()}
+        super().__init__({**versions, **more}, folder, saves)
         self.ranks = Ranks()
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
 
@@ -136,3 +144,24 @@ class RanksSession(FrameworkSession):
     def _own(self, following: Phase) -> RankRequest:
         is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
         return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+
+
+class Omitted:
+    """What frameworks leave out of a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
+
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
+
+    def state(self) -> dict[str, Any]:
+        """Return it in a form that can be saved."""
+        modes = {name: modes_of(model) for name, model in self._models.items()}
+        state = {"random": random_state.collect({}), "gradients": self._gradients.state(), "modes": modes}
+        return {name: torch_state.canonical(value, name) for name, value in state.items()}
+
+    def put_back(self, state: Mapping[str, Any], source: str) -> None:
+        """Give it back where the training goes on."""
+        random_state.restore_all(state["random"], {})
+        self._gradients.restore(state["gradients"], source)
+        self._gradients.put_back()
+        for name, modes in state["modes"].items():
+            restore_modes(self._models[name], modes)

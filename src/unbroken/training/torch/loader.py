@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, TypeVar
 
 import torch
@@ -29,8 +30,7 @@ from torch.utils.data import (
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
-from unbroken.training.torch.own_generators import own_generators
-from unbroken.training.torch.random_state import GLOBAL, Generator, kept
+from unbroken.training.torch.random_state import GLOBAL, Generator, kept, own_generators
 from unbroken.training.torch.samplers import AGAIN, EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
@@ -110,10 +110,10 @@ class PlannedLoader(DataLoader[Any]):
     """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
 
     sampler: EpochSampler
-    begin_pass: Callable[[PlannedLoader], Iterator[Any]]
+    begin_pass: Callable[[], Iterator[Any]]
 
     def __iter__(self) -> Any:
-        return self.begin_pass(self)
+        return self.begin_pass()
 
     def begin(self, epoch: EpochKey, steps: EpochSteps, place: int) -> Iterator[Any]:
         """Begin to give these steps, which begin at a place in their epoch."""
@@ -182,8 +182,8 @@ class Batches(Dataset[Any]):
         return samples
 
     def _reseed(self, seed: int) -> None:
-        random_state.seed(GLOBAL, seed)
-        random_state.seed(self._own, *(seed_from(seed, "own", number) for number in range(len(self._own))))
+        random_state.seed(GLOBAL, repeat(seed))
+        random_state.seed(self._own, (seed_from(seed, "own", number) for number in count()))
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:

@@ -87,8 +87,8 @@ class Pass(Iterator[Any]):
 class Passes:
     """The passes over one loader."""
 
-    def __init__(self, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
-        self.name, self._loaders = name, loaders
+    def __init__(self, loader: PlannedLoader, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
+        self.loader, self.name, self._loaders = loader, name, loaders
         self._made = self._calls = 0
         self._saved_made = int(state.get("made", 0))
         self._crosses: bool | None = state.get("crosses")  # an iterator made inside an epoch is used in the next one
@@ -98,16 +98,16 @@ class Passes:
             Place(**{**each, "zone": Zone(each["zone"])}, is_resumed=True) for each in state.get("open", ())
         ]
 
-    def begin(self, loader: PlannedLoader) -> Pass:
+    def begin(self) -> Pass:
         """Begin a pass, or continue the one that this call had begun before a restart."""
         place = self._resumed() or self._fresh()
         if not (place.is_resumed and place.zone is Zone.BATCH):  # which is counted already
             self._made, self._calls = self._made + 1, self._calls + 1
-        plan = loader.sampler.plan
+        plan = self.loader.sampler.plan
         indices = plan.order.draw(place.key) if place.order is None else from_tensor(place.order)
         place.order = as_tensor(indices) if plan.order.is_own else None
         place.steps = plan.steps_in(plan.cut(place.key, indices), place.start)
-        found = Pass(loader.begin(place.key, place.steps, place.start), place, self)
+        found = Pass(self.loader.begin(place.key, place.steps, place.start), place, self)
         self._open.append((place, weakref.ref(found)))
         return found
 
@@ -210,7 +210,7 @@ class PlannedLoaders:
     def __init__(self, seed: int, position: Position, say: Callable[[str], None]) -> None:
         self.position, self.say = position, say
         self.zone = Zone.SCRIPT
-        self.made: dict[int, tuple[PlannedLoader, Passes]] = {}
+        self.made: dict[int, Passes] = {}
         self._seed, self._next, self._before_epochs = seed, 0, 0
         self._saved: Mapping[str, Any] = {}
 
@@ -221,9 +221,9 @@ class PlannedLoaders:
     def add(self, loader: PlannedLoader) -> None:
         saved = self._saved.get("loaders", {}).get(self._next, {}) if self.zone is not Zone.BATCH else {}
         loader.sampler.plan.order.restore(self.position.epoch, saved.get("order"))
-        passes = Passes(self, self._next, saved)
+        passes = Passes(loader, self, self._next, saved)
         loader.begin_pass = passes.begin
-        self.made[self._next] = loader, passes
+        self.made[self._next] = passes
         self._next += 1
 
     def begin_epoch(self) -> None:
@@ -233,7 +233,7 @@ class PlannedLoaders:
         elif self.zone is Zone.BATCH:
             self._saved = {}
         self.zone, self._next = Zone.EPOCH, self._before_epochs
-        for _, passes in self.made.values():
+        for passes in self.made.values():
             passes.begin_epoch()
 
     def draw_order(self, loader: object, ranks: Ranks) -> None:
@@ -252,7 +252,7 @@ class PlannedLoaders:
             return
         is_resumed = bool(self._saved.get("is_in_epoch"))
         self.zone = Zone.BATCH
-        for _, passes in self.made.values():
+        for passes in self.made.values():
             passes.begin_batches(is_resumed)
         if is_resumed:
             self._next = self._saved["next"]
@@ -263,9 +263,9 @@ class PlannedLoaders:
         if self.zone is Zone.SCRIPT and self._saved:
             return dict(self._saved)  # no epoch is left to be trained
         is_in_epoch, found = self.position.batch > 0, {}
-        for name, (loader, passes) in self.made.items():
-            order = loader.sampler.plan.order.state(self.position.epoch) if is_in_epoch else None
-            found[name] = passes.state(is_in_epoch) | ({} if order is None else {"order": order})
+        for passes in self.made.values():
+            order = passes.loader.sampler.plan.order.state(self.position.epoch) if is_in_epoch else None
+            found[passes.name] = passes.state(is_in_epoch) | ({} if order is None else {"order": order})
         made = self._next if is_in_epoch or self.zone is Zone.SCRIPT else self._before_epochs
         return {"next": made, "is_in_epoch": is_in_epoch, "loaders": found}
 

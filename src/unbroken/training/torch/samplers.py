@@ -150,7 +150,7 @@ class SamplePlan:
         share: Share = Share(),  # noqa: B008, it is frozen
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
-        has_repeats: bool = False,
+        has_repeats: bool = True,
     ) -> None:
         self.order, self.seed, self.share = order, order.seed, share
         self._batch_size, self._drop_last, self._groups = batch_size, drop_last, groups
@@ -296,7 +296,9 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
     ) -> None:
         super().__init__(data, seed, shuffle, order)
         share = own_share(rank, ranks)
-        self._plan = SamplePlan(self._order, batch_size, share=share, drop_last=drop_last, groups=groups)
+        self._plan = SamplePlan(
+            self._order, batch_size, share=share, drop_last=drop_last, groups=groups, has_repeats=False
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         self._begin()

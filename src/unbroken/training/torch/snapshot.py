@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor
 
-from unbroken.training.torch.state import bytes_here, local
-from unbroken.training.torch.tree import leaves, mapped
+from unbroken.training.torch.state import bytes_here, leaves, local, mapped
 
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -21,8 +20,6 @@ from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.random_state import RandomGenerator
-from unbroken.training.torch.tree import leaves
 
 STATE_FILE = "state.pt"
 # What torch.compile puts before the names of what it has compiled.
@@ -38,6 +35,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: Any, /) -> object: ...
 
 
+RandomGenerator = torch.Generator | np.random.Generator
 Part = Stateful | RandomGenerator
 Kind = TypeVar("Kind")
 
@@ -198,17 +196,6 @@ def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
 
 
-def tensors(arrays: Mapping[str, array[int] | array[float]]) -> dict[str, torch.Tensor]:
-    """Arrays of 64-bit numbers as tensors, which are saved fast and read back safely."""
-    kinds = {"q": torch.int64, "d": torch.float64}
-    return {name: _tensor(values, kinds[values.typecode]) for name, values in arrays.items()}
-
-
-def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tensor:
-    # By the bytes: number by number, a million of them would hold the training up for a tenth of a second.
-    return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
-
-
 def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
     """The content of a checkpoint's state file, read without running any code from it."""
     return load_file(folder / STATE_FILE, is_mapped)
@@ -243,3 +230,26 @@ def torch_load(path: Path, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Validating sparse tensor invariants")
         return torch.load(path, **{"map_location": "cpu", "weights_only": True, **options})
+
+
+def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:
+    """Return a container with each item changed, which is told its place ("model/weight"); anything else as it is."""
+    if isinstance(value, dict):
+        fresh = type(value)()
+        for key, item in value.items():
+            fresh[key] = change(item, f"{where}/{key}")
+        if hasattr(value, "_metadata"):  # torch.nn.Module keeps the format versions of its parts there
+            fresh._metadata = value._metadata  # type: ignore[attr-defined]
+        return fresh
+    if type(value) in (list, tuple):
+        return type(value)(change(item, f"{where}/{index}") for index, item in enumerate(value))
+    return value
+
+
+def leaves(value: object) -> Iterator[Any]:
+    """Yield everything in nested containers that is no container."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(item)
+    else:
+        yield value

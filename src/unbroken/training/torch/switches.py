@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.state import COMPILED, modules_in, only, parameters_of
@@ -168,3 +169,27 @@ def listed(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
     return ", ".join(names[:_MOST_NAMES]) + more
+
+
+# Of a module: `eval()` sets the first; Lightning's BaseFinetuning sets the second where it freezes BatchNorm.
+MODES = ("training", "track_running_stats")
+
+
+def modes_of(model: nn.Module) -> dict[str, Any]:
+    """Return `requires_grad` of each parameter and the modes of each module, by name, in JSON's types."""
+    modules = dict(model.named_modules()).items()
+    return {
+        "requires_grad": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
+        **{mode: {name: bool(vars(one)[mode]) for name, one in modules if mode in vars(one)} for mode in MODES},
+    }
+
+
+def restore_modes(model: nn.Module, saved: Mapping[str, Any]) -> None:
+    """Set what `modes_of` returned, of all parameters and modules that the model still has."""
+    for name, parameter in model.named_parameters():
+        if saved["requires_grad"].get(name, parameter.requires_grad) != parameter.requires_grad:
+            parameter.requires_grad_(not parameter.requires_grad)
+    for name, module in model.named_modules():
+        for mode in MODES:
+            if name in saved[mode]:
+                setattr(module, mode, saved[mode][name])

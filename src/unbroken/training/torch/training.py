@@ -23,8 +23,8 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
-from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.random_state import own_generators
 from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
@@ -128,8 +128,9 @@ class Training(Loop):
             self._content.check_own(own_generators(dataset, collate_fn))
         planned = self._content.planned
         drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle, order)  # type: ignore[arg-type]
-        layout: dict[str, Any] = {"share": self._ranks.share, "drop_last": drop_last, "groups": groups}
-        plan = SamplePlan(drawn, batch_size or 1, has_repeats=True, **layout)
+        plan = SamplePlan(
+            drawn, 1 if batch_size is None else batch_size, share=self._ranks.share, drop_last=drop_last, groups=groups
+        )
         loader = make_loader(
             PlannedLoader,
             dataset,
@@ -222,8 +223,8 @@ class Training(Loop):
         self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        stateful = (part.loader for part in self._content.loaders.values())
-        for loader in (*stateful, *(loader for loader, _ in self._content.planned.made.values())):
+        loaders: list[DataLoader[Any]] = [each.loader for each in self._content.loaders.values()]
+        for loader in (*loaders, *(each.loader for each in self._content.planned.made.values())):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:

@@ -10,9 +10,8 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
-from unbroken.training.torch.random_state import RandomGenerator, all_kept
-from unbroken.training.torch.state import local, only
-from unbroken.training.torch.tree import leaves
+from unbroken.training.torch.random_state import all_kept
+from unbroken.training.torch.state import RandomGenerator, leaves, local, only
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unbroken.training.torch.tree import mapped
+from unbroken.training.torch.state import mapped
 
 NUMPY = "numpy"
 
