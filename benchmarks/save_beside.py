@@ -24,9 +24,8 @@ from torch import distributed
 
 from unbroken.runs.progress import Progress
 from unbroken.system.flush import flush_tree
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox
+from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.run_directory import Home
-from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
@@ -97,13 +96,13 @@ def flushed(loop: Loop, folder: Path) -> Way:
 
 
 def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
-    none, stop = DeadlineFile(None, None), folder / "stop"
+    paths = {"save": folder, "stop": folder / "stop", "progress": folder / "progress.json"}
     place = Outbox(folder)
-    contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
+    contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
     parts = {"optimizer": loop.optimizer}
     link = TorchWriter(contract, place, Saves(in_background=in_background), 0, parts=parts, ranks=Ranks())
     trust = TorchValidation(None, {"model": loop.model}, {})
-    loop.after = lambda: link.poll(Phase.BATCH)
+    loop.after = link.poll
 
     def save() -> None:
         link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()))
@@ -240,7 +239,7 @@ def in_a_process(name: str, megabytes: float, chosen: argparse.Namespace) -> dic
 def resumed(megabytes: float, device: str) -> tuple[float, float]:
     """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by unbroken."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
-        loop, home = Loop(megabytes, device), Home(Path(base), "training", 1, 0, lambda line: None)
+        loop, home = Loop(megabytes, device), Home(Path(base), "training", Saves(keep=1))
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
         from unbroken.runs.progress import Handover
@@ -256,7 +255,7 @@ def resumed(megabytes: float, device: str) -> tuple[float, float]:
         began = time.perf_counter()
         put_back(torch.load(path, weights_only=True))
         middle = time.perf_counter()
-        home = Home(Path(base), "training", 1, 0, lambda line: None)
+        home = Home(Path(base), "training", Saves(keep=1))
         put_back(load(home.origin.folder))
         home.close()
         return middle - began, time.perf_counter() - middle
