@@ -145,7 +145,7 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
     was_compiled: bool, is_compiled: bool
 ) -> None:
     made = compiled_by_blocks(blocks()) if was_compiled else blocks()
-    saved = torch_state.collect({"model": made})
+    saved = {"model": torch_state.state_of(made)}
     here = compiled_by_blocks(blocks()) if is_compiled else blocks()
     with torch.no_grad():
         for parameter in here.parameters():
