@@ -112,15 +112,15 @@ def unbrokens(base: Path, model: keras.Model, in_background: bool) -> Way:
     told |= {"LIVE": base / "live", "SAVE_SECONDS": 3600, "GOAL": 1, "GOAL_UNIT": "epochs"}
     os.environ |= {f"UNBROKEN_{name}": str(value) for name, value in told.items()}
     training = Training(model, saves=Saves(steps=1, in_background=in_background))
-    link, position = training._link, training.course.position
-    training.after_step(Phase.BATCH, Phase.BATCH)  # counts from here
+    link, position = training._link, training._course.position
+    training._tick(Phase.BATCH, Phase.BATCH)  # counts from here
 
     def save() -> None:
         position.step += 1
-        training.after_step(Phase.BATCH, Phase.BATCH)
+        training._tick(Phase.BATCH, Phase.BATCH)
 
     def is_complete() -> bool:
-        link.poll(Phase.BATCH)
+        link.poll()
         return not link.pace.is_saving
 
     return save, is_complete

@@ -24,10 +24,10 @@ from torch import distributed
 
 from unbroken.runs.progress import Progress
 from unbroken.system.flush import flush_tree
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox
+from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.run_directory import Home
-from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
 from unbroken.training.torch.validation import TorchValidation, non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
@@ -95,36 +95,27 @@ def flushed(loop: Loop, folder: Path) -> Way:
     return save, (lambda: True), (lambda: 0.0)
 
 
-def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way:
-    none, stop = DeadlineFile(None, None), folder / "stop"
+def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
+    paths = {"save": folder, "stop": folder / "stop", "progress": folder / "progress.json"}
     place = Outbox(folder)
-    contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
-    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
+    contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
+    parts = {"optimizer": loop.optimizer}
+    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, parts=parts, ranks=Ranks())
     trust = TorchValidation(None, {"model": loop.model}, {})
-    loop.after = lambda: link.poll(Phase.BATCH)
-    saves_under_way = []
+    loop.after = link.poll
 
     def save() -> None:
-        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()), following)
-        saves_under_way[:] = [(link._async_save, link._async_save.stall_seconds)] if link._async_save else []
+        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()))
 
-    return (
-        save,
-        (lambda: link._async_save is None),
-        (lambda: saves_under_way[0][0].stall_seconds - saves_under_way[0][1] if saves_under_way else 0),
-    )
+    return save, (lambda: link._async_save is None), (lambda: 0.0)
 
 
 def at_once(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, False, Phase.BATCH)
+    return ours(loop, folder, False)
 
 
 def beside(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, True, Phase.BATCH)
-
-
-def beside_copied_first(loop: Loop, folder: Path) -> Way:
-    return ours(loop, folder, True, Phase.END)
+    return ours(loop, folder, True)
 
 
 def torchs_own(loop: Loop, folder: Path) -> Way:
@@ -196,7 +187,6 @@ WAYS: dict[str, Callable[[Loop, Path], Way]] = {
     "`torch.save`, flushed to the disk": flushed,
     "unbroken, at once": at_once,
     "unbroken, beside the training": beside,
-    "unbroken, beside, copied before the next batch": beside_copied_first,
     "torch's own `async_save` (DCP)": torchs_own,
     "DCP, in a process": torchs_process,
     "DCP, copied into pinned memory": torchs_pinned,
@@ -249,7 +239,7 @@ def in_a_process(name: str, megabytes: float, chosen: argparse.Namespace) -> dic
 def resumed(megabytes: float, device: str) -> tuple[float, float]:
     """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by unbroken."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
-        loop, home = Loop(megabytes, device), Home(Path(base), "training", 1, 0, lambda line: None)
+        loop, home = Loop(megabytes, device), Home(Path(base), "training", Saves(keep=1))
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
         from unbroken.runs.progress import Handover
@@ -265,7 +255,7 @@ def resumed(megabytes: float, device: str) -> tuple[float, float]:
         began = time.perf_counter()
         put_back(torch.load(path, weights_only=True))
         middle = time.perf_counter()
-        home = Home(Path(base), "training", 1, 0, lambda line: None)
+        home = Home(Path(base), "training", Saves(keep=1))
         put_back(load(home.origin.folder))
         home.close()
         return middle - began, time.perf_counter() - middle

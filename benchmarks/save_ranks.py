@@ -23,7 +23,7 @@ from support.measure import in_turns, machine, options, publish, ratios, spread,
 from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.system import fs
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.torch import Saves, Training
 
 LAYERS = 10

@@ -1,6 +1,6 @@
 """One segment of a TensorFlow training: runs the user's own script, which saves and resumes by itself."""
 
-from unbroken.engines.tensorflow.engine import TensorFlowEngine, training_command
+from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job, main
@@ -13,7 +13,7 @@ def build_command(run: Run) -> list[str]:
     python train.py --lr 0.1
     python -m unbroken.training.launch.ranks --ranks 4 --tasks 2 --tf-config python train.py --lr 0.1
     """
-    return training_command(run)
+    return TensorFlowEngine().training_command(run)
 
 
 def tensorflow_segment(job: Job) -> Record:

@@ -11,7 +11,7 @@ from support import gpu
 from support.needs import require
 from support.promises import is_promise
 
-from unbroken.training.core import collector
+from unbroken.training.core import environment as training_environment
 
 READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_")
 
@@ -28,7 +28,7 @@ def pytest_configure() -> None:
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # This process lives on, as that of a segment does not, and hypothesis asks of objects who refers to them.
-    collector.keep_what_is_loaded = lambda environment=os.environ: None
+    training_environment.keep_what_is_loaded = lambda environment=os.environ: None
 
 
 def _listen_to_signals() -> None:

@@ -9,7 +9,7 @@ import time
 import torch
 from torch import nn
 
-from unbroken.training.torch import Saves, Training, seed_everything, snapshot, writer
+from unbroken.training.torch import Saves, Training, rank_checkpoint, seed_everything
 
 # 4 batches an epoch, 3 epochs.
 SAMPLES, BATCH = 20, 5
@@ -26,7 +26,7 @@ parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pause", type=float, default=0, help="seconds after each step")
 given = parser.parse_args()
 
-complete, saves_begun = writer.save_verified, 0
+complete, saves_begun = rank_checkpoint.save_verified, 0
 
 
 def save(state, path, **more):
@@ -41,9 +41,7 @@ def save(state, path, **more):
     return made
 
 
-writer.save_verified = save
-if given.beside:
-    snapshot.LATER_BYTES = 0  # the state is small
+rank_checkpoint.save_verified = save
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 seed_everything(3)

@@ -41,7 +41,7 @@ def main(options):
     training = Training(model, seed=3, best=("score", "max"), optimizer=optimizer, saves=saves)
     may_write = held_back(options.late_at)
     data = training.data(FEATURES, TARGETS, batch_size=5, augment=noisy)
-    rank, size = training.workers.rank, training.workers.size
+    rank, size = training._ranks.rank, training._ranks.size
     random.seed(rank)
 
     @tf.function
@@ -60,7 +60,7 @@ def main(options):
         for features, targets in training.batches(data):
             noise = tf.constant(0.01 * (random.random() + np.random.rand()), tf.float32)
             training.log(loss=float(step(features, targets, noise)))
-            number = training.course.position.step + 1
+            number = training._course.position.step + 1
             if number in options.signals and rank == size - 1:
                 os.kill(os.getpid(), signal.SIGUSR1)
             if number == options.late_at + 2 and rank == 0:

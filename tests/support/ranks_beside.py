@@ -10,15 +10,13 @@ import time
 from pathlib import Path
 
 from unbroken.errors import StorageError
-from unbroken.training.torch import rank_checkpoint, rank_writer, sharded_state
-from unbroken.training.torch import snapshot as torch_stage
+from unbroken.training.torch import rank_checkpoint, sharded_state, writer
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
 PATIENCE_SECONDS = 600
 
 is_first_attempt = not os.environ["UNBROKEN_RESUME"]
 complete, count, is_reached = rank_checkpoint.save_verified, 0, threading.Event()
-torch_stage.LATER_BYTES = 0  # the state is small
 
 
 def save(state, path, **more):
@@ -54,11 +52,11 @@ def no_shards(*_):
     raise OSError(28, "No space left on device")
 
 
-class Link(rank_writer.JointLink):
+class Link(writer.TorchWriter):
     def _begin_async_save(self, *arguments, **more):
         super()._begin_async_save(*arguments, **more)
         if MISHAP == "waits" and is_first_attempt and os.environ["RANK"] == "1":
             assert is_reached.wait(PATIENCE_SECONDS)
 
 
-rank_checkpoint.save_verified, rank_writer.JointLink = save, Link
+rank_checkpoint.save_verified, writer.TorchWriter = save, Link

@@ -43,7 +43,6 @@ def options():
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--patience", type=int, help="for a score that gets worse")
     parser.add_argument("--beside", type=int, help="saves beside the training, after so many steps")
-    parser.add_argument("--tears", type=int, nargs=2, default=(-1, -1), help="rank and step")
     parser.add_argument("--spoils", type=int, nargs=2, default=(-1, -1), help="rank and step")
     parser.add_argument("--loses", type=int, nargs=2, default=(-1, -1), help="rank and step: the loss is no number")
     parser.add_argument("--raises", type=int, nargs=2, default=(-1, -1), help="rank and step")
@@ -84,10 +83,9 @@ def parts_of(given, model, optimizer, size, rank):
     return parts
 
 
-def multiply(model, factor, is_done):
-    if is_done:
-        with torch.no_grad():
-            next(model.parameters()).mul_(factor)
+def spoil(model):
+    with torch.no_grad():
+        next(model.parameters()).mul_(torch.nan)
 
 
 def meet_fate(given, rank, step, is_last):
@@ -130,9 +128,9 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             step = training._course.position.step + 1
-            multiply(model, 1, [rank, step] == given.tears)
             optimizer.step()
-            multiply(model, torch.nan, [rank, step] == given.spoils)
+            if [rank, step] == given.spoils:
+                spoil(model)
             if average:
                 average.update_parameters(model.module)
             training.log(loss=torch.nan if [rank, step] == given.loses else loss.nan_to_num().item())

@@ -14,7 +14,7 @@ from unbroken.cli.init_command import MODULE, SNAKEFILE, choose, init
 from unbroken.engines.command.lammps.resumable import read_input
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.script_edit import NotPlainError, Script
-from unbroken.engines.tensorflow import script_changes as keras_changes
+from unbroken.engines.tensorflow import engine as keras_changes
 from unbroken.engines.torch import script_changes as torch_changes
 from unbroken.errors import ConfigError
 

@@ -34,6 +34,7 @@ from unbroken.segment.import_run import import_run
 from unbroken.segment.settled import is_done
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
+from unbroken.training.core.save_policy import Saves
 
 DONE = 4
 
@@ -95,7 +96,7 @@ ACTIONS: dict[str, Callable[[Path], object]] = {
     "segment": segment_of,
     "import": importing,
     "export": lambda base: export_run(job(base), ProgramEngine(STEP), base / "out", "", print),
-    "training": lambda base: Home(base / "results" / "demo", "training", 1, 0, print, has_history=True),
+    "training": lambda base: Home(base / "results" / "demo", "training", Saves(keep=1), has_history=True),
 }
 
 
@@ -421,7 +422,7 @@ def test_the_claim_of_a_newer_unbroken_is_no_claim_to_remove(base: Path) -> None
 
 
 def test_a_training_by_hand_goes_on_only_where_it_knows_all(tmp_path: Path) -> None:
-    home = Home(tmp_path / "run", "training", 1, 0, print, has_history=True)
+    home = Home(tmp_path / "run", "training", Saves(keep=1), has_history=True)
     draft = home.new_draft()
     (draft / "state").write_text("1\n")
     home.hand_over(draft, Handover(Progress(1, 5, "steps")))
@@ -430,7 +431,7 @@ def test_a_training_by_hand_goes_on_only_where_it_knows_all(tmp_path: Path) -> N
     before = snapshot(tmp_path)
 
     with pytest.raises(FormatError) as told:
-        Home(tmp_path / "run", "training", 1, 0, print, has_history=True)
+        Home(tmp_path / "run", "training", Saves(keep=1), has_history=True)
 
     assert is_refusal(str(told.value), newer)
     assert snapshot(tmp_path) == before

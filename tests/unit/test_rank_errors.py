@@ -21,14 +21,13 @@ from support.fsdp2 import require_on_the_cpu  # noqa: E402
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from unbroken.training.core.environment import read_contract  # noqa: E402
+from unbroken.training.core.environment import SavePlace, read_contract  # noqa: E402
 from unbroken.training.core.save_policy import Saves  # noqa: E402
 from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
 from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.rank_checkpoint import Offer  # noqa: E402
-from unbroken.training.torch.rank_writer import JointLink, _Nowhere  # noqa: E402
-from unbroken.training.torch.writer import Point  # noqa: E402
+from unbroken.training.torch.writer import Point, TorchWriter  # noqa: E402
 
 PATIENCE_SECONDS = 600
 
@@ -124,11 +123,11 @@ def test_launchers_that_cannot_find_each_other_say_what_is_missing(
     monkeypatch.setattr(rendezvous, "PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(SegmentError, match=r"tasks is 2, and only unbroken can start so many \(UNBROKEN_STOP is not"):
-        Meeting.of(2, 1, {})
+        Meeting(2, 1, {})
     with pytest.raises(SegmentError, match=r"tasks is 2, but no variable says which of them this is \(SLURM_PROCID, "):
-        Meeting.of(2, 1, told)
+        Meeting(2, 1, told)
     with (
-        Meeting.of(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
+        Meeting(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
         pytest.raises(SegmentError, match="tasks 1 of 2 did not come in 0 s"),
     ):
         alone.assigned(lambda: False)
@@ -209,12 +208,12 @@ def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
     assert not rank_checkpoint.has_memory([*offers, Offer("", "a", 1, 81)])
 
 
-def link_of(ranks: Ranks, folder: Path) -> JointLink:
+def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
     told = {"RUN": "demo", "SAVE": str(folder), "STOP": str(folder / "stop"), "SAVE_SECONDS": "60"}
     told |= {"PROGRESS": str(folder / "progress.json")}
     contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
-    return JointLink(contract, _Nowhere(), Saves(), 1, {}, (), ranks)
+    return TorchWriter(contract, SavePlace(), Saves(), 1, parts={}, ranks=ranks)
 
 
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
@@ -225,12 +224,12 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
             link._offers = [Offer("draft", "a", size, 10**9), Offer("", "b", size // 2, size - 1)]
-            asked.append(link._may_be_in_background(size // 2))
+            asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
     plenty._offers = [Offer("draft", "a", BACKGROUND_BYTES, 10**9), Offer("", "b", 1, 10**9)]
 
     assert asked == [False] * 6
-    assert plenty._may_be_in_background(1)
+    assert plenty._may_be_in_background(BACKGROUND_BYTES)
     said = "unbroken: no async checkpoints, saves stop the training: not enough free memory for copies of 16 MB\n"
     assert capsys.readouterr().out == said
 

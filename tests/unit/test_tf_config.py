@@ -60,7 +60,7 @@ def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
     def come(task: int) -> None:
         number = {"SLURM_PROCID": str(task), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "localhost"}
         environment = {"UNBROKEN_STOP": str(tmp_path / "stop"), **number}
-        with Meeting.of(2, 2, environment, has_ports=True) as meeting:
+        with Meeting(2, 2, environment, has_ports=True) as meeting:
             seats[task] = meeting.assigned(lambda: False)
 
     tasks = [threading.Thread(target=come, args=(task,)) for task in range(2)]
@@ -77,7 +77,7 @@ def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
 
 
 def test_ranks_of_torch_are_told_no_tf_config() -> None:
-    with Meeting.of(1, 2, {}) as meeting:
+    with Meeting(1, 2, {}) as meeting:
         assigned = meeting.assigned(lambda: False)
 
     assert assigned is not None

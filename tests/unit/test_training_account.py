@@ -1,5 +1,6 @@
 """What a training by hand leaves of each of its attempts: a line in its folder's history, and its job's note."""
 
+import math
 import os
 import shutil
 import signal
@@ -7,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from unit.test_attempt_times import assert_in_order
 from unit.test_training_home import content, train
+from unit.test_training_plain import told_to_save
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -24,6 +27,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training import AtomicDirectory
+from unbroken.training.core.environment import DeadlineFile
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
 from unbroken.training.torch import Saves
 from unbroken.training.torch.serialization import save_verified
@@ -123,7 +127,9 @@ def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
 @pytest.mark.parametrize(("seconds", "is_pause"), [(80.0, False), (91.0, True)])
 def test_a_signal_in_the_last_tenth_of_the_time_is_a_pause(tmp_path: Path, seconds: float, is_pause: bool) -> None:
     now = [1000.0]
-    pace = SaveSchedule(1100.0, tmp_path / "stop", 60, 0.1, lambda: now[0] > 1000, now=lambda: now[0])
+    contract = told_to_save(tmp_path / "stop", 1100.0, DeadlineFile())
+    signals = SimpleNamespace(heard=lambda: now[0] > 1000, resumed_at=-math.inf)
+    pace = SaveSchedule(contract, Saves(), signals, 0.1, now=lambda: now[0])
     before = pace.must_stop(Phase.BATCH)
     now[0] += seconds
 
@@ -218,7 +224,7 @@ def test_a_save_beside_the_training_counts_by_what_that_stood_still(
         time.sleep(0.5)
         return save_verified(*arguments, **options)
 
-    monkeypatch.setattr("unbroken.training.torch.writer.save_verified", slowly)
+    monkeypatch.setattr("unbroken.training.torch.rank_checkpoint.save_verified", slowly)
     lines = {}
     for in_background in (True, False):
         folder = tmp_path / str(in_background)

@@ -12,16 +12,14 @@ from support.toyrun import until
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.runs.progress import Progress  # noqa: E402
-from unbroken.runs.select import verify  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
-from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
+from unbroken.training.core.session import AsyncSave  # noqa: E402
+from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
-from unbroken.training.torch.async_save import TorchAsyncSave  # noqa: E402
-from unbroken.training.torch.snapshot import LATER_BYTES, Snapshot, SnapshotBuffer, optimizer_storages  # noqa: E402
+from unbroken.training.torch.snapshot import Snapshot, SnapshotBuffer, on_this_gpu  # noqa: E402
 
-WIDTH = 100_000  # large enough to be copied later
+WIDTH = 100_000
 PATIENCE_SECONDS = 600
 
 
@@ -30,7 +28,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_open, self.came = threading.Event(), 0
-        monkeypatch.setattr(torch_link, "save_verified", self.save)
+        monkeypatch.setattr(rank_checkpoint, "save_verified", self.save)
 
     def save(self, *arguments):
         self.came += 1
@@ -92,41 +90,12 @@ def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_me
     state = torch_state.canonical(parts, "state")
     save_verified(state, tmp_path / "original")
 
-    stage = SnapshotBuffer()
-    for name, later in (("at once", set()), ("later", optimizer_storages([optimizer]))):
-        snapshot = stage.take(state, later)
-        was_copied = snapshot.is_copied
-        snapshot.copy_the_rest()
-        save_verified(snapshot.state, tmp_path / name)
-        assert (was_copied, snapshot.is_torn()) == (name == "at once", False)
-        assert (tmp_path / name).read_bytes() == (tmp_path / "original").read_bytes()
-        assert snapshot.state["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
+    snapshot = SnapshotBuffer().take(state)
+    snapshot.wait()
+    save_verified(snapshot.state, tmp_path / "copy")
 
-
-class QueueOfGpu:
-    """An event of a GPU that has done all already."""
-
-    def synchronize(self) -> None:
-        return
-
-    def wait_event(self, event: object) -> None:
-        return
-
-
-def test_a_state_on_cpu_and_gpu_is_changed_only_after_both_parts_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.nn.Parameter(torch.zeros(LATER_BYTES))
-    snapshot = SnapshotBuffer().take({"weight": weight.detach()}, optimizer_storages([torch.optim.SGD([weight])]))
-    snapshot._events.append((torch.device("cuda"), QueueOfGpu()))  # type: ignore[arg-type]
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: QueueOfGpu())
-    training = threading.Thread(target=snapshot.wait_for_copy)
-
-    training.start()
-    training.join(0.2)
-    has_waited = training.is_alive()
-    snapshot.copy_the_rest()
-    training.join(PATIENCE_SECONDS)
-
-    assert (has_waited, training.is_alive()) == (True, False)
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "original").read_bytes()
+    assert snapshot.state["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
 
 
 def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,29 +108,14 @@ def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest
         torch.cuda, "set_device", lambda number: chosen.append((threading.current_thread().name, number))
     )
 
-    save = TorchAsyncSave(SnapshotBuffer().take({}, set()), lambda save: 0.0, [], 0.0)
-    save.wait()
+    AsyncSave(on_this_gpu(lambda: 0.0)).wait()
 
     assert chosen == [("unbroken-save", 3)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
-def test_a_change_that_no_version_tells_shows_in_the_numbers_that_were_noted(dtype: torch.dtype) -> None:
-    """As that of a CUDA graph, which runs no Python."""
-    weight = torch.nn.Parameter(torch.zeros(LATER_BYTES + 1, dtype=dtype), requires_grad=False)
-    later = optimizer_storages([torch.optim.SGD([weight])])
-    quiet = SnapshotBuffer().take({"weight": weight.detach()}, later)
-    quiet.copy_the_rest()
-    changed = SnapshotBuffer().take({"weight": weight.detach()}, later)
-    weight.data.add_(1)
-    changed.copy_the_rest()
-
-    assert [(each.is_torn(), each.is_other()) for each in (quiet, changed)] == [(False, False), (False, True)]
-
-
 def test_room_for_a_snapshot_is_used_again() -> None:
     stage, state = SnapshotBuffer(), {"a": torch.ones(10), "b": torch.ones(20)}
-    places = [[tensor.data_ptr() for tensor in stage.take(state, set()).state.values()] for _ in range(2)]
+    places = [[tensor.data_ptr() for tensor in stage.take(state).state.values()] for _ in range(2)]
 
     assert places[0] == places[1]
     assert len(stage._rooms) == 2
@@ -189,41 +143,14 @@ def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_beg
     assert not torch.equal(loop.model.weight, moment["weight"])
 
 
-def test_a_snapshot_that_is_torn_is_dropped_said_and_made_anew(
-    loop: Loop, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def disturbed_step() -> None:
-        next(loop.steps)
-        with torch.no_grad():
-            loop.model.weight.add_(1)
-        loop.model(torch.ones(1, WIDTH)).sum().backward()
-        loop.optimizer.step()
-
-    for _ in range(2):
-        loop.step()
-    for _ in range(3):
-        disturbed_step()
-        if loop.training._link._async_save:
-            loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
-    loop.training._link.wait()
-    store = Store(tmp_path / "checkpoints")
-
-    assert (
-        "something changed a parameter before the optimizer's step: this save is made anew" in capsys.readouterr().out
-    )
-    assert [path.name for path in store.root.glob(".draft-*")] == []
-    assert saved(tmp_path)["position"]["step"] > 2
-    assert all(verify(store.root / name, "training") for name in store.names())
-
-
 def test_a_fork_that_exits_during_a_save_waits_for_nothing(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_copy, copy = threading.Event(), Snapshot.copy_the_rest
+    may_copy, copy = threading.Event(), Snapshot.wait
 
     def late(snapshot: Snapshot) -> None:
         may_copy.wait(PATIENCE_SECONDS)
         copy(snapshot)
 
-    monkeypatch.setattr(Snapshot, "copy_the_rest", late)
+    monkeypatch.setattr(Snapshot, "wait", late)
     for _ in range(2):
         loop.step()
     next(loop.steps)  # a save has begun, and no step may follow
@@ -255,7 +182,7 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
         loop.step()
     loop.training._link.wait()
     before = Store(tmp_path / "checkpoints").names()
-    monkeypatch.setattr(torch_link, "save_verified", full)
+    monkeypatch.setattr(rank_checkpoint, "save_verified", full)
 
     with pytest.raises(StorageError, match="the disk is full"):
         for _ in range(50):
@@ -300,7 +227,7 @@ def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
 def test_where_memory_is_short_saves_stop_the_training_and_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_link, "has_memory_for", lambda size: False)
+    monkeypatch.setattr(torch_link, "available_bytes", lambda: 0)
     loop = Loop(tmp_path)
     for _ in range(5):
         loop.step()
@@ -332,7 +259,7 @@ def test_a_last_save_that_reads_back_otherwise_is_no_pause_and_no_finish(
         path.write_bytes(path.read_bytes()[:-1] + b"x")
         return made
 
-    monkeypatch.setattr(torch_link, "save_verified", spoiling)
+    monkeypatch.setattr(rank_checkpoint, "save_verified", spoiling)
 
     with pytest.raises(
         CheckpointError, match=r"state\.pt: reads back differently from what was written; check the disk"
@@ -351,7 +278,7 @@ def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys:
 
     line = r"a save stops the training for (\S+) s; with a failure every 24 h it is best to save every (\S+) s"
     found = re.search(line, capsys.readouterr().out)
-    shown = loop.training._link.with_pace(Progress(1.0, metrics={"loss": 2.0})).metrics
+    shown = loop.training._link.pace.chosen
     assert found
     assert float(found[2]) > float(found[1])
-    assert shown == {"loss": 2.0, "save_stall_seconds": float(found[1]), "save_every_seconds": float(found[2])}
+    assert shown == {"save_stall_seconds": float(found[1]), "save_every_seconds": float(found[2])}

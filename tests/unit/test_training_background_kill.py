@@ -12,13 +12,13 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 PROGRAM = """
 import argparse, os, signal, threading
 import torch
-from unbroken.training.torch import writer as torch_link
+from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch import Saves, Training, seed_everything
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--dies-in-save", type=int, default=0)
 options = parser.parse_args()
-complete, count = torch_link.save_verified, 0
+complete, count = rank_checkpoint.save_verified, 0
 
 def save(state, path, **more):
     global count
@@ -30,7 +30,7 @@ def save(state, path, **more):
         os.kill(os.getpid(), signal.SIGKILL)
     return made
 
-torch_link.save_verified = save
+rank_checkpoint.save_verified = save
 torch.set_num_threads(1)
 seed_everything(3)
 model = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 1))

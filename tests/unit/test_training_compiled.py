@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 
-from unbroken.training.core.provenance import differences  # noqa: E402
+from unbroken.training.core.session import differences  # noqa: E402
 from unbroken.training.torch import BestCopy, Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
@@ -145,7 +145,7 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
     was_compiled: bool, is_compiled: bool
 ) -> None:
     made = compiled_by_blocks(blocks()) if was_compiled else blocks()
-    saved = torch_state.collect({"model": made})
+    saved = {"model": torch_state.state_of(made)}
     here = compiled_by_blocks(blocks()) if is_compiled else blocks()
     with torch.no_grad():
         for parameter in here.parameters():

@@ -13,11 +13,11 @@ from torch import distributed  # noqa: E402
 
 from unbroken.training.torch import BestCopy, sharded_state  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages  # noqa: E402
+from unbroken.training.torch.snapshot import SnapshotBuffer  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICE != "cuda", reason="looks into the GPU itself")]
 
-WIDTH = 100_000  # large enough to be copied later
+WIDTH = 100_000
 # Of the GPU's clock, a tenth of a second or more: so long it has not yet done what it was told.
 BUSY_CYCLES = 200_000_000
 
@@ -30,13 +30,10 @@ def test_a_snapshot_of_a_gpu_is_of_one_moment_and_lies_in_the_memory_of_the_host
     parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     expected = model.weight.detach().cpu().clone()
 
-    snapshot = SnapshotBuffer().take(torch_state.canonical(parts, "state"), optimizer_storages([optimizer]))
-    snapshot.wait_for_copy()
-    is_torn = snapshot.is_torn()
+    snapshot = SnapshotBuffer().take(torch_state.canonical(parts, "state"))
     optimizer.step()
-    snapshot.copy_the_rest()
+    snapshot.wait()
 
-    assert not is_torn
     assert snapshot.state["model"]["weight"].is_pinned()
     assert torch.equal(snapshot.state["model"]["weight"], expected)
     assert not torch.equal(model.weight.cpu(), expected)
@@ -50,11 +47,11 @@ def test_a_clone_made_on_another_stream_is_complete_before_it_is_written() -> No
     with torch.cuda.stream(stream):
         torch.cuda._sleep(BUSY_CYCLES)
         value = torch._neg_view(ones + 6)
-        snapshot = SnapshotBuffer().take({"value": value}, set())
+        snapshot = SnapshotBuffer().take({"value": value})
     read: list[torch.Tensor] = []
 
     def write() -> None:
-        snapshot.copy_the_rest()
+        snapshot.wait()
         read.append(snapshot.state["value"].cpu())
 
     writer = threading.Thread(target=write)

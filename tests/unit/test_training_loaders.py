@@ -421,12 +421,3 @@ def test_kills_change_no_byte_of_a_training_with_loaders_of_each_kind(tmp_path: 
 
     assert (whole.codes, codes, pieces.codes[3:]) == ([0], [-signal.SIGKILL] * 3, [0]), pieces.log
     assert pieces.result() == whole.result()
-
-
-def test_a_checkpoint_from_before_loaders_had_seeds_of_their_own_goes_on_with_one_seed() -> None:
-    training = Training(seed=4)
-    training._content.planned.restore(None)
-    one, other = (training.loader(Numbers(24), 4) for _ in range(2))
-
-    assert [rows(batch) for batch in one] == [rows(batch) for batch in other]
-    assert training._content.state()["loaders"]["one_seed"]

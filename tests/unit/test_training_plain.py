@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from unbroken.program.contract import AttemptFolder, ready_states
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress
-from unbroken.training.core.environment import DeadlineFile, Outbox, Reporter, Signals, read_contract
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Reporter, Signals, read_contract
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval
@@ -31,8 +32,22 @@ class Clock:
         return self.now
 
 
-def make_pace(clock: Clock, stop: Path, deadline: float = math.inf, has_signal: bool = False) -> SaveSchedule:
-    return SaveSchedule(deadline, stop, save_interval=60, save_seconds=2, has_signal=lambda: has_signal, now=clock)
+def told_to_save(stop: Path, deadline: float, deadline_file: DeadlineFile) -> Contract:
+    paths = {"save": stop.parent, "stop": stop, "progress": stop.parent / "progress.json"}
+    return Contract("demo", None, deadline=deadline, save_seconds=60.0, deadline_file=deadline_file, **paths)
+
+
+def make_pace(
+    stop: Path,
+    clock: Callable[[], float] = time.monotonic,
+    deadline: float = math.inf,
+    saves: Saves | None = None,
+    **told: object,
+) -> SaveSchedule:
+    """Saves take 2 s as long as nothing is known, and are due after 60 s; `told` is of the signals and the deadline."""
+    contract = told_to_save(stop, deadline, SimpleNamespace(moved=told.get("moved", lambda: None)))
+    signals = SimpleNamespace(heard=lambda: told.get("has_signal", False), resumed_at=-math.inf)
+    return SaveSchedule(contract, saves or Saves(), told.get("signals", signals), 2, now=clock, **told.get("how", {}))
 
 
 def take_step(pace: SaveSchedule, clock: Clock, phase: Phase, seconds: float) -> None:
@@ -168,7 +183,7 @@ def test_a_handler_that_the_program_has_put_over_ours_stays(signals_kept: None) 
 
 def test_the_stop_file_is_looked_for_five_times_a_second(tmp_path: Path) -> None:
     clock, stop = Clock(), tmp_path / "stop"
-    pace = make_pace(clock, stop)
+    pace = make_pace(stop, clock)
     first = pace.must_stop(Phase.BATCH)
     stop.touch()
     clock.now += 0.1
@@ -182,7 +197,7 @@ def test_the_stop_file_is_looked_for_five_times_a_second(tmp_path: Path) -> None
 
 def test_a_step_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
     clock = Clock()
-    pace = make_pace(clock, tmp_path / "stop", deadline=200)
+    pace = make_pace(tmp_path / "stop", clock, deadline=200)
     take_step(pace, clock, Phase.BATCH, 1.0)
     take_step(pace, clock, Phase.END, 30.0)
     needed = SAFETY * 2 + LEAVE_SECONDS
@@ -194,7 +209,7 @@ def test_a_step_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
 
 def test_a_save_is_due_after_the_interval_and_not_again_at_once(tmp_path: Path) -> None:
     clock = Clock()
-    pace = make_pace(clock, tmp_path / "stop")
+    pace = make_pace(tmp_path / "stop", clock)
     before = pace.is_save_due(1)
     clock.now += 60
     after = pace.is_save_due(2)
@@ -204,7 +219,7 @@ def test_a_save_is_due_after_the_interval_and_not_again_at_once(tmp_path: Path) 
 
 
 def test_a_signal_stops_at_the_next_step(tmp_path: Path) -> None:
-    assert make_pace(Clock(), tmp_path / "stop", has_signal=True).must_stop(Phase.BATCH)
+    assert make_pace(tmp_path / "stop", Clock(), has_signal=True).must_stop(Phase.BATCH)
 
 
 def test_an_epoch_whose_end_was_not_run_lies_before_its_end() -> None:
@@ -269,7 +284,7 @@ def test_the_parts_without_torch_import_only_the_standard_library() -> None:
 
 def test_a_training_follows_a_deadline_that_is_moved(tmp_path: Path) -> None:
     clock, moved = Clock(), iter([None, 500.0, None])
-    pace = SaveSchedule(130, tmp_path / "stop", 60, 2, lambda: False, now=clock, moved_deadline=lambda: next(moved))
+    pace = make_pace(tmp_path / "stop", clock, 130, moved=lambda: next(moved))
     take_step(pace, clock, Phase.BATCH, 1)
 
     stops = []
@@ -284,18 +299,19 @@ class Suspended:
     """A training whose job was suspended after its first step, and resumed 600 s later; Slurm moved its end as far."""
 
     def __init__(self, tmp_path: Path, moved_after_seconds: float, rewritten: Sequence[float] = ()) -> None:
-        self.clock, self.resumed, self.rests = Clock(), -math.inf, 0
+        self.clock, self.resumed_at, self.rests = Clock(), -math.inf, 0
         self.moves, self.rewritten = iter([150.0 + 600.0]), iter(rewritten)
         self.moved_at = 100.0 + 601.0 + moved_after_seconds
-        self.pace = SaveSchedule(
-            150, tmp_path / "stop", 60, 2, lambda: False, now=self.clock, moved_deadline=self.moved,
-            resumed=lambda: self.resumed, rest=self.rest,
-        )  # fmt: skip
+        how = {"signals": self, "moved": self.moved, "how": {"rest": self.rest}}
+        self.pace = make_pace(tmp_path / "stop", self.clock, 150, **how)
         take_step(self.pace, self.clock, Phase.BATCH, 1)
         self.pace.begin_step()
         self.clock.now += 600.0
-        self.resumed = self.clock.now
+        self.resumed_at = self.clock.now
         self.pace.end_step(Phase.BATCH)
+
+    def heard(self) -> bool:
+        return False
 
     def moved(self) -> float | None:
         return next(self.moves if self.clock.now >= self.moved_at else self.rewritten, None)
@@ -309,7 +325,7 @@ def test_a_job_that_was_suspended_hears_its_new_end_before_it_may_leave(tmp_path
     training = Suspended(tmp_path, moved_after_seconds=7.0)
 
     assert not training.pace.must_stop(Phase.BATCH)
-    assert 7.0 <= training.clock.now - training.resumed < 8.0
+    assert 7.0 <= training.clock.now - training.resumed_at < 8.0
 
     training.clock.now = 720.0
     assert not training.pace.must_stop(Phase.BATCH)  # the step that stood still says nothing about the next one
@@ -322,14 +338,14 @@ def test_a_deadline_that_is_written_anew_for_a_longer_save_is_not_the_new_end(tm
     training = Suspended(tmp_path, moved_after_seconds=7.0, rewritten=[149.0, 148.5])
 
     assert not training.pace.must_stop(Phase.BATCH)
-    assert 7.0 <= training.clock.now - training.resumed < 8.0
+    assert 7.0 <= training.clock.now - training.resumed_at < 8.0
 
 
 def test_a_job_whose_end_was_not_moved_leaves_after_a_little(tmp_path: Path) -> None:
     training = Suspended(tmp_path, moved_after_seconds=math.inf)
 
     assert training.pace.must_stop(Phase.BATCH)
-    assert training.clock.now - training.resumed == pytest.approx(20.0, abs=1.0)
+    assert training.clock.now - training.resumed_at == pytest.approx(20.0, abs=1.0)
 
 
 def test_the_file_with_the_deadline_speaks_up_once_when_it_is_written_anew(tmp_path: Path) -> None:
@@ -369,7 +385,7 @@ def test_a_save_that_takes_longer_than_failures_let_it_is_made_once_a_failure() 
 def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Path) -> None:
     clock = Clock()
     saves = Saves(mtbf_hours=24)
-    pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, now=clock, saves=saves)
+    pace = make_pace(tmp_path / "stop", clock, saves=saves)
     guessed = pace.interval_seconds
     pace.begin_save(1)
     pace.saved(1.0, stall_seconds=0.5)
@@ -389,7 +405,7 @@ def test_a_save_is_due_every_so_many_steps_of_the_whole_training(
     waits: int, expected: list[int], tmp_path: Path
 ) -> None:
     """A segment begins after step 10; a save that has to wait for a step does not move the next one."""
-    pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=Saves(steps=3))
+    pace = make_pace(tmp_path / "stop", saves=Saves(steps=3))
     saved, due = [], 0
     for step in range(11, 21):
         due = due + 1 if pace.is_save_due(step) else 0
@@ -400,18 +416,9 @@ def test_a_save_is_due_every_so_many_steps_of_the_whole_training(
     assert saved == expected
 
 
-def test_a_save_that_came_to_nothing_is_due_again_at_once(tmp_path: Path) -> None:
-    for saves in (Saves(), Saves(steps=3)):
-        pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=saves)
-        pace.begin_save(3)
-        pace.forget_save()
-
-        assert pace.is_save_due(4)
-
-
 def test_time_is_kept_for_the_save_that_is_on_its_way_too(tmp_path: Path) -> None:
     clock = Clock()
-    pace = make_pace(clock, tmp_path / "stop", deadline=200)
+    pace = make_pace(tmp_path / "stop", clock, deadline=200)
     clock.now = 200 - SAFETY * 2 - LEAVE_SECONDS - 0.1
     before = pace.must_stop(Phase.BATCH)
     pace.is_saving = True

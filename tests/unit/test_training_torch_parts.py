@@ -29,22 +29,21 @@ from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     InterruptibleDistributedSampler,
-    InterruptibleSampler,
     Training,
+    random_state,
     save_verified,
     sharded_state,
     snapshot,
 )
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch import writer as torch_link  # noqa: E402
-from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
+from unbroken.training.torch.batch_source import feed_of  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.samplers import SamplePlan, drawn, order_of  # noqa: E402
+from unbroken.training.torch.samplers import EpochOrder, SamplePlan, drawn, order_of  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -177,7 +176,7 @@ def test_results_by_the_name_of_safetensors_are_in_that_format(tmp_path: Path) -
     safetensors = pytest.importorskip("safetensors.torch", reason="missing: safetensors (pip install safetensors)")
     model = torch.nn.Linear(2, 1)
 
-    write_result(tmp_path, "model.safetensors", model.state_dict(), torch_link._save_result)
+    write_result(tmp_path, "model.safetensors", model.state_dict(), torch_save.save_result)
 
     found = safetensors.load_file(tmp_path / "model.safetensors")
     assert {name: value.tolist() for name, value in found.items()} == {
@@ -188,7 +187,7 @@ def test_results_by_the_name_of_safetensors_are_in_that_format(tmp_path: Path) -
         with pytest.raises(
             CheckpointError, match=r"finish\(\): model.safetensors: .*; allowed: a dictionary of tensors"
         ):
-            write_result(tmp_path, "model.safetensors", wrong, torch_link._save_result)
+            write_result(tmp_path, "model.safetensors", wrong, torch_save.save_result)
 
 
 def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,20 +254,20 @@ def test_every_generator_comes_back_from_a_file_read_safely(tmp_path: Path) -> N
         return [*own, random.gauss(0, 1), float(np.random.randn()), torch.randn(1).item()]
 
     draw()  # now each of them keeps half of a normal pair
-    save_verified(torch_state.canonical(torch_state.collect_random(generators), "random"), tmp_path / "state.pt")
+    save_verified(torch_state.canonical(random_state.collect(generators), "random"), tmp_path / "state.pt")
     expected = draw()
-    torch_state.restore_random(torch_state.load(tmp_path), generators)
+    random_state.restore_all(torch_state.load(tmp_path), generators)
 
     assert draw() == expected
 
 
 def test_a_generator_of_another_kind_of_device_begins_anew_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     generator = torch.Generator().manual_seed(1)
-    saved = torch_state.collect_random({"noise": generator})
+    saved = random_state.collect({"noise": generator})
     saved["generators"] = {"noise": torch.zeros(16, dtype=torch.uint8)}  # so long is the state of one of CUDA
     expected = generator.get_state()
 
-    torch_state.restore_random(saved, {"noise": generator})
+    random_state.restore_all(saved, {"noise": generator})
 
     assert torch.equal(generator.get_state(), expected)
     assert capsys.readouterr().out == (
@@ -406,10 +405,12 @@ def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
     streams = []
     for rank, epoch, batch in ((0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
         position = Position(epoch=epoch, batch=batch)
-        plan = SamplePlan(order_of(12, shuffle=False), 5, 2, share=Share(rank, 2))
+        plan = SamplePlan(EpochOrder(12, 5, shuffle=False), 2, share=Share(rank, 2))
         sampler = EpochSampler(position, plan)
-        loader = make_loader(Drawing(), sampler, None, None, False, {"num_workers": 1}, PlannedLoader)
-        streams.append(torch.cat(list(PlannedFeed(loader, position).begin())).flatten().tolist())
+        loader = make_loader(
+            PlannedLoader, Drawing(), sampler, {"num_workers": 1}, seeded_samples=False, has_signals=False
+        )
+        streams.append(torch.cat(list(feed_of(loader, position, {}).begin())).flatten().tolist())
 
     numbers = [number for stream in streams for number in stream]
     assert len(set(numbers)) == len(numbers)
@@ -457,10 +458,10 @@ def test_a_rank_on_another_gpu_has_its_own_random_numbers(monkeypatch: pytest.Mo
         "set_rng_state": put,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    saved = torch_state.collect_random({})
+    saved = random_state.collect({})
     gpus[:], at_work[0] = [torch.tensor([0]), torch.tensor([0])], 1
 
-    torch_state.restore_random(saved, {})
+    random_state.restore_all(saved, {})
 
     assert gpus[1] == torch.tensor([10])
 
@@ -521,7 +522,7 @@ def test_going_on_in_an_epoch_copies_no_order(tail: str) -> None:
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert first == InterruptibleSampler(size)._indices()[401]
+    assert first == drawn(order_of(size, True), 0, 0)[401]
     assert used < size
 
 
@@ -652,7 +653,7 @@ def test_every_optimizer_of_torch_goes_on_exactly(tmp_path: Path, dtype: torch.d
                 parameters, optimizer, step = trained(kind, options, dtype)
             except (RuntimeError, ValueError, NotImplementedError):
                 continue  # torch itself cannot
-            saved = torch_state.canonical(torch_state.collect({"optimizer": optimizer}), "state")
+            saved = torch_state.canonical({"optimizer": torch_state.state_of(optimizer)}, "state")
             save_verified(saved, tmp_path / "state.pt")
             others, fresh, step_fresh = trained(kind, options, dtype, steps=0)
             with torch.no_grad():

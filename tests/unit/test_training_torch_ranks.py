@@ -168,23 +168,6 @@ def test_ranks_of_torchrun_stop_and_go_on_in_a_folder_of_their_own(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_snapshot_that_is_torn_on_one_rank_is_dropped_by_all_and_made_anew(
-    whole: TrainingParent, tmp_path: Path
-) -> None:
-    rank = {"ddp": "0", "fsdp": "1"}[whole.arguments[0]]  # of DDP the first alone has the parameters in its copy
-    arguments = [*whole.arguments, "--beside", "1", "--tears", rank, "3"]
-    torn = ForkedRanks(tmp_path / "run", BESIDE + TEXT, arguments, ranks=2)
-
-    torn.run_to_the_end()
-
-    assert torn.codes == [0]
-    assert torn.log.count("something changed a parameter before the optimizer's step: this save is made anew") == 1
-    assert 2 / 11 < torn.handovers[0]["done"] <= 1  # not the first, which began before the third step
-    assert files_of(torn) == files_of(whole)
-    assert list((torn.root / "desk-0" / "save").iterdir()) == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("kinds", "counts"), [(("fsdp", "plain"), (2, 0)), (("plain", "ddp"), (0, 2))])
 def test_other_ranks_go_on_with_every_sample_exactly_once(
     kinds: tuple[str, str], counts: tuple[int, int], tmp_path: Path

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 class NotPlainError(Exception):
@@ -41,7 +42,11 @@ class Script:
         found |= {node.module for node in self.nodes(ast.ImportFrom) if node.module and not node.level}
         return {name.partition(".")[0] for name in found}
 
-    def nodes(self, kind: type, within: ast.AST | None = None) -> Iterator:  # type: ignore[type-arg]
+    def calls(self) -> set[str]:
+        """Return the names of all functions and methods that are called."""
+        return {last_name(call.func) for call in self.nodes(ast.Call)}
+
+    def nodes(self, kind: Any, within: ast.AST | None = None) -> Iterator:  # type: ignore[type-arg]
         """Return all nodes of a kind, in the order of the text."""
         found = [node for node in ast.walk(within or self.tree) if isinstance(node, kind)]
         return iter(sorted(found, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))))

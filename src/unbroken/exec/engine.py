@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -24,7 +23,7 @@ from unbroken.exec.outputs import CalledEngine, is_empty_file, keep_results, put
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, TAKEN, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.progress import Handover, Progress, write_progress
 from unbroken.runs.run import Run
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs
@@ -122,9 +121,7 @@ class ExecEngine(CalledEngine):
 
     def _note_progress(self, task: Task) -> None:
         if (done := self._reached(task)) is not None:
-            draft = task.attempt_folder.progress.with_suffix(".tmp")
-            draft.write_text(json.dumps(self._progress(done).to_json()))
-            os.replace(draft, task.attempt_folder.progress)
+            write_progress(task.attempt_folder.progress, self._progress(done))
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """Ask by the stop file, and the signal."""

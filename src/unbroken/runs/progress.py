@@ -31,7 +31,13 @@ class Progress:
         return self.goal is not None and self.done >= self.goal
 
     def to_json(self) -> dict[str, object]:
-        return {"done": self.done, "goal": self.goal, "unit": self.unit, "metrics": dict(self.metrics)}
+        # JSON knows neither NaN nor infinity, and a loss can become both.
+        metrics = {name: None if _is_endless(value) else value for name, value in self.metrics.items()}
+        return {"done": self.done, "goal": self.goal, "unit": self.unit, "metrics": metrics}
+
+
+def _is_endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def amount(done: float) -> str:
@@ -142,6 +148,13 @@ def read_progress(path: Path) -> Progress | None:
         return parse_progress(read_told(path), str(path))
     except (OSError, ValueError, CheckpointError):
         return None
+
+
+def write_progress(path: Path, progress: Progress) -> None:
+    """Replace the file that `read_progress` reads; it is for watching, so nothing is flushed to the disk."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(json.dumps(progress.to_json()))
+    draft.replace(path)
 
 
 def _object(data: object, source: str, allowed: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ __all__ = ["AtomicDirectory", "atomic_torch_save", "check_file", "staged", "veri
 
 _MODULES = {
     **dict.fromkeys(__all__, "unbroken.training.files.torch_file"),
-    "AtomicDirectory": "unbroken.training.files",
+    "AtomicDirectory": "unbroken.training.files.directory",
     "staged": "unbroken.training.data.staging",
 }
 

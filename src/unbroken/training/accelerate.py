@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,13 @@ from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.framework_session import RanksSession, refuse
-from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.framework_session import Omitted, RanksSession, refuse
 from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
 from unbroken.training.torch.serialization import save_verified
@@ -55,15 +51,7 @@ class Segments(Placed):
         saves: Saves = OFTEN,
     ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = RanksSession(
-            {
-                "accelerate": accelerate.__version__,
-                "torch": str(torch.__version__),
-                "python": platform.python_version(),
-            },
-            folder,
-            saves,
-        )
+        self._keeper = RanksSession({"accelerate": accelerate.__version__}, folder, saves)
         if self._keeper.contract:
             check_kind(accelerator.state)
             if accelerator.project_configuration.automatic_checkpoint_naming:
@@ -73,7 +61,7 @@ class Segments(Placed):
                 )
             self._keeper.join()
         self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
-        self._gradients: Gradients | None = None
+        self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
         self._plan: SamplePlan | None = None  # of the epoch
         self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
@@ -99,7 +87,7 @@ class Segments(Placed):
         """
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
-        self._gradients = Gradients(self._parts())
+        self._omitted = Omitted(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
         before = self._made
@@ -157,15 +145,12 @@ class Segments(Placed):
     # --- what Accelerate saves and puts back: this object is registered ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is, its random numbers, and gradients that are still needed."""
+        """Return where the training is, and what Accelerate does not save."""
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
         is_within = self._plan is not None and self._course.position.batch > 0
-        state["order"] = self._plan.own_order(self._course.position.epoch) if is_within and self._plan else None
-        state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
-        state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
-        state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
-        return state
+        state["order"] = self._plan.order.state(self._course.position.epoch) if is_within and self._plan else None
+        return state | (self._omitted.state() if self._omitted else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes it over; random numbers and gradients follow where the loop goes on.
@@ -200,9 +185,9 @@ class Segments(Placed):
         position, order = self._course.position, self._order
         self._order = None
         if self._plan and position.batch:
-            self._plan.take_order(position.epoch, order)
+            self._plan.order.restore(position.epoch, order)
         elif self._plan:
-            self._plan.forget()
+            self._plan.order.forget()
 
     def _enter(self, loader: ResumableLoader) -> None:
         position = self._course.position
@@ -239,21 +224,14 @@ class Segments(Placed):
 
     def _put_back(self) -> None:
         loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            torch_state.restore_random(loaded["random"], {})
-            if self._gradients:
-                self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
-                self._gradients.put_back()
-            for name, modes in loaded.get("modes", {}).items():
-                restore_modes(self._models()[name], modes)
-
-    def _models(self) -> dict[str, Any]:
-        return {f"model{number}": own_part(model) for number, model in enumerate(self._accelerator._models)}
+        if loaded is not None and self._omitted:
+            self._omitted.put_back(loaded, str(self._keeper.resume))
 
     def _parts(self) -> dict[str, object]:
         """What was prepared and may hold gradients."""
-        optimizers = self._accelerator._optimizers
-        return self._models() | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
+        models, optimizers = self._accelerator._models, self._accelerator._optimizers
+        parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
+        return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
 
 
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
@@ -19,14 +17,11 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.framework_session import RanksSession, refuse
-from unbroken.training.torch.gradients import NONE, Gradients
-from unbroken.training.torch.module_modes import modes_of, restore_modes
+from unbroken.training.torch.framework_session import Omitted, RanksSession, refuse
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -53,9 +48,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._seed, self._share = seed, Share()
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
-        versions = {"lightning": str(vars(pl)["__version__"]), "torch": str(torch.__version__)}
-        self._keeper = RanksSession({**versions, "python": platform.python_version()}, folder, saves)
-        self._gradients: Gradients | None = None
+        self._keeper = RanksSession({"lightning": str(vars(pl)["__version__"])}, folder, saves)
+        self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
         self._note = read_import_note(self._keeper.resume)  # of a checkpoint of Lightning's alone
@@ -86,6 +80,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """CheckpointError if the processes are not those that unbroken has started, or each has a part of the model."""
         self._share = Share(trainer.global_rank, trainer.world_size)
+        self._omitted = Omitted({"model": pl_module})
         for loader in self._loaders:
             loader.share_with(self._share)
         if self._keeper.contract is None:
@@ -103,7 +98,6 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
                 "unbroken.training.torch",
             )
         self._keeper.join()
-        self._gradients = Gradients({"model": pl_module})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """TypeError if the data cannot be resumed."""
@@ -126,11 +120,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
             _put_back(trainer, self._loaded, own)
-            if "modes" in self._loaded:  # not in a checkpoint of before
-                restore_modes(pl_module, self._loaded["modes"])
-            if self._gradients:
-                self._gradients.restore(own.get("gradients", NONE), str(self._keeper.resume))
-                self._gradients.put_back()
+            if self._omitted:
+                self._omitted.put_back(own, str(self._keeper.resume))
             self._loaded = None
         is_last = batch_idx + 1 == trainer.num_training_batches
         ended = Phase.END if batch_idx == 0 else Phase.BATCH
@@ -155,10 +146,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._save(trainer, 0, is_finished=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """What Lightning does not save: random numbers, gradients; more follows in `on_save_checkpoint`."""
-        gradients = self._gradients.state() if self._gradients else NONE
-        state = {"random": torch_state.collect_random({}), "gradients": gradients, "ranks": self._share.ranks}
-        return {name: torch_state.canonical(value, name) for name, value in state.items()}
+        """Return what Lightning does not save; more follows in `on_save_checkpoint`."""
+        return {**(self._omitted.state() if self._omitted else {}), "ranks": self._share.ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps it until the first batch: what Lightning does before draws from the generators."""
@@ -196,7 +185,6 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             "epoch": trainer.current_epoch,
             "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
             "metrics": dict(trainer.callback_metrics),
-            "modes": modes_of(pl_module),
         }
 
     # --- our own ---
@@ -264,7 +252,6 @@ def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, A
     loop._batches_that_stepped = state["stepped"]
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
     trainer.callback_metrics.update(own["metrics"])
-    torch_state.restore_random(own["random"], {})
 
 
 keep_what_is_loaded()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import has_length
@@ -17,13 +15,12 @@ from transformers.trainer_utils import has_length
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded, say
 from unbroken.training.core.framework_session import OFTEN, NextAction
-from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import RanksSession, refuse
-from unbroken.training.torch.module_modes import modes_of, restore_modes
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
@@ -48,15 +45,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     """
 
     def __init__(self, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
-        self._keeper = RanksSession(
-            {
-                "transformers": transformers.__version__,
-                "torch": str(torch.__version__),
-                "python": platform.python_version(),
-            },
-            folder,
-            saves,
-        )
+        self._keeper = RanksSession({"transformers": transformers.__version__}, folder, saves)
         self._wish = NextAction.GO_ON
         self._is_due = self._is_epoch_over = False
         self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch

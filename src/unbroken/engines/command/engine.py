@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -36,7 +35,7 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder, RunOutput
-from unbroken.runs.progress import Metric, Progress
+from unbroken.runs.progress import Metric, Progress, write_progress
 from unbroken.runs.run import Run
 from unbroken.system import fs
 
@@ -330,9 +329,7 @@ class CommandEngine(Engine):
         now = time.monotonic()
         self._first = self._first or (now, done)
         progress = Progress(done, task.run.goal, self.program(task.run).goal_unit, self._pace(task.run, done, now))
-        draft = task.attempt_folder.progress.with_suffix(".tmp")
-        draft.write_text(json.dumps(progress.to_json()))
-        os.replace(draft, task.attempt_folder.progress)
+        write_progress(task.attempt_folder.progress, progress)
 
     def _live(self, task: Task) -> float | None:
         """By the live file, the last record of an output, or the names of restart files; None if none of them says."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.program.contract import HANDOVER_FILE, READY
+from unbroken.runs.progress import Handover
 
 # Files in the attempt folder: when the keeper began to leave (for the learned margin), and why it failed.
 LEAVING, WHY = "leaving", "why"
@@ -48,15 +49,9 @@ class Told:
         """False while unbroken has not published the ones before."""
         return len(self._ready()) < _WAITING
 
-    def say(self, progress: Mapping[str, object]) -> None:
-        """How far the program is."""
-        draft = self.progress.with_suffix(".tmp")
-        draft.write_text(json.dumps(progress))
-        os.replace(draft, self.progress)
-
-    def hand_over(self, handover: Mapping[str, object], number: int) -> None:
-        """The draft becomes the keeper's checkpoint of that number."""
-        (self.draft / HANDOVER_FILE).write_text(json.dumps(handover))
+    def hand_over(self, handover: Handover, number: int) -> None:
+        """Make the draft the keeper's checkpoint of that number."""
+        (self.draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json()))
         os.rename(self.draft, self.save / f"{number:06d}{READY}")
 
     def say_leaving(self) -> None:

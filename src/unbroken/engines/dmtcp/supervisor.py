@@ -27,6 +27,7 @@ from unbroken.engines.dmtcp.state import FILES, FINAL, IMAGES, DmtcpState, read_
 from unbroken.engines.dmtcp.workspace import Ground
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.runs.progress import Handover, Metric, Progress, write_progress
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
@@ -134,7 +135,7 @@ class DmtcpSupervisor:
         if found.ticks != self._vitals.ticks or size != self._size_bytes:
             self._shown = self._worked()
         self._vitals, self._size_bytes = found, size
-        self.told.say(self._progress(self._shown))
+        write_progress(self.told.progress, self._progress(self._shown))
 
     def _worked(self) -> float:
         """Seconds at work so far, saves and restarts left out."""
@@ -188,22 +189,22 @@ class DmtcpSupervisor:
 
     def _hand_over(self, done: float, save_seconds: float, is_finished: bool = False) -> None:
         self._saves += 1
-        handover = {
-            **self._progress(done),
-            "is_finished": is_finished,
-            "versions": self._machine.to_versions(),
-            "save_seconds": round(save_seconds, 3),
-        }
+        handover = Handover(
+            self._progress(done),
+            is_finished=is_finished,
+            versions=self._machine.to_versions(),
+            save_seconds=round(save_seconds, 3),
+        )
         self.told.hand_over(handover, self._saves)
 
-    def _progress(self, done: float) -> dict[str, object]:
-        metrics: dict[str, object] = {}
+    def _progress(self, done: float) -> Progress:
+        metrics: dict[str, Metric] = {}
         if self._pace.saves:
             size, seconds = self._pace.saves[-1]
             metrics = {"saved_mb": round(size / 1e6, 1), "save_seconds": seconds}
         if self._restart_seconds:
             metrics["restart_seconds"] = round(self._restart_seconds, 3)
-        return {"done": done, "goal": None, "unit": UNIT, "metrics": metrics}
+        return Progress(done, None, UNIT, metrics)
 
     # --- the end of the program ---
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -43,6 +42,7 @@ from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.progress import write_progress
 from unbroken.runs.run import Run
 from unbroken.system import fs
 
@@ -157,9 +157,7 @@ class GromacsEngine(Engine):
         self._refuse_diverged(task)
         logs, end_step = self.logs(task), self.simulations(task.run)[0].end_step
         if logs and (progress := logs[0].progress(end_step)) is not None:
-            draft = task.attempt_folder.progress.with_suffix(".tmp")
-            draft.write_text(json.dumps(progress.to_json()))
-            os.replace(draft, task.attempt_folder.progress)
+            write_progress(task.attempt_folder.progress, progress)
         return []
 
     def _refuse_diverged(self, task: Task) -> None:

@@ -1,42 +1,90 @@
-"""The TensorFlow engine: starts the user's own training script, in one worker or several."""
+"""The TensorFlow engine: knows a script of TensorFlow or Keras, and makes a plain `model.fit` resume."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import ast
 
-from unbroken.engines.base import Engine, Task
-from unbroken.engines.exports import export_training, is_of_library
-from unbroken.engines.starter import Starter
-from unbroken.engines.tensorflow.starter import starters
-from unbroken.program.rank_command import script_command, threads_of_each
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import Run
+from unbroken.engines.script_edit import (
+    NotPlainError,
+    Script,
+    block_with,
+    diff_or_lines,
+    is_adapted,
+    keyword,
+    last_name,
+)
+from unbroken.engines.script_files import notes_on_files
+from unbroken.engines.training import Advice, TrainingEngine
+
+LINES = (
+    "from unbroken.training.tensorflow import Training",
+    "training = Training(model)  # compiled",
+    "data = training.data(images, labels, batch_size=64)",
+    "training.fit(data, epochs=10)  # in place of model.fit",
+    'training.finish({"model.keras": model})',
+)
+# What only makes sense where fit itself cuts the data into batches.
+_OF_DATA = {"x", "y", "batch_size", "shuffle", "epochs", "callbacks"}
+_REFUSED = ("validation_split", "steps_per_epoch", "initial_epoch", "sample_weight", "class_weight")
 
 
-class TensorFlowEngine(Engine):
-    """The script keeps the environment contract, by `unbroken.training.tensorflow` or by itself."""
+class TensorFlowEngine(TrainingEngine):
+    """That of TensorFlow and Keras, in one worker or several."""
 
     name = "tensorflow"
+    processes = "workers"
+    options = ("--tf-config",)
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
+    def trains(self, script: Script) -> bool:
+        is_imported = bool(script.imports() & {"tensorflow", "keras"})
+        return is_imported and bool(script.calls() & {"fit", "GradientTape", "train_on_batch"})
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """Fill the folder of a training that is started by hand; of a script without the library as any by contract."""
-        if not is_of_library(checkpoint):
-            return super().export(run, checkpoint, folder)
-        threads = threads_of_each(run, "workers")
-        return export_training(run, self.base, checkpoint, training_command(run), threads, folder)
-
-    def command(self, task: Task) -> list[str]:
-        return training_command(task.run)
-
-    def environment(self, task: Task) -> dict[str, str]:
-        threads = threads_of_each(task.run, "workers")
-        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
+    def advice(self, script: Script) -> Advice:
+        diff, todo = diff_or_lines(script, make_changes, LINES)
+        fits = [call for call in script.nodes(ast.Call) if last_name(call.func) == "fit"]
+        loop = next((each for each in script.nodes(ast.stmt) if fits and getattr(each, "value", None) is fits[0]), None)
+        notes = () if is_adapted(script) else notes_on_files(script, loop)
+        epochs = keyword(fits[0], "epochs") if len(fits) == 1 else None
+        return Advice(diff, (*todo, *notes), None if epochs is None else script.number(epochs))
 
 
-def training_command(run: Run) -> list[str]:
-    """The user's Python, script and arguments; with several workers, what starts so many and makes their TF_CONFIG."""
-    return script_command(run, "workers", "--tf-config")
+def make_changes(script: Script) -> None:
+    """Edit the script so that it resumes; NotPlainError naming what is not as usual."""
+    call = _fit(script)
+    statement = next((each for each in script.nodes(ast.Expr | ast.Assign) if each.value is call), None)
+    if statement is None:
+        raise NotPlainError(f"line {call.lineno}: fit is no statement of its own")
+    block_with(script.tree, statement)
+    model = script.source(call.func.value)  # type: ignore[attr-defined]
+    given = {each.arg: f"{each.arg}={script.source(each.value)}" for each in call.keywords if each.arg}
+    script.insert_before(statement, f"training = Training({model})", f"data = {_data(script, call, given)}")
+    words = [given[name] for name in ("epochs", "callbacks") if name in given]
+    words += [text for name, text in given.items() if name not in _OF_DATA]
+    script.replace(call, f"training.fit({', '.join(['data', *words])})")
+    script.insert_after(statement, f'training.finish({{"model.keras": {model}}})')
+    script.insert_import(LINES[0])
+
+
+def _fit(script: Script) -> ast.Call:
+    calls: list[ast.Call] = [call for call in script.nodes(ast.Call) if last_name(call.func) == "fit"]
+    calls = [call for call in calls if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)]
+    if len(calls) != 1:
+        raise NotPlainError(f"{len(calls) or 'no'} calls of `model.fit`")
+    call = calls[0]
+    if refused := [each.arg for each in call.keywords if each.arg is None or each.arg in _REFUSED]:
+        raise NotPlainError(f"line {call.lineno}: `{refused[0] or '**'}`")
+    if len(call.args) > 2:
+        raise NotPlainError(f"line {call.lineno}: more than two arguments without a name")
+    return call
+
+
+def _data(script: Script, call: ast.Call, given: dict[str, str]) -> str:
+    """Return the data as the training hands them out: arrays in its own order, a `tf.data.Dataset` as it is."""
+    named = [value for name in ("x", "y") if (value := keyword(call, name)) is not None]
+    arrays = [script.source(each) for each in (*call.args, *named)]
+    if not arrays:
+        raise NotPlainError(f"line {call.lineno}: fit without data")
+    if len(arrays) == 1:
+        return f"training.dataset(lambda epoch: {arrays[0]}, batches=len({arrays[0]}))"
+    words = [text for name, text in given.items() if name in ("batch_size", "shuffle")]
+    return f"training.data({', '.join([*arrays, *words])})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from unbroken.engines.script_edit import Script, block_with, function_with, holds, last_name, target_name
@@ -11,6 +11,7 @@ from unbroken.engines.torch.training_loop import AnyLoop, TrainingLoop
 
 _ADDING = {"append", "appendleft", "extend", "insert", "add", "update"}
 _CONTAINERS = {"list", "dict", "set", "OrderedDict", "Counter"}
+_LITERALS = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.Tuple
 _CLOCKS = {"time", "perf_counter", "monotonic", "now", "process_time", "time_ns"}
 # What cannot be saved as it is: iterators, progress bars, copies of whole models.
 _UNSAVABLE = {"iter", "tqdm", "trange", "deepcopy"}
@@ -41,22 +42,30 @@ def find_carried(script: Script, loop: TrainingLoop, parts: Collection[str]) -> 
     """Return the variables that one turn of a loop hands to the next."""
     skipped = {*parts, loop.loader, *_clocks(script)}
     before, after = _around(script, loop.outer)
-    mine = [*_handed_on(loop.outer, after), *_globals_changed(loop)]
-    mine = [name for name in dict.fromkeys(mine) if name in _known_before(script, loop.outer) - skipped]
+    known, certain = _known_before(script, loop.outer, before)
+    mine = dict.fromkeys([*_handed_on(loop.outer, after), *_globals_changed(loop)])
+    mine = {name: None for name in mine if name in known - skipped}
     inner: list[str] = []
     if loop.batches is not None:
         above, below = _around(script, loop.batches)
         surely = _stored(above) | (set() if jumps(loop.batches) else _certain(loop.batches.body))
         inner = [name for name in _handed_on(loop.batches, below) if name in surely - skipped]
-    others = [name for name in mine if name not in _certain_before(script, loop.outer, before)]
+    others = [name for name in mine if name not in certain]
     others += [name for name in inner if name in mine and loop.function is not None]  # two of one name
     others += [name for name in (*mine, *inner) if not _is_savable(script, name, parts)]
     of_epochs = tuple(name for name in mine if name not in others)
     of_batches = tuple(name for name in inner if name not in (*mine, *others))
-    changed = _changed_in(loop.batches.body) if loop.batches is not None else ()
-    return Carried(
-        of_epochs, of_batches, tuple(name for name in of_epochs if name in changed), tuple(dict.fromkeys(others))
-    )
+    by_batches = _changed_in(loop.batches.body) if loop.batches is not None else ()
+    changed = tuple(name for name in of_epochs if name in by_batches)
+    return Carried(of_epochs, of_batches, changed, tuple(dict.fromkeys(others)))
+
+
+def jumps(loop: AnyLoop) -> list[ast.Continue]:
+    """Return each `continue` that leaves out the last line of the loop's body."""
+    nodes = list(_walk(loop.body))
+    inner = [each for each in nodes if isinstance(each, ast.For | ast.While)]
+    found = [each for each in nodes if isinstance(each, ast.Continue)]
+    return [each for each in found if not any(holds(other, each) for other in inner)]
 
 
 def _around(script: Script, loop: AnyLoop) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -66,12 +75,13 @@ def _around(script: Script, loop: AnyLoop) -> tuple[list[ast.stmt], list[ast.stm
     return block[:at], block[at + 1 :]
 
 
-def jumps(loop: AnyLoop) -> list[ast.Continue]:
-    """Return each `continue` that leaves out the last line of the loop's body."""
-    nodes = [each for statement in loop.body for each in _walk(statement)]
-    inner = [each for each in nodes if isinstance(each, ast.For | ast.While)]
-    found = [each for each in nodes if isinstance(each, ast.Continue)]
-    return [each for each in found if not any(holds(other, each) for other in inner)]
+def _known_before(script: Script, loop: AnyLoop, before: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
+    """Return the variables of a loop's scope that are assigned above it, and those that are there for certain."""
+    function = function_with(script.tree, loop)
+    body, parameters = (script.tree.body if function is None else function.body), _parameters(function)
+    known = {each.id for each in _walk(body) if _is_stored(each) and each.lineno < loop.lineno}  # type: ignore[attr-defined]
+    above = [each for each in body if each.lineno < loop.lineno and not holds(each, loop)]
+    return known | parameters, _certain([*before, *above]) | parameters
 
 
 def _handed_on(loop: AnyLoop, after: Sequence[ast.stmt]) -> list[str]:
@@ -90,23 +100,6 @@ def _globals_changed(loop: TrainingLoop) -> list[str]:
     return [name for name in _changed_in(loop.function.body) if name in declared or name not in own]
 
 
-def _known_before(script: Script, loop: AnyLoop) -> set[str]:
-    """Return the variables of a loop's scope that are assigned above it."""
-    function = function_with(script.tree, loop)
-    body = script.tree.body if function is None else function.body
-    nodes = [each for statement in body for each in _walk(statement)]
-    found = {each.id for each in nodes if _is_stored(each) and each.lineno < loop.lineno}  # type: ignore[attr-defined]
-    return found | _parameters(function)
-
-
-def _certain_before(script: Script, loop: AnyLoop, before: Sequence[ast.stmt]) -> set[str]:
-    """Return the variables that are there for certain where a loop begins."""
-    function = function_with(script.tree, loop)
-    body = script.tree.body if function is None else function.body
-    above = [each for each in body if each.lineno < loop.lineno and not holds(each, loop)]
-    return _certain([*before, *above]) | _parameters(function)
-
-
 def _parameters(function: ast.FunctionDef | None) -> set[str]:
     return {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
 
@@ -118,12 +111,7 @@ def _is_savable(script: Script, name: str, parts: Collection[str]) -> bool:
     if calls & _UNSAVABLE or any(isinstance(each, ast.Name) and each.id in parts for each in values):
         return False
     is_added_to = any(name in _added_to(call) for call in script.nodes(ast.Call))
-    return not is_added_to or all(_is_container(each) for each in values)
-
-
-def _is_container(value: ast.expr) -> bool:
-    literals = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.Tuple
-    return isinstance(value, literals) or (isinstance(value, ast.Call) and last_name(value.func) in _CONTAINERS)
+    return not is_added_to or all(isinstance(each, _LITERALS) or _made_by(each) in _CONTAINERS for each in values)
 
 
 def _clocks(script: Script) -> set[str]:
@@ -131,9 +119,8 @@ def _clocks(script: Script) -> set[str]:
     found: set[str] = set()
     for _ in range(3):  # t1 = time.time(); dt = t1 - t0; t0 = t1
         for node in script.nodes(ast.Assign):
-            calls = (each for each in ast.walk(node.value) if isinstance(each, ast.Call))
             loads = _loads(node.value) - {"time"}
-            if any(last_name(call.func) in _CLOCKS for call in calls) or (loads and loads <= found):
+            if any(_made_by(each) in _CLOCKS for each in ast.walk(node.value)) or (loads and loads <= found):
                 found.add(target_name(node))
     return found
 
@@ -147,9 +134,8 @@ def _exposed(block: Sequence[ast.stmt], written: Collection[str]) -> set[str]:
     for statement in block:
         if isinstance(statement, _APART):
             continue
-        inner = [each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.stmt | ast.excepthandler)]
         for each in ast.iter_child_nodes(statement):
-            if each not in inner:
+            if not isinstance(each, ast.stmt | ast.excepthandler):
                 found |= _loads(each) - known
         if isinstance(statement, ast.AugAssign):
             found |= _names(statement.target) - known
@@ -175,25 +161,29 @@ def _certain(block: Sequence[ast.stmt]) -> set[str]:
 
 def _changed_in(block: Sequence[ast.stmt]) -> list[str]:
     """Return the names that a block assigns, or to whose containers it adds."""
-    nodes = [each for statement in block for each in _walk(statement)]
-    return list(dict.fromkeys(name for each in nodes for name in _changed(each)))
+    return list(dict.fromkeys(name for each in _walk(block) for name in _changed(each)))
 
 
 def _changed(node: ast.AST) -> set[str]:
-    if _is_stored(node):
-        return {node.id}  # type: ignore[attr-defined]
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         return _names(node.value)
-    return _added_to(node) if isinstance(node, ast.Call) else set()
+    return _names(node) if _is_stored(node) else _added_to(node)
 
 
-def _added_to(call: ast.Call) -> set[str]:
-    is_it = isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and isinstance(call.func.value, ast.Name)
-    return {call.func.value.id} if is_it else set()  # type: ignore[attr-defined]
+def _added_to(node: ast.AST) -> set[str]:
+    """Return the container of `losses.append(...)`."""
+    call = node.func if isinstance(node, ast.Call) else None
+    is_it = isinstance(call, ast.Attribute) and call.attr in _ADDING and isinstance(call.value, ast.Name)
+    return {call.value.id} if is_it else set()  # type: ignore[union-attr]
+
+
+def _made_by(node: ast.AST) -> str:
+    """Return the name of what is called; empty if nothing is."""
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def _stored(block: Sequence[ast.stmt]) -> set[str]:
-    return {each.id for part in block for each in _walk(part) if _is_stored(each)}  # type: ignore[attr-defined]
+    return {each.id for each in _walk(block) if _is_stored(each)}  # type: ignore[attr-defined]
 
 
 def _loads(node: ast.AST) -> set[str]:
@@ -209,10 +199,9 @@ def _is_stored(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
+def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes of the same scope."""
-    if isinstance(node, _APART):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _walk(child)
+    for node in nodes:
+        if not isinstance(node, _APART):
+            yield node
+            yield from _walk(ast.iter_child_nodes(node))

@@ -1,50 +1,112 @@
-"""The PyTorch engine: starts the user's own training script, on one rank or several."""
+"""The PyTorch engine: knows a script of PyTorch, or of a library over it, and what it needs to resume."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import ast
+from dataclasses import dataclass
 
-from unbroken.engines.base import Engine, Task
-from unbroken.engines.exports import export_training, is_of_library
-from unbroken.engines.starter import Starter
-from unbroken.engines.torch.starter import starters
-from unbroken.program.rank_command import script_command, threads_of_each
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import Run
-from unbroken.slurm.this_job import restart_count
+from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, is_adapted, keyword, last_name
+from unbroken.engines.torch import script_changes
+from unbroken.engines.torch.training_loop import is_optimizer
+from unbroken.engines.training import Advice, TrainingEngine
+
+_TRAINER_LINES = (
+    "from unbroken.training.transformers import UnbrokenCallback",
+    "unbroken = UnbrokenCallback()",
+    'TrainingArguments(output_dir=unbroken.output_dir("out"), save_strategy="no", max_steps=int(unbroken.goal), ...)',
+    "trainer = Trainer(..., callbacks=[unbroken])",
+    "trainer.train(resume_from_checkpoint=unbroken.resume)",
+)
+_LIGHTNING_LINES = (
+    "from unbroken.training.lightning import UnbrokenCallback",
+    "unbroken = UnbrokenCallback(seed=0)",
+    "trainer = Trainer(max_epochs=unbroken.goal, callbacks=[unbroken], ...)",
+    "loader = unbroken.loader(dataset, batch_size=64)",
+    "trainer.fit(model, loader, ckpt_path=unbroken.resume, weights_only=True)",
+)
+_ACCELERATE_LINES = (
+    "from unbroken.training.accelerate import Segments",
+    "unbroken = Segments(accelerator, seed=0)",
+    "loader = unbroken.loader(dataset, batch_size=64)  # not to be prepared",
+    "for epoch in unbroken.epochs(10):",
+    "    for inputs, targets in unbroken.batches(loader):",
+    'unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})',
+)
 
 
-class TorchEngine(Engine):
-    """The script keeps the environment contract, by `unbroken.training.torch` or by itself."""
+@dataclass(frozen=True)
+class Framework:
+    """Describe a library that trains in a loop of its own: how a script shows it, and the lines that it needs.
+
+    `goals` are its words for a goal, steps first; `epochs` is how far it trains where the script does not say it.
+    """
+
+    packages: frozenset[str]
+    call: str
+    lines: tuple[str, ...]
+    goals: tuple[str, ...] = ()
+    epochs: int = 10
+
+    def is_in(self, script: Script) -> bool:
+        """Return True if the script trains by this library."""
+        return bool(self.packages & script.imports()) and any(name.endswith(self.call) for name in script.calls())
+
+    def goal(self, script: Script) -> tuple[float | None, str]:
+        """Return how far the script trains by itself, None if that is not found, and the unit."""
+        if not self.goals:
+            return script_changes.goal_of(script)
+        for name, unit in zip(self.goals, ("steps", "epochs"), strict=True):
+            for call in script.nodes(ast.Call):
+                value = keyword(call, name)
+                while isinstance(value, ast.BoolOp | ast.Call):  # int(unbroken.goal or 60)
+                    value = value.values[-1] if isinstance(value, ast.BoolOp) else next(iter(value.args), None)
+                if value is not None and (number := script.number(value)) is not None:
+                    return number, unit
+        return self.epochs, "epochs"
+
+
+# Lightning's scripts may import parts of transformers, and those of both may name Accelerate.
+_FRAMEWORKS = (
+    Framework(
+        frozenset({"lightning", "pytorch_lightning"}), "Trainer", _LIGHTNING_LINES, ("max_steps", "max_epochs"), 1000
+    ),
+    Framework(frozenset({"transformers"}), "Trainer", _TRAINER_LINES, ("max_steps", "num_train_epochs"), 3),
+    Framework(frozenset({"accelerate"}), "Accelerator", _ACCELERATE_LINES),
+)
+
+
+class TorchEngine(TrainingEngine):
+    """That of PyTorch, on one rank or several."""
 
     name = "torch"
+    processes = "ranks"
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
+    def trains(self, script: Script) -> bool:
+        packages = script.imports()
+        if "torch" in packages and ("backward" in script.calls() or "unbroken" in packages):
+            return True
+        return _framework(script) is not None or ("torch" in packages and _has_epochs(script))
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """Fill the folder of a training that is started by hand; of a script without the library as any by contract."""
-        if not is_of_library(checkpoint):
-            return super().export(run, checkpoint, folder)
-        threads = threads_of_each(run, "ranks")
-        return export_training(run, self.base, checkpoint, training_command(run), threads, folder)
-
-    def command(self, task: Task) -> list[str]:
-        return training_command(task.run)
-
-    def environment(self, task: Task) -> dict[str, str]:
-        threads = threads_of_each(task.run, "ranks")
-        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
-
-    def remarks(self, task: Task) -> list[str]:
-        starts = restart_count()
-        if task.origin is not None or not starts:
-            return []
-        loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
-        return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
+    def advice(self, script: Script) -> Advice:
+        if framework := _framework(script):
+            return Advice(*diff_or_lines(script, _refuse_framework, framework.lines), *framework.goal(script))
+        diff, todo = diff_or_lines(script, script_changes.make_changes, script_changes.LINES)
+        goal, unit = script_changes.goal_of(script)
+        notes = () if is_adapted(script) else script_changes.notes(script, is_changed=bool(diff))
+        return Advice(diff, (*todo, *notes), goal, unit)
 
 
-def training_command(run: Run) -> list[str]:
-    """The user's Python, script and arguments; with several ranks, what starts so many of them."""
-    return script_command(run, "ranks")
+def _framework(script: Script) -> Framework | None:
+    """Return what trains in the script; None where the script has a loop of its own."""
+    return next((each for each in _FRAMEWORKS if each.is_in(script)), None)
+
+
+def _refuse_framework(_script: Script) -> None:
+    raise NotPlainError("a library has the loop; see docs/adapters.md")
+
+
+def _has_epochs(script: Script) -> bool:
+    """Return True if an optimizer is made, and a loop over epochs calls what trains one, perhaps in another file."""
+    loops = [each for each in script.nodes(ast.For) if "epoch" in ast.unparse(each.target).lower()]
+    called = {last_name(call.func) for each in loops for call in script.nodes(ast.Call, each)}
+    return any(map(is_optimizer, script.nodes(ast.Call))) and any("train" in name for name in called)

@@ -40,7 +40,7 @@ def find_loop(script: Script) -> TrainingLoop:
     loops = [each for each in (*script.nodes(ast.For), *script.nodes(ast.While)) if _has_call(each, "backward")]
     outer = [each for each in loops if not any(other is not each and holds(other, each) for other in loops)]
     inner = [each for each in loops if not any(other is not each and holds(each, other) for other in loops)]
-    if "timm" in script.imports() and any(last_name(each.func) == "create_loader" for each in script.nodes(ast.Call)):
+    if "timm" in script.imports() and "create_loader" in script.calls():
         raise NotPlainError("create_loader of timm makes batches that no plain DataLoader makes")
     if len(outer) == 1 and (found := _find_steps(script, outer[0], loops)) is not None:
         return found
@@ -57,7 +57,7 @@ def _find_steps(script: Script, loop: AnyLoop, loops: Sequence[AnyLoop]) -> Trai
     if isinstance(loop, ast.While):
         return _find_while(script, loop)
     function = function_with(script.tree, loop)
-    is_of_an_epoch = function is not None and any(_calls_in(script, each, function) for each in script.nodes(ast.For))
+    is_of_an_epoch = function and any(_calls_in(script, each, function) for each in script.nodes(ast.For))
     return None if is_of_an_epoch or not _is_range(loop.iter) else TrainingLoop(loop, *range_of(loop, script))
 
 
@@ -104,12 +104,8 @@ def range_of(loop: ast.For, script: Script) -> tuple[str, float | None, int]:
     if not isinstance(call, ast.Call) or not 1 <= len(call.args) <= 2:
         raise NotPlainError(f"line {loop.lineno}: `{ast.unparse(loop.iter)}`")
     end, number = call.args[-1], script.number(call.args[-1])
-    if len(call.args) == 1:
-        return script.source(end), number, 0
-    first = script.number(call.args[0])
-    if first is None and last_name(call.args[0]) in _RESTARTS:
-        first = 0
-    if first == 0:
+    first = script.number(call.args[0]) if len(call.args) == 2 else 0
+    if first == 0 or (first is None and last_name(call.args[0]) in _RESTARTS):
         return script.source(end), number, 0
     if first != 1:
         raise NotPlainError(f"line {loop.lineno}: the first epoch is `{ast.unparse(call.args[0])}`")
@@ -155,7 +151,9 @@ def find_parts(script: Script, loop: TrainingLoop) -> dict[str, str]:
     models: dict[str, str] = {}
     others: dict[str, str] = {}
     for node in script.nodes(ast.Assign):
-        name, call = target_name(node) or _first_of_tuple(node), node.value
+        target, call = node.targets[0], node.value
+        is_tuple = isinstance(target, ast.Tuple) and target.elts  # scheduler, epochs = create_scheduler(...)
+        name = last_name(target.elts[0]) if is_tuple else target_name(node)
         if not name or not isinstance(call, ast.Call) or function_with(script.tree, node) not in (scope, None):
             continue
         if is_optimizer(call):
@@ -163,7 +161,7 @@ def find_parts(script: Script, loop: TrainingLoop) -> dict[str, str]:
                 break
             models |= dict.fromkeys(found, "model")
             others[name] = "optimizer"
-        elif any(others.get(each) == "optimizer" for each in _names_given(call)) and "sched" in _schedule_kind(call):
+        elif _is_schedule(call) and any(others.get(each) == "optimizer" for each in _names_given(call)):
             others[name] = "scheduler"
         elif last_name(call.func) in _OTHER_PARTS:
             others[name] = "other"
@@ -215,12 +213,5 @@ def _names_given(call: ast.Call) -> list[str]:
     return [last_name(each) for each in (*call.args, *(word.value for word in call.keywords))]
 
 
-def _schedule_kind(call: ast.Call) -> str:
-    kind = last_name(call.func)
-    return "scheduler" if kind.endswith("LR") else ast.unparse(call.func).lower()
-
-
-def _first_of_tuple(node: ast.Assign) -> str:
-    """Return `scheduler` of `scheduler, epochs = create_scheduler(...)`."""
-    target = node.targets[0]
-    return last_name(target.elts[0]) if isinstance(target, ast.Tuple) and target.elts else ""
+def _is_schedule(call: ast.Call) -> bool:
+    return last_name(call.func).endswith("LR") or "sched" in ast.unparse(call.func).lower()

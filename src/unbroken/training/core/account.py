@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from unbroken.errors import UnbrokenError
@@ -27,22 +26,16 @@ from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
+from unbroken.training.core.environment import say
 
 _SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.INTERRUPTED: "told to leave; saved at"}
 
 
 class Account:
-    """Of the one process that writes the folder; of several endings the first counts."""
+    """The account of the one process that writes the folder; of several ends the first counts."""
 
-    def __init__(
-        self,
-        places: RunFolder,
-        held: Lease,
-        slurm_job: SlurmJob | None,
-        tell: Callable[[str], None],
-        environment: Mapping[str, str] = os.environ,
-    ) -> None:
-        self._history, self._held, self._tell = History(places.history), held, tell
+    def __init__(self, places: RunFolder, held: Lease, slurm_job: SlurmJob | None) -> None:
+        self._history, self._held = History(places.history), held
         self._segment = next_segment(places)
         self._slurm_job = slurm_job
         self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
@@ -51,21 +44,21 @@ class Account:
         self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
         top = top_folder(Path.cwd())
         self._name, self._store = _name(places.root, top), places.root
-        self._note = note_path(top, environment)
+        self._note = note_path(top, os.environ)
         self._write_note(None)
 
     def note_died(self, store: Store) -> None:
-        """Adds the lines of the holders before, as far as they were killed."""
+        """Add the lines of the owners before, as far as they were killed."""
         for claim, following in itertools.pairwise([*self._held.earlier_claims(), self._held.claim]):
             if died := note_died(self._history, claim, store, following.started_utc):
-                self._tell(f"attempt {died.token} (segment {died.segment}): {died.message}")
+                say(f"attempt {died.token} (segment {died.segment}): {died.message}")
 
     def note(self, moment: str) -> None:
-        """It happens now (a name of `runs.times.Times`)."""
+        """Note that this happens now (a name of `runs.times.Times`)."""
         self._moments.note(moment)
 
     def note_save(self, handover: Handover, publish_seconds: float) -> None:
-        """A checkpoint was published, which took so long."""
+        """Note that a checkpoint was published, and how long that took."""
         self._saves += 1
         self._save_seconds += handover.save_seconds or 0.0
         stall = 0.0 if self._moments.has("stop_asked") else handover.stood_still_seconds
@@ -79,7 +72,7 @@ class Account:
         message: str = "",
         cause: EndCause | None = None,
     ) -> None:
-        """Writes how the attempt ended; a disk that takes no line ends no training whose checkpoint is saved."""
+        """Write how the attempt ended; a disk that takes no line ends no training whose checkpoint is saved."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -89,7 +82,7 @@ class Account:
             self._held.confirm()
             self._history.append(attempt)
         except (OSError, UnbrokenError) as error:
-            self._tell(f"{self._history.path}: no line for this attempt ({error})")
+            say(f"{self._history.path}: no line for this attempt ({error})")
         self._write_note(kind)
 
     def _write_note(self, kind: EndKind | None) -> None:
@@ -111,13 +104,13 @@ class Account:
 
 
 def next_segment(places: RunFolder) -> int:
-    """The one behind the last that has paused or finished."""
+    """Return the number after the last segment that has paused or finished."""
     attempts = History(places.history).attempts()
     return 1 + max((attempt.segment for attempt in attempts if attempt.kind.settles), default=0)
 
 
 def _name(folder: Path, top: Path) -> str:
-    """How a line on the screen calls it."""
+    """Return what a line on the screen calls the folder."""
     return str(folder.relative_to(top)) if folder.is_relative_to(top) and folder != top else str(folder)
 
 

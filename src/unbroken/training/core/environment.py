@@ -6,6 +6,7 @@ What the variables mean stands in docs/contract.md.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import math
 import os
@@ -13,22 +14,36 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any
 
 from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.checkpoint import FILE_NAME
-from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.progress import Handover, Progress, write_progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import SaveSchedule
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
 WAIT_POLL_SECONDS = 0.05
 REPORT_SECONDS = 1.0
+
+
+def say(line: str) -> None:
+    """Write a line to the screen."""
+    print(f"unbroken: {line}", flush=True)
+
+
+def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
+    """Hide all that is loaded by now from Python's garbage collector, in a segment.
+
+    A framework has some 500,000 objects that stay to the end, and a collection at the end of the process would look
+    through all of them once more, for half a second.
+    """
+    if environment.get("UNBROKEN_SAVE"):
+        gc.freeze()
 
 
 @dataclass(frozen=True)
@@ -39,21 +54,21 @@ class Contract:
     resume: Path | None
     save: Path
     deadline: float
-    deadline_file: DeadlineFile
     stop: Path
     progress: Path
-    goal: float | None
-    goal_unit: str | None
     save_seconds: float
+    deadline_file: DeadlineFile = field(default_factory=lambda: DeadlineFile())
+    goal: float | None = None
+    goal_unit: str | None = None
     mtbf_hours: float | None = None
 
     def saves(self, own: Saves) -> Saves:
-        """How often to save: what the configuration says of failures comes before what the program says."""
+        """Return how often to save: what the configuration says of failures comes before what the program says."""
         return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)
 
 
 def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | None:
-    """The contract, or None if unbroken did not start this process."""
+    """Return the contract, or None if unbroken did not start this process."""
     if not environment.get("UNBROKEN_SAVE"):
         return None
     resume, goal = environment.get("UNBROKEN_RESUME"), environment.get("UNBROKEN_GOAL")
@@ -75,33 +90,23 @@ def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | Non
     )
 
 
-def passport_save_seconds(resume: Path) -> float | None:
-    """How long the save of the checkpoint took that we go on from; None if its passport does not say."""
-    seconds = _passport_says(resume, "save_seconds")
-    return float(seconds) if isinstance(seconds, (int, float)) else None
-
-
-def passport_versions(resume: Path) -> dict[str, str]:
-    """With what the checkpoint was made that we go on from, as far as its passport says."""
-    versions = _passport_says(resume, "versions")
-    return dict(versions) if isinstance(versions, dict) else {}
-
-
-def _passport_says(resume: Path, key: str) -> object:
+def manifest_of(resume: Path) -> dict[str, Any]:
+    """Return the manifest of the checkpoint to resume from; an empty one where it cannot be read."""
     try:
-        return json.loads((resume / FILE_NAME).read_text())[key]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        manifest = json.loads((resume / FILE_NAME).read_text())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 class DeadlineFile:
-    """The file that is written anew when the end of the job is moved."""
+    """The file that is written again when the end of the job is moved."""
 
-    def __init__(self, path: str | None, told: str | None) -> None:
+    def __init__(self, path: str | None = None, told: str | None = None) -> None:
         self._path, self._told = path, told
 
     def moved(self) -> float | None:
-        """The new deadline on the monotonic clock; None if it is the one that was told last."""
+        """Return the new deadline on the monotonic clock; None if it is the one that was told last."""
         if not self._path:
             return None
         try:
@@ -140,7 +145,7 @@ class Signals:
         atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
 
     def heard(self) -> bool:
-        """True if one of them came; to be asked between two steps, in the main thread.
+        """Return True if one of them came; call it between two steps, in the main thread.
 
         Where Triton compiles a kernel for a GPU, its LLVM takes the handlers of the process without Python's knowledge
         (llvm/lib/Support/Unix/Signals.inc): TERM and INT come back to us, a USR1 is lost.  So they are taken back.
@@ -167,7 +172,7 @@ class Signals:
 
 
 def check_thread() -> None:
-    """RuntimeError outside of the main thread, in which alone Python hears the signals that tell a training to leave.
+    """Raise RuntimeError outside of the main thread: only there Python hears the signals that tell a training to leave.
 
     To be called before anything is taken, such as the lease of a folder.
     """
@@ -179,27 +184,38 @@ def check_thread() -> None:
         )
 
 
-class SavePlace(Protocol):
-    """Where checkpoints go."""
+class SavePlace:
+    """Take checkpoints; as it stands for a rank that hands nothing over, and whose first rank does all the rest."""
 
     @property
-    def has_room(self) -> bool: ...
+    def has_room(self) -> bool:
+        """Return True if one more checkpoint may be handed over."""
+        return True
 
-    def new_draft(self) -> Path: ...
+    def new_draft(self) -> Path:
+        """Make a new, empty folder to write one checkpoint into."""
+        raise NotImplementedError
 
-    def hand_over(self, draft: Path, handover: Handover) -> object: ...
+    def hand_over(self, draft: Path, handover: Handover) -> object:
+        """Give the draft away in one step; it must not be touched any more."""
+        raise NotImplementedError
 
-    def reject(self, reason: str) -> Path | None: ...
+    def reject(self, reason: str) -> Path | None:
+        """Reject the checkpoint that was loaded; return the one before if this process must resume from it."""
+        return None
 
-    def note(self, moment: str) -> None: ...
+    def note(self, moment: str) -> None:
+        """Note that this happens now (a name of `runs.times.Times`)."""
 
-    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None: ...
+    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
+        """Note how this process ends; of several ends the first counts."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let others write here."""
 
 
-class Outbox:
-    """The folder through which checkpoints go to the process that started us."""
+class Outbox(SavePlace):
+    """The folder through which checkpoints go to the process that started us, which sees and notes all the rest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -207,56 +223,25 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """False while as many checkpoints wait there as may."""
         return sum(name.endswith(READY) for name in os.listdir(self.folder)) < MAX_WAITING
 
     def new_draft(self) -> Path:
-        """A new, empty folder to write one checkpoint into."""
         self._count += 1
         draft = self.draft(self._count)
         draft.mkdir()
         return draft
 
     def draft(self, number: int) -> Path:
-        """The folder that `new_draft` made as the one of this number, also in another process."""
+        """Return the folder that `new_draft` made as the one of this number, also in another process."""
         return self.folder / f"draft-{number:06d}"
 
     def hand_over(self, draft: Path, handover: Handover) -> None:
-        """Gives the draft away in one step; it must not be touched any more."""
-        (draft / HANDOVER_FILE).write_text(json.dumps(handover_json(handover), indent=1) + "\n")
+        (draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json(), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
-
-    def reject(self, reason: str) -> Path | None:
-        """Nothing to do: the process that started us reads the verdict, and starts another one."""
-        return None
-
-    def note(self, moment: str) -> None:
-        """Nothing to do: the process that started us sees it."""
-
-    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
-        """Nothing to do: the process that started us writes the history."""
-
-    def close(self) -> None:
-        """Nothing to do: the folder is that of the process that started us."""
-
-
-def schedule_of(contract: Contract, saves: Saves, guessed_save_seconds: float, signals: Signals) -> SaveSchedule:
-    """When to save and when to leave; a guess counts until a save was made, here or for the checkpoint of before."""
-    known = passport_save_seconds(contract.resume) if contract.resume else None
-    return SaveSchedule(
-        contract.deadline,
-        contract.stop,
-        contract.save_seconds,
-        guessed_save_seconds if known is None else known,
-        signals.heard,
-        moved_deadline=contract.deadline_file.moved,
-        saves=saves,
-        resumed=lambda: signals.resumed_at,
-    )
 
 
 class Reporter:
-    """Says now and then how far the program is, in a file that is never half written."""
+    """Write progress now and then."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -264,39 +249,10 @@ class Reporter:
 
     @property
     def is_due(self) -> bool:
+        """Return True if the last report is old."""
         return time.monotonic() >= self._next
 
     def report(self, progress: Progress) -> None:
-        """Replaces the file.  It is for watching: nothing is lost if the machine dies before it is on the disk."""
-        draft = self._path.with_name(f".{self._path.name}.draft")
-        draft.write_text(json.dumps(_progress_json(progress)))
-        draft.replace(self._path)
+        """Replace the file."""
+        write_progress(self._path, progress)
         self._next = time.monotonic() + REPORT_SECONDS
-
-
-def handover_json(handover: Handover) -> dict[str, object]:
-    """The content of `progress.json` in a folder that is handed over."""
-    data = {
-        **_progress_json(handover.progress),
-        "is_best": handover.is_best,
-        "is_finished": handover.is_finished,
-        "is_milestone": handover.is_milestone,
-        "versions": dict(handover.versions),
-        "save_seconds": handover.save_seconds,
-    }
-    if handover.stall_seconds is not None:
-        data["stall_seconds"] = round(handover.stall_seconds, 3)
-    if handover.digests:
-        files = {name: vars(entry) for name, entry in handover.digests.items()}
-        data["digests"] = {"algorithm": handover.algorithm, "files": files}
-    return data
-
-
-def _progress_json(progress: Progress) -> dict[str, object]:
-    # JSON knows neither NaN nor infinity, and a loss can become both.
-    metrics = {name: None if _is_endless(value) else value for name, value in progress.metrics.items()}
-    return {**progress.to_json(), "metrics": metrics}
-
-
-def _is_endless(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

@@ -7,19 +7,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.segment_end import EndKind
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, Reporter, Signals, schedule_of
+from unbroken.training.core.environment import Contract
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.session import Link
 
 # Before the first save nothing is known.
 GUESSED_SAVE_SECONDS = 5.0
@@ -35,11 +34,13 @@ class NextAction(Enum):
 
 
 class FrameworkSession:
-    """Keeps the contract for the loop of another library; without unbroken around it, nor a folder, it wishes nothing.
+    """Keep the contract for the loop of another library; without unbroken around it, nor a folder, it wishes nothing.
 
-    `versions` are those of the library, for the passport; `folder` and `saves` are those of `Training`.  Make it before
+    `versions` are those of the library, for the manifest; `folder` and `saves` are those of `Training`.  Make it before
     worker processes are started.  LeaseError, NoCheckpointError: `Home`.
     """
+
+    _link: Link  # where there is a contract
 
     def __init__(
         self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
@@ -47,39 +48,34 @@ class FrameworkSession:
         self._versions = versions
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
-        found = connect(folder, saves)
-        if found is None:
-            return
-        self.contract, self._place = found
-        self._signals = Signals()
-        self._signals.install()
-        self._reporter = Reporter(self.contract.progress)
-        self._pace = schedule_of(self.contract, self.contract.saves(saves), GUESSED_SAVE_SECONDS, self._signals)
+        if found := connect(folder, saves):
+            self.contract = found[0]
+            self._link = Link(*found, saves, GUESSED_SAVE_SECONDS)
 
     @property
     def resume(self) -> Path | None:
-        """The checkpoint to go on from."""
+        """Return the checkpoint to resume from."""
         return self.contract.resume if self.contract else None
 
     @property
     def goal(self) -> float | None:
-        """The goal of the configuration; None where it names none, and by hand."""
+        """Return the goal of the configuration; None where it names none, and by hand."""
         return self.contract.goal if self.contract else None
 
     @property
     def counts_steps(self) -> bool:
-        """True if the contract counts steps."""
+        """Return True if the contract counts steps."""
         return self.contract is not None and self.contract.goal_unit == "steps"
 
     def listen(self) -> None:
-        """Takes the signals back from a framework that has taken them over."""
+        """Take the signals back from a framework that has taken them over."""
         if self.contract:
-            self._signals.install()
+            self._link.signals.install()
 
     def look_ahead(self, steps: int) -> None:
-        """So many steps more than the following one may come before there can be a checkpoint."""
+        """Say how many steps more than the following one may come before there can be a checkpoint."""
         if self.contract:
-            self._pace.steps_ahead = steps
+            self._link.pace.steps_ahead = steps
 
     def step(
         self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH
@@ -93,18 +89,18 @@ class FrameworkSession:
             return NextAction.GO_ON
         self._step = step
         if self._has_begun:
-            self._pace.end_step(ended)
-            self._place.note("first_step")
+            self._link.pace.end_step(ended)
+            self._link.place.note("first_step")
         else:
             once.check_run(self.contract)
             once.note_begun(self.contract)
         self._has_begun = True
         self._report(progress)
-        self._pace.begin_step()
+        self._link.pace.begin_step()
         return self._wish(following)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
-        """Hands over a folder that `write` fills; a kill inside leaves a draft, no more.  Nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves a draft, no more.  Nothing without unbroken."""
         if self.contract is None:
             return
         began = time.monotonic()
@@ -115,31 +111,28 @@ class FrameworkSession:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         seconds = time.monotonic() - began
-        handover = Handover(
-            progress, is_finished=is_finished, versions=self._versions, save_seconds=round(seconds, 3)
-        )  # fmt: skip
+        handover = Handover(progress, is_finished=is_finished, versions=self._versions, save_seconds=round(seconds, 3))
         self._give(draft, handover)
-        self._pace.begin_save(self._step)
-        self._pace.saved(seconds)
-        self._pace.begin_step()
+        self._link.pace.begin_save(self._step)
+        self._link.pace.saved(seconds)
+        self._link.pace.begin_step()
 
     def leave(self) -> NoReturn:
-        """Ends the process as paused."""
-        self._place.note_end(EndKind.PAUSED if self._pace.is_time_up else EndKind.INTERRUPTED)
-        self._place.close()
+        """End the process as paused."""
+        self._link.close_place(is_paused=True)
         sys.exit(EXIT_PAUSED)
 
     def _begin_draft(self) -> Path:
-        return self._place.new_draft()
+        return self._link.place.new_draft()
 
     def _give(self, draft: Path, handover: Handover) -> None:
-        self._place.hand_over(draft, handover)
+        self._link.place.hand_over(draft, handover)
 
     def _report(self, progress: Progress) -> None:
-        if self._reporter.is_due:
-            self._reporter.report(replace(progress, metrics={**progress.metrics, **self._pace.chosen}))
+        if self._link.reporter.is_due:
+            self._link.report(progress)
 
     def _wish(self, following: Phase) -> NextAction:
-        if self._pace.must_stop(following):
+        if self._link.pace.must_stop(following):
             return NextAction.LEAVE
-        return NextAction.SAVE if self._pace.is_save_due(self._step) and self._place.has_room else NextAction.GO_ON
+        return NextAction.SAVE if self._link.is_save_due(self._step) else NextAction.GO_ON

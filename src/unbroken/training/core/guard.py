@@ -53,18 +53,18 @@ class MetricsWatch:
 
     @property
     def is_sound(self) -> bool:
-        """False after a violation, until the next good value: what is saved now may be spoilt."""
+        """Return False after a violation, until the next good value: what is saved now may be corrupt."""
         return self._wrong == 0
 
     @property
     def ending(self) -> str:
-        """Why the training is to end well now; empty as long as it gets better."""
+        """Return why the training must end well now; empty as long as it gets better."""
         if self._best is None or self.guard.patience is None or self._waited < self.guard.patience:
             return ""
         return f"{self._best[0]} was not better than {self._reference} in {self._waited} values"
 
     def look(self, values: Mapping[str, float]) -> str:
-        """Notes new values; says what of them must not be, empty if nothing or not for long enough."""
+        """Note new values; return what of them must not be, empty if nothing or not for long enough."""
         name = self._best[0] if self._best else ""
         if name in values:
             self._compare(values[name])
@@ -74,16 +74,16 @@ class MetricsWatch:
         return wrong[0] if self._wrong >= self.guard.in_a_row and wrong else ""
 
     def state(self) -> dict[str, float | int | None]:
-        """All that a restart needs."""
+        """Return all that a restart needs."""
         return {"best": self.best_value, "reference": self._reference, "waited": self._waited, "wrong": self._wrong}
 
     def restore(self, state: Mapping[str, float | int | None]) -> None:
-        """Takes over the state of another one."""
+        """Take over the state of another one."""
         self.best_value, self._reference = state["best"], state["reference"]
         self._waited, self._wrong = int(state["waited"] or 0), int(state["wrong"] or 0)
 
     def forget_patience(self) -> None:
-        """For a training that had ended and is to go on: it gets all the patience again."""
+        """Give a training that had ended, and resumes, all its patience again."""
         self._waited = 0
 
     def _compare(self, value: float) -> None:
@@ -100,9 +100,15 @@ class MetricsWatch:
             return not math.isnan(value)
         return value > than + by if self._best[1] == "max" else value < than - by
 
+    def non_finite(self, values: Mapping[str, float]) -> str:
+        """Return a line on the first value that must be finite and is not; empty if there is none."""
+        found = ((name, float(values[name])) for name in self.guard.finite if name in values)
+        lines = (f"{name} is {value}, allowed: a finite number" for name, value in found if not math.isfinite(value))
+        return next((f"{line} (Guard.finite)" for line in lines), "")
+
     def _wrong_with(self, name: str, value: float) -> str:
-        if name in self.guard.finite and not math.isfinite(value):
-            return f"{name} is {value}, allowed: a finite number (Guard.finite)"
+        if line := self.non_finite({name: value}):
+            return line
         highest = self.guard.highest.get(name, math.inf)
         if value > highest:
             return f"{name} is {value:.6g}, allowed: {highest:.6g} at most (Guard.highest)"

@@ -28,7 +28,7 @@ class Live:
         self._written = 0  # rows of the metrics that stand in the file
 
     def cut_back(self, metrics: Metrics, step: int) -> Mapping[str, Any] | None:
-        """Removes what lies behind the step and the metrics that a start goes on from; the last times before it."""
+        """Remove what lies behind the step and the metrics to resume from; return the last times before it."""
         self._metrics.parent.mkdir(parents=True, exist_ok=True)
         self._written = max(0, metrics.size - 1)  # the last row may still grow
         _become(self._metrics, _lines(metrics, 0, self._written))
@@ -37,14 +37,14 @@ class Live:
         return kept[-1] if kept else None
 
     def write(self, metrics: Metrics, is_over: bool = False) -> None:
-        """Appends the rows that are new and complete; the last one is so only when all is over."""
+        """Append the rows that are new and complete; the last one is so only when all is over."""
         end = metrics.size if is_over else metrics.size - 1
         if end > self._written:
             _append(self._metrics, _lines(metrics, self._written, end))
             self._written = end
 
     def note_times(self, line: Mapping[str, Any]) -> None:
-        """Adds a line to the times; it names the step."""
+        """Add a line to the times; it names the step."""
         _append(self._timing, json.dumps(line) + "\n")
 
 
@@ -53,12 +53,12 @@ def _lines(metrics: Metrics, start: int, end: int) -> str:
 
 
 def _plain(row: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has neither NaN nor infinity; pandas reads null as NaN."""
+    """Return the row for JSON, which has neither NaN nor infinity; pandas reads null as NaN."""
     return {name: value if math.isfinite(value) else None for name, value in row.items()}
 
 
 def _become(path: Path, text: str) -> None:
-    """The file then holds the text alone; who follows it goes on seeing it if it began so."""
+    """Make the file hold the text alone; a reader that follows it keeps it if it began so."""
     data = text.encode()
     try:
         with path.open("rb") as file:
@@ -77,7 +77,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines that are whole; a kill may have torn the last one."""
+    """Return the lines that are complete; a kill may have torn the last one."""
     found = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
@@ -17,14 +17,37 @@ from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
-from unbroken.training.core.process_group import Processes
+from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.progress_bar import Kind as Bar
 from unbroken.training.core.progress_bar import check_kind
-from unbroken.training.core.rank_request import RankRequest
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
+from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import give_verdict
+
+Part = TypeVar("Part")
+NO_MORE = object()
+
+
+class Feed(Protocol):
+    """What a loop asks of the batches that it trains; a place is how many batches of the epoch are finished there."""
+
+    def end_after(self, place: int, /) -> int:
+        """Return the place after the step that begins at a place."""
+
+    def advance(self) -> None:
+        """Note that a step is done."""
+
+    def samples(self, start: int, end: int, /) -> int:
+        """Return how many samples there are from one place to another."""
+
+
+def together(given: Mapping[str, Part], state: Mapping[str, Part]) -> dict[str, Part]:
+    """Return the parts given as keywords of Training and in its `state`; TypeError names what stands in both."""
+    if twice := sorted(given.keys() & state.keys()):
+        raise TypeError(f"Training(..., state=...): {', '.join(twice)} stands in both, allowed: one of them")
+    return {**given, **state}
 
 
 class Loop(Placed, ABC):
@@ -44,7 +67,7 @@ class Loop(Placed, ABC):
     )
 
     def log(self, **values: float) -> None:
-        """Notes metrics of this step, a number each, for the progress and for final/metrics.csv."""
+        """Note metrics of this step, a number each, for the progress and for final/metrics.csv."""
         if self._is_repeating:
             return  # a restart repeats the beginning of an epoch, which was noted when it first ran
         numbers = {name: float(value) for name, value in values.items()}
@@ -52,12 +75,12 @@ class Loop(Placed, ABC):
             self._give_up(Kind.HOPELESS, wrong)
 
     def mean(self, name: str) -> float:
-        """The mean of what this epoch's batches logged under the name, those before a restart among them."""
+        """Return the mean of what this epoch's batches logged under the name, those before a restart among them."""
         return self._book.metrics.mean(name, self._course.position.epoch)
 
     @property
     def is_best(self) -> bool:
-        """True if the `best` metric that was logged last was better than all before."""
+        """Return True if the `best` metric that was logged last was better than all before."""
         return self._book.watch.was_best
 
     @property
@@ -70,19 +93,19 @@ class Loop(Placed, ABC):
         return self._imported
 
     def timer(self, name: str, *, tell: bool = False) -> AbstractContextManager[None]:
-        """Adds the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside.
+        """Add the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside.
 
         `tell`: the first rank prints how long the block took, and how long it takes on average.
         """
         return self._book.timers.timed(name, self._ranks.say if tell else None)
 
     def progress(self, kind: Bar = "auto") -> None:
-        """Shows how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""
+        """Show how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""
         check_kind(kind)
         self._book.bar = kind
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """The numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
+        """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
         `goal` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
         """
@@ -103,33 +126,35 @@ class Loop(Placed, ABC):
 
     @abstractmethod
     def _restore(self, folder: Path) -> str:
-        """Takes over what a checkpoint holds; returns why it is not to be trusted, empty if it is."""
+        """Take over what a checkpoint holds; return why it is not to be trusted, empty if it is."""
 
     @property
     @abstractmethod
     def _is_repeating(self) -> bool:
-        """True while a restart repeats what ran before the place that it goes on from."""
+        """Return True while a restart repeats what ran before the place that it resumes from."""
 
     @abstractmethod
     def _put_back(self) -> None:
-        """Ends the repeating: what it has changed is again as it was in the checkpoint."""
+        """End the repeating: what it has changed is again as it was in the checkpoint."""
 
     @abstractmethod
-    def _save(self, done: float, is_best: bool, following: Phase, *, is_last: bool) -> None:
-        """Saves; after the last save the process leaves."""
+    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
+        """Save; after the last save the process leaves."""
 
-    @abstractmethod
     def _clean_up(self) -> None:
-        """Ends what would outlive this process, or keep it alive."""
+        """End what would outlive this process, or keep it alive."""
+
+    def _check_first_batch(self) -> None:
+        """Look after the first batch of each epoch for what cannot be saved."""
 
     def _figures(self) -> dict[str, Metric]:
-        """What to show beside the progress."""
+        """Return what to show with the progress."""
         return self._book.figures(self._course)
 
     # --- what they share ---
 
     def _resume(self, link: Connection) -> None:
-        """Goes on from the newest checkpoint that can be trusted, if there is one; opens the notes."""
+        """Resume from the newest checkpoint that can be trusted, if there is one; open the notes."""
         if self._ranks.is_first:
             link.tell_what_changed()
         origin = link.contract.resume
@@ -152,12 +177,36 @@ class Loop(Placed, ABC):
             )
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 
+    def _train(self, stream: Iterator[Any], feed: Feed) -> Iterator[Any]:
+        """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
+        course, timers = self._course, self._book.timers
+        phase, is_over = Phase.START, course.is_epoch_over
+        self._book.show_steps(course)
+        while not is_over:
+            with timers.timed(DATA):
+                batch = next(stream, NO_MORE)
+            if batch is NO_MORE:
+                course.find_end()
+                return
+            before = course.position.batch
+            course.is_in_batch, course.next_batch = True, feed.end_after(before)
+            with timers.timed(STEP):
+                yield batch
+            course.count_batch()
+            self._book.show_steps(course)
+            feed.advance()
+            timers.samples += feed.samples(before, course.position.batch)
+            if phase is Phase.START:
+                self._check_first_batch()
+            self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:
             raise RuntimeError("batches() was called twice in an epoch: a position in it would mean two places")
 
     def _tick(self, ended: Phase, following: Phase) -> None:
-        """Between two steps: saves if it is time to, and leaves if it must."""
+        """Save between two steps if it is time to, and leave if it must."""
         link = self._link
         if link is None:
             return
@@ -165,9 +214,9 @@ class Loop(Placed, ABC):
         if not self._has_stepped and not self._is_repeating:
             self._has_stepped = True
             link.place.note("first_step")
-        link.poll(following)
+        link.poll()
         if self._ranks.is_first and link.reporter.is_due:
-            link.reporter.report(link.with_pace(self._progress(self._course.reported)))
+            link.report(self._progress(self._course.reported))
             self._book.show()
         # Between epochs all wait for each other: there a wish is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
@@ -176,7 +225,7 @@ class Loop(Placed, ABC):
         if wish.stop:
             link.place.note("stop_asked")
         if wish.is_to_save:
-            self._save(self._course.reported, wish.best, following, is_last=wish.stop)
+            self._save(self._course.reported, wish.best, is_last=wish.stop)
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:
@@ -201,7 +250,7 @@ class Loop(Placed, ABC):
         return Progress(done, goal, self._course.unit, self._figures())
 
     def _give_up(self, kind: Kind, message: str) -> NoReturn:
-        """Ends this process without saving."""
+        """End this process without saving."""
         self._leave(kind, f"{message}, {self._where()}")
 
     def _where(self) -> str:

@@ -11,8 +11,8 @@ import io
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 
 @dataclass
@@ -31,15 +31,19 @@ class _Run:
         return self.step + self.stride * (self.count - 1)
 
     def takes(self, epoch: int, step: int, columns: tuple[int, ...]) -> bool:
-        """True if the row is one of it, which it is then."""
+        """Return True if the row fits to the others; it is one of them then."""
         stride = step - self.last_step()
         if (epoch, columns) != (self.epoch, self.columns) or (self.count > 1 and stride != self.stride):
             return False
         self.stride, self.count = stride, self.count + 1
         return True
 
+    def drop_last(self) -> None:
+        self.count -= 1
+        self.stride = self.stride if self.count > 1 else 0
+
     def rows(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Step and number of the first value of each row with a number from `start` to before `end`."""
+        """Yield step and number of the first value of each row with a number from `start` to before `end`."""
         for number in range(max(start - self.row, 0), min(end - self.row, self.count)):
             yield self.step + self.stride * number, self.value + len(self.columns) * number
 
@@ -53,27 +57,40 @@ class Metrics:
     def _clear(self) -> None:
         self.names: list[str] = []
         self.latest: dict[str, float] = {}
+        self.size = 0  # the number of rows
         self._values = array("d")
         self._runs: list[_Run] = []
-        self._size = 0  # rows in runs
-        self._open: tuple[int, int] | None = None  # epoch and step of the last row, which may still grow
-        self._columns: list[int] = []  # of that row
 
     def add(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        if self._open != (epoch, step):
-            self._close()
-            self._open, self._columns = (epoch, step), []
+        """Add values to the last row if it is that of the step, else to a new one."""
+        columns = self._last_columns(epoch, step)
         for name, value in values.items():
             if name not in self.names:
                 self.names.append(name)
-            self._columns.append(self.names.index(name))
+            columns.append(self.names.index(name))
             self._values.append(value)
             self.latest[name] = value
+        row = (epoch, step, tuple(columns))
+        if not (self._runs and self._runs[-1].takes(*row)):
+            self._runs.append(_Run(*row, self.size, len(self._values) - len(columns)))
+        self.size += 1
+
+    def _last_columns(self, epoch: int, step: int) -> list[int]:
+        """Take the last row out of its run if it is that of the step, so that it can grow; return what it has."""
+        last = self._runs[-1] if self._runs else None
+        if last is None or (last.epoch, last.last_step()) != (epoch, step):
+            return []
+        self.size -= 1
+        if last.count > 1:
+            last.drop_last()
+        else:
+            self._runs.pop()
+        return list(last.columns)
 
     def mean(self, name: str, epoch: int) -> float:
-        """The mean of what came under the name in the epoch, if that is the last one; NaN if nothing did."""
+        """Return the mean of what came under the name in the epoch, if that is the last one; NaN if nothing did."""
         found: list[float] = []
-        for run in reversed(self._closed()):
+        for run in reversed(self._runs):
             if run.epoch != epoch:
                 break
             for place in (place for place, column in enumerate(run.columns) if self.names[column] == name):
@@ -82,109 +99,61 @@ class Metrics:
         return math.fsum(found) / len(found) if found else math.nan
 
     def arrays(self) -> dict[str, array[int] | array[float]]:
-        """Everything but the names: of each run epoch, first step, stride, rows and pattern; the patterns; the values.
+        """Return all but the names: of each run epoch, first step, stride, rows and pattern; the patterns; the values.
 
         A pattern is how many values a row has, and the numbers of their names.
         """
         patterns: dict[tuple[int, ...], int] = {}
         runs = array("q")
-        for run in self._closed():
+        for run in self._runs:
             number = patterns.setdefault(run.columns, len(patterns))
             runs.extend((run.epoch, run.step, run.stride, run.count, number))
         flat = array("q", (number for columns in patterns for number in (len(columns), *columns)))
         return {"runs": runs, "patterns": flat, "values": self._values}
 
     def restore(self, names: Iterable[str], **arrays: Iterable[float]) -> None:
-        """Takes over what `names` and `arrays` of another one were."""
+        """Take over what `names` and `arrays` of another one were."""
         self._clear()
-        if "rows" in arrays:
-            return self._restore_old(list(names), **arrays)
-        self.names, self._values = list(names), array("d", map(float, arrays["values"]))
-        patterns = list(_patterns(list(map(int, arrays["patterns"]))))
-        numbers = list(map(int, arrays["runs"]))
-        value = 0
-        for at in range(0, len(numbers), 5):
-            epoch, step, stride, count, pattern = numbers[at : at + 5]
-            self._runs.append(_Run(epoch, step, patterns[pattern], self._size, value, stride, count))
-            self._size, value = self._size + count, value + count * len(patterns[pattern])
-        for run in self._runs:
-            last = run.value + len(run.columns) * (run.count - 1)
-            self.latest |= {self.names[column]: self._values[last + at] for at, column in enumerate(run.columns)}
-        self._open_last()
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return self._size + (self._open is not None)
+        values = array("d", map(float, arrays.pop("values")))
+        numbers = {key: list(map(int, own)) for key, own in arrays.items()}
+        if "rows" in numbers:  # of a checkpoint that has a number of each row and column
+            known, epochs, steps = list(names), numbers["epochs"], numbers["steps"]
+            for row, column, value in zip(numbers["rows"], numbers["columns"], values, strict=True):
+                self.add(epochs[row], steps[row], {known[column]: value})
+            return
+        self.names, self._values = list(names), values
+        patterns, flat = [], iter(numbers["patterns"])
+        for length in flat:
+            patterns.append(tuple(next(flat) for _ in range(length)))
+        at = 0
+        for epoch, step, stride, count, pattern in zip(*[iter(numbers["runs"])] * 5, strict=True):
+            run = _Run(epoch, step, patterns[pattern], self.size, at, stride, count)
+            self._runs.append(run)
+            self.size, at = self.size + count, at + count * len(run.columns)
+            last = values[at - len(run.columns) : at]
+            self.latest |= {self.names[column]: value for column, value in zip(run.columns, last, strict=True)}
 
     def table(self, start: int = 0, end: int | None = None) -> list[dict[str, float]]:
-        """The rows from `start` to before `end`: epoch, step, and what was logged there under its name."""
-        runs = self._closed()
-        first = max(bisect_right(runs, start, key=lambda run: run.row) - 1, 0)
-        return [row for run in runs[first:] for row in self._rows_of(run, start, self.size if end is None else end)]
+        """Return the rows from `start` to before `end`: epoch, step, and what was logged there under its name."""
+        first = max(bisect_right(self._runs, start, key=lambda run: run.row) - 1, 0)
+        return [
+            {"epoch": run.epoch, "step": step} | {self.names[column]: number for column, number in cells}
+            for run in self._runs[first:]
+            for step, cells in self._rows(run, start, self.size if end is None else end)
+        ]
 
     def to_csv(self) -> str:
-        """A table with the columns epoch, step and one for each name; a cell is empty where nothing was logged."""
+        """Return a table of epoch, step and a column for each name; a cell is empty where nothing was logged."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["epoch", "step", *self.names])
-        for run in self._closed():
-            for step, value in run.rows(0, self.size):
-                cells: list[float | str] = ["" for _ in self.names]
-                for place, column in enumerate(run.columns):
-                    cells[column] = self._values[value + place]
-                writer.writerow([run.epoch, step, *cells])
+        for run in self._runs:
+            for step, cells in self._rows(run, 0, self.size):
+                found = dict(cells)
+                writer.writerow([run.epoch, step, *(found.get(column, "") for column in range(len(self.names)))])
         return text.getvalue()
 
-    def _rows_of(self, run: _Run, start: int, end: int) -> Iterator[dict[str, float]]:
-        names = [self.names[column] for column in run.columns]
+    def _rows(self, run: _Run, start: int, end: int) -> Iterator[tuple[int, Iterator[tuple[int, float]]]]:
+        """Yield the step of each row, and its values with the numbers of their names."""
         for step, value in run.rows(start, end):
-            numbers = zip(names, self._values[value : value + len(names)], strict=True)
-            yield {"epoch": run.epoch, "step": step, **dict(numbers)}
-
-    def _close(self) -> None:
-        """Puts the last row into a run."""
-        if self._open is not None:
-            if not (self._runs and self._runs[-1].takes(*self._open, tuple(self._columns))):
-                self._runs.append(self._run_of_last())
-            self._size += 1
-
-    def _closed(self) -> list[_Run]:
-        """The runs with the last row in them, which stays open."""
-        if self._open is None:
-            return self._runs
-        if self._runs and (last := replace(self._runs[-1])).takes(*self._open, tuple(self._columns)):
-            return [*self._runs[:-1], last]
-        return [*self._runs, self._run_of_last()]
-
-    def _run_of_last(self) -> _Run:
-        epoch, step = self._open or (0, 0)
-        return _Run(epoch, step, tuple(self._columns), self._size, len(self._values) - len(self._columns))
-
-    def _open_last(self) -> None:
-        """Takes the last row out of its run, for more may come at its step."""
-        if not self._runs:
-            return
-        last = self._runs.pop()
-        self._open, self._columns = (last.epoch, last.last_step()), list(last.columns)
-        self._size -= 1
-        if last.count > 1:
-            self._runs.append(replace(last, count=last.count - 1, stride=last.stride if last.count > 2 else 0))
-
-    def _restore_old(self, names: Sequence[str], **arrays: Iterable[float]) -> None:
-        """From checkpoints that have a number of each row and column."""
-        epochs, steps, rows, columns = (list(map(int, arrays[key])) for key in ("epochs", "steps", "rows", "columns"))
-        of_row: list[list[tuple[str, float]]] = [[] for _ in steps]
-        for row, column, value in zip(rows, columns, map(float, arrays["values"]), strict=True):
-            of_row[row].append((names[column], value))
-        for epoch, step, pairs in zip(epochs, steps, of_row, strict=True):
-            self.add(epoch, step, {})
-            for name, value in pairs:
-                self.add(epoch, step, {name: value})
-
-
-def _patterns(flat: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    at = 0
-    while at < len(flat):
-        yield tuple(flat[at + 1 : at + 1 + flat[at]])
-        at += 1 + flat[at]
+            yield step, zip(run.columns, self._values[value : value + len(run.columns)], strict=True)

@@ -19,7 +19,7 @@ _finished: set[Path] = set()
 
 
 def check_run(contract: Contract) -> None:
-    """CheckpointError if a training of this process has begun what the workflow told it."""
+    """Raise CheckpointError if a training of this process has begun what the workflow told it."""
     if (contract.save, contract.resume) in _begun:
         _refuse(
             f"this process has a training of the run {contract.run!r} already, and a second one would go on from its "
@@ -28,12 +28,12 @@ def check_run(contract: Contract) -> None:
 
 
 def note_begun(contract: Contract) -> None:
-    """A training goes on as the contract tells."""
+    """Note that a training goes on as the contract tells."""
     _begun.add((contract.save, contract.resume))
 
 
 def check_folder(folder: Path) -> None:
-    """CheckpointError if a training of this process has come to its end in the folder."""
+    """Raise CheckpointError if a training of this process has come to its end in the folder."""
     if folder.absolute() in _finished:
         _refuse(
             f"{folder}: this process has finished a training there, and a second one would go on from its end; type "
@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> None:
 
 
 def note_finished(folder: Path) -> None:
-    """A training has come to its end in the folder."""
+    """Note that a training has come to its end in the folder."""
     _finished.add(folder.absolute())
 
 

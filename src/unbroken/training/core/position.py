@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.environment import Contract
 
 UNITS = ("epochs", "steps")
-
-
-class Aim(Protocol):
-    """A goal that the configuration names, or may name."""
-
-    @property
-    def goal(self) -> float | None: ...
-
-    @property
-    def goal_unit(self) -> str | None: ...
 
 
 @dataclass
@@ -50,14 +41,11 @@ class Course:
     next_batch: int | None = None  # how many are finished after the step that is in the air; None: one more
 
     def restore(self, position: Mapping[str, Any]) -> None:
-        """Goes to the position that another one had."""
-        at = self.position
-        vars(at).update(position)
-        if "epoch_step" not in position:  # of a checkpoint that does not say it
-            at.epoch_step = at.step - math.ceil(at.batch / self.per_step)
+        """Go to the position that another one had."""
+        vars(self.position).update(position)
 
-    def aim(self, told: Aim | None, goal: float | None, unit: str | None) -> None:
-        """Sets the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
+    def aim(self, told: Contract | None, goal: float | None, unit: str | None) -> None:
+        """Set the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
         chosen = told.goal if told and told.goal is not None else goal
         self.unit = (told and told.goal_unit) or unit or UNITS[0]
         if chosen is None or self.unit not in UNITS:
@@ -66,7 +54,7 @@ class Course:
 
     @property
     def done(self) -> float:
-        """How far it is, in the unit of the goal."""
+        """Return how far it is, in the unit of the goal."""
         at = self.position
         if self.unit == "steps":
             return at.step
@@ -78,17 +66,17 @@ class Course:
 
     @property
     def is_epoch_over(self) -> bool:
-        """True if no batch of this epoch is left to be trained; its end may still have to be run."""
+        """Return True if no batch of this epoch is left to be trained; its end may still have to be run."""
         return self.position.batch == self.position.batches or self.is_at_goal
 
     @property
     def is_over(self) -> bool:
-        """True if the goal is reached and the end of the epoch that it lies in was run."""
+        """Return True if the goal is reached and the end of the epoch that it lies in was run."""
         return self.is_at_goal and (self.position.batch == 0 or self.position.is_closed)
 
     @property
     def reported(self) -> float:
-        """What to say of how far it is as long as it is not finished.
+        """Return how far it is as long as it is not finished.
 
         An epoch whose end was not run lies a hair before it, and all lies before the goal: so a checkpoint from there
         is not taken for the last, and what follows is seen as progress.
@@ -97,8 +85,17 @@ class Course:
         done = math.nextafter(self.done, 0) if is_unclosed else self.done
         return min(done, math.nextafter(self.goal, 0))
 
+    def steps_left(self) -> float | None:
+        """Return the steps of this and the coming epochs, as far as it is known how long they are."""
+        if not math.isfinite(self.goal):
+            return None
+        left, batches = self.goal - self.done, self.position.batches
+        if self.unit == "steps":
+            return left
+        return left * batches / self.per_step if batches else None
+
     def begin(self, batches: int, source: str) -> None:
-        """Notes how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
+        """Note how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
         at = self.position
         if at.batch and at.batches != batches:
             raise CheckpointError(
@@ -113,14 +110,14 @@ class Course:
         return self.position.batch + 1 if self.next_batch is None else self.next_batch
 
     def count_batch(self) -> None:
-        """Counts the batch that is in the air."""
+        """Count the batch that is in the air."""
         if self.is_in_batch:
             self.is_in_batch = False
             self.position.batch = self.end_of_step
             self.position.step += 1
 
     def find_end(self) -> None:
-        """No batch came: where the length of the epoch was not known, it is now; CheckpointError where it was."""
+        """Note that no batch came, and so how long the epoch is; CheckpointError where that was known before."""
         at = self.position
         if at.batches is not None:
             raise CheckpointError(
@@ -130,7 +127,7 @@ class Course:
         at.batches = at.batch
 
     def close_epoch(self) -> None:
-        """Goes on to the next epoch; stays if the goal lies inside this one, because a later goal may lie behind."""
+        """Go on to the next epoch; stay if the goal lies inside this one, because a later goal may lie behind."""
         self.count_batch()
         at = self.position
         if self.is_at_goal and at.batch != at.batches:
@@ -140,18 +137,18 @@ class Course:
 
 
 class Placed:
-    """Who says where a training is, as its own loop counts."""
+    """A training that says where it is, as its own loop counts."""
 
     _course: Course
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch, from 0."""
+        """Return the number of the epoch, from 0."""
         return self._course.position.epoch
 
     @property
     def batch(self) -> int:
-        """How many batches of the epoch are finished: in the loop the number of this one, as `enumerate` has it.
+        """Return how many batches of the epoch are finished: in the loop the number of this one, as of `enumerate`.
 
         A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
         """
@@ -170,5 +167,5 @@ class Placed:
 
     @property
     def step(self) -> int:
-        """The same over all epochs."""
+        """Return how many steps of all epochs are finished."""
         return self._course.position.step

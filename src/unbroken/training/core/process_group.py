@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from unbroken.training.core.rank_request import RankRequest
-
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RankRequest:
+    """What a rank would do between two steps."""
+
+    stop: bool = False
+    best: bool = False
+    due: bool = False
+    end: bool = False  # the training gets no better, and is finished
+
+    @property
+    def is_to_save(self) -> bool:
+        """Return True if a save is wished for any reason."""
+        return self.stop or self.best or self.due
+
+    @classmethod
+    def of(cls, numbers: Iterable[float]) -> RankRequest:
+        """Return all that anybody wished, from the sums of what each did."""
+        return cls(*(bool(number) for number in numbers))
 
 
 class Processes:
@@ -18,30 +37,31 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
+        """Return True for the process that speaks for all."""
         return self.rank == 0
 
     def say(self, line: str) -> None:
-        """One line in the log, not one of each process."""
+        """Write one line to the log, not one of each process."""
         if self.is_first:
             print(f"unbroken: {line}", flush=True)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """What is done now: what any of them wishes, or, without `at_once`, what any of them has told by `ask`."""
+        """Return what any of them wishes now, or, without `at_once`, what any of them has told by `ask`."""
         return wish()
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
-        """Tells all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
+        """Tell all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
 
     def all_gather(self, value: T) -> list[T]:
-        """Everybody's value, by rank, on all of them."""
+        """Return everybody's value, by rank, on all of them."""
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """The first one's value, on all of them."""
+        """Return the first one's value, on all of them."""
         return value
 
     def by_first(self, make: Callable[[], T]) -> T:
-        """What the first one makes, on all of them; what it raises is raised on all of them."""
+        """Return what the first one makes, on all of them; what it raises is raised on all of them."""
         made, error = None, None
         if self.is_first:
             try:
@@ -54,7 +74,7 @@ class Processes:
         return made  # type: ignore[return-value]
 
     def leave(self) -> None:
-        """Says goodbye: this process ends, and talks to nobody any more."""
+        """Say goodbye: this process ends, and talks to nobody any more."""
 
     def meet(self) -> None:
-        """Returns when all are here."""
+        """Return when all are here."""

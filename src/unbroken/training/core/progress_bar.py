@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from unbroken.system.clock import duration
 
@@ -29,35 +29,16 @@ class Standing:
 
     @property
     def numbers(self) -> str:
-        """The epoch and the metrics, in a line."""
+        """Return the epoch and the metrics, in a line."""
         return ", ".join([f"epoch {self.epoch}", *(f"{name} {value:.4g}" for name, value in self.metrics.items())])
 
 
-class Bar(Protocol):
-    """Something that shows a standing."""
-
-    def show(self, at: Standing) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def check_kind(kind: str) -> None:
-    """ValueError if there is no such bar, or it is not installed."""
+    """Raise ValueError if there is no such bar, or it is not installed."""
     if kind not in get_args(Kind):
         raise ValueError(f"progress({kind!r}), allowed: {', '.join(get_args(Kind))}")
     if kind in ("tqdm", "rich") and importlib.util.find_spec(kind) is None:
         raise ValueError(f"progress({kind!r}): {kind} is not installed; type: pip install {kind}, or progress()")
-
-
-def open_bar(kind: Kind, at: Standing) -> Bar:
-    """A bar that begins at the standing; `auto` is tqdm or rich at a terminal where one of them is, else lines."""
-    makers: dict[str, Callable[[Standing], Bar]] = {"tqdm": _Tqdm, "rich": _Rich, "lines": Lines}
-    if kind == "auto":
-        known = [name for name in ("tqdm", "rich") if importlib.util.find_spec(name)]
-        kind = "tqdm" if "tqdm" in known else "rich" if known else "lines"
-    bar = makers[kind if sys.stderr.isatty() else "lines"](at)
-    atexit.register(bar.close)
-    return bar
 
 
 class Lines:
@@ -69,14 +50,14 @@ class Lines:
         self._tell(at)
 
     def show(self, at: Standing) -> None:
-        """Tells it if it is time to."""
+        """Write a line if it is time to."""
         self._last = at
         if self._now() >= self._next:
             self._next = self._now() + LINE_SECONDS
             self._tell(at)
 
     def close(self) -> None:
-        """Tells what was not told yet."""
+        """Write what was not written yet."""
         if self._last.step != self._told_step:
             self._tell(self._last)
 
@@ -126,3 +107,16 @@ class _Rich:
     def close(self) -> None:
         self._progress.refresh()
         self._progress.stop()
+
+
+Bar = Lines | _Tqdm | _Rich
+
+
+def open_bar(kind: Kind, at: Standing) -> Bar:
+    """Return a bar that begins at a standing; `auto` is tqdm or rich where one is installed; in a log always lines."""
+    if kind == "auto":
+        kind = "tqdm" if importlib.util.find_spec("tqdm") else "rich" if importlib.util.find_spec("rich") else "lines"
+    makers: dict[str, Callable[[Standing], Bar]] = {"tqdm": _Tqdm, "rich": _Rich}
+    bar = makers.get(kind if sys.stderr.isatty() else "lines", Lines)(at)
+    atexit.register(bar.close)
+    return bar

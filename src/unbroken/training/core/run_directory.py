@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +38,11 @@ from unbroken.training.core import once
 from unbroken.training.core.account import Account, next_segment
 from unbroken.training.core.environment import (
     Contract,
-    DeadlineFile,
     Outbox,
     SavePlace,
     check_thread,
     read_contract,
+    say,
 )
 from unbroken.training.core.save_policy import Saves
 
@@ -55,49 +55,34 @@ class HomeFolder(RunFolder):
     """The places of a run, all of them in one folder of the user's choice."""
 
     @property
-    def root(self) -> Path:
-        return self.base
-
-    @property
     def own(self) -> tuple[Path, ...]:
-        """All others of that name are the user's."""
+        """Return the folders that are ours; all others of the names in a run's folder are the user's."""
         return (self.checkpoints, self.archive, self.lease, self.final)
 
     @property
     def stop(self) -> Path:
-        return self.base / "stop"
+        return self.root / "stop"
 
     @property
     def progress(self) -> Path:
-        return self.base / "progress.json"
+        return self.root / "progress.json"
 
 
-class Home:
+class Home(SavePlace):
     """The open folder; this process alone writes it until `close`.
 
     LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good,
     FormatError if a newer unbroken wrote there.
-    `origin` is the checkpoint to go on from, every byte of it checked; None at the very start.  With `has_history` the
-    attempts at it are written down (`account`).
+    `origin` is the checkpoint to resume from, every byte of it checked; None at the very start.  `saves` says what is
+    kept.  With `has_history` the attempts are written down (`account`).
     """
 
-    has_room = True  # what is handed over is published before it returns
-
-    def __init__(
-        self,
-        folder: Path,
-        engine: str,
-        keep: int,
-        milestone_every: int,
-        tell: Callable[[str], None],
-        has_history: bool = False,
-    ) -> None:
-        self.places = HomeFolder(engine, folder.absolute())
-        self._store = Store(self.places.checkpoints)
-        self._keep, self._milestone_every, self._tell = keep, milestone_every, tell
+    def __init__(self, folder: Path, engine: str, saves: Saves, *, has_history: bool = False) -> None:
+        self.places = HomeFolder(engine, store=folder.absolute())
+        self._store, self._saves = Store(self.places.checkpoints), saves
         confirm_all_own(self.places.own)
         refuse_newer(self.places)
-        self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1, tell)
+        self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1)
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)
@@ -108,7 +93,7 @@ class Home:
         self._account: Account | None = None
         try:
             refuse_newer(self.places)  # whoever held it until now may have been a newer one
-            self._account = Account(self.places, self._lease, self._slurm_job, tell) if has_history else None
+            self._account = Account(self.places, self._lease, self._slurm_job) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:
             self.note_end(EndKind.FAILED, str(error))
@@ -116,70 +101,64 @@ class Home:
             raise
 
     def new_draft(self) -> Path:
-        """A new, empty folder to write one checkpoint into; nobody sees it."""
         draft = self._store.root / fs.unique_name("draft")
         with fs.storage_errors(draft):
             draft.mkdir()
         return draft
 
     def hand_over(self, draft: Path, handover: Handover) -> Checkpoint:
-        """Makes the draft the newest checkpoint, removes old ones, and renews `final/` at the end."""
+        """Make the draft the newest checkpoint, remove old ones, and renew `final/` at the end."""
         origin, began = self._last, time.monotonic()
         self._last = self._store.publish(draft, self._passport(handover), self._lease.confirm)
         if origin is None or origin.passport.segment != self._last.passport.segment:
-            self._tell(f"{describe_done(self._last)}: {self._last.folder}")
+            say(f"{describe_done(self._last)}: {self._last.folder}")
         if self._account:
             self._account.note_save(handover, time.monotonic() - began)
-        self._store.prune(self._keep, self._milestone_every)
+        self._store.prune(self._saves.keep, self._saves.milestone_every)
         if self._last.passport.is_finished:
-            once.note_finished(self.places.base)
-            final.write(self.places, self._last, _copy_final, (), self._lease.confirm, self._tell)
+            once.note_finished(self.places.root)
+            final.write(self.places, self._last, _copy_final, (), self._lease.confirm, say)
             self.note_end(EndKind.FINISHED)
         return self._last
 
     def reject(self, reason: str) -> Path | None:
-        """Sets the checkpoint aside that this process began with; gives the one before, to go on from.
+        """Quarantine the checkpoint that this process began with; return the one before, to resume from.
 
-        Where there is none, and for a second one in a row, it moves nothing, says so, closes and gives None.
+        Where there is none, and for a second one in a row, nothing is moved, which is said, and it closes.
         """
         if self.origin is None or len(self._store.readable()) < 2:
-            self._tell("there is no other checkpoint to go on from, so this one was not set aside")
+            say("there is no other checkpoint to go on from, so this one was not set aside")
         elif self._store.last_sequence() > self.origin.passport.sequence:  # a second one in a row
-            self._tell(
+            say(
                 f"{self.origin.name} was not set aside, because the one after it was: the fault may be the program's "
                 "or the machine's"
             )
         else:
-            return self._take_the_one_before(self.origin.name, reason)
+            target = self._store.quarantine(bad := self.origin.name, reason, is_whole=True)
+            self.origin = self._last = self._select()
+            say(f"bad checkpoint {bad}: {reason}; moved to {target}")
+            return self.origin.folder if self.origin else None
         self.note_end(EndKind.FAILED, reason)
         self.close()
         return None
 
-    def _take_the_one_before(self, bad: str, reason: str) -> Path | None:
-        target = self._store.quarantine(bad, reason, is_whole=True)
-        self.origin = self._last = self._select()
-        self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
-        return self.origin.folder if self.origin else None
-
     def note(self, moment: str) -> None:
-        """It happens now; only the first time counts."""
         if self._account:
             self._account.note(moment)
 
     def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
-        """How this process ends; where several are told, the first counts."""
         if self._account and os.getpid() == self._pid:
             self._account.end(kind, self.origin, self._last, message, cause)
 
     def close(self) -> None:
-        """Lets others write the folder; who has not said how it ends has failed."""
+        """Let others write the folder; a process that has not said how it ends has failed."""
         atexit.unregister(self.close)
         self.note_end(EndKind.FAILED)
         if os.getpid() == self._pid:  # not a fork that ends like its parent
             self._lease.__exit__()
 
-    def contract(self, saves: Saves, environment: Mapping[str, str] = os.environ) -> Contract:
-        """What a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
+    def contract(self, environment: Mapping[str, str] = os.environ) -> Contract:
+        """Return what a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
         job_end = self._slurm_job.end_here_unix if self._slurm_job else None
         told = environment.get("UNBROKEN_DEADLINE")
         ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
@@ -189,12 +168,9 @@ class Home:
             resume=self.origin.folder if self.origin else None,
             save=self._store.root,
             deadline=time.monotonic() + ends - time.time(),
-            deadline_file=DeadlineFile(None, None),
             stop=self.places.stop,
             progress=self.places.progress,
-            goal=None,
-            goal_unit=None,
-            save_seconds=saves.minutes * 60,
+            save_seconds=self._saves.minutes * 60,
         )
 
     def _open(self) -> Checkpoint | None:
@@ -202,27 +178,23 @@ class Home:
             self._store.root.mkdir(parents=True, exist_ok=True)
             removed = self._store.remove_leftovers() + final.remove_leftovers(self.places)
         if removed:
-            self._tell(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
+            say(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
         found = self._select()
         if self._account:
             self._account.note_died(self._store)
-            self._tell_if_finished(found)
+            if found and found.passport.is_finished:  # not to be missed where the data or the script are others now
+                root = self.places.root
+                say(
+                    f"{root}: finished before, at {describe_done(found)}; nothing is trained but for a higher goal; "
+                    f"to begin anew: mv {root} {root}.old"
+                )
         self._lease.forget_earlier()
         return found
 
-    def _tell_if_finished(self, found: Checkpoint | None) -> None:
-        """What nobody may miss whose data or script are others now."""
-        if found and found.passport.is_finished:
-            root = self.places.root
-            self._tell(
-                f"{root}: finished before, at {describe_done(found)}; nothing is trained but for a higher goal; "
-                f"to begin anew: mv {root} {root}.old"
-            )
-
     def _select(self) -> Checkpoint | None:
-        """The newest checkpoint that is good, every byte of it checked; bad ones are set aside."""
+        """Return the newest checkpoint that is good, every byte of it checked; quarantine bad ones."""
         try:
-            found = select(self._store, self.places.name, lambda identity: True, self._tell)
+            found = select(self._store, self.places.name, lambda identity: True, say)
         except NoCheckpointError as error:
             raise NoCheckpointError(
                 f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "
@@ -262,7 +234,7 @@ class Home:
 
 
 def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
-    """What this process is told, and where its checkpoints go: to unbroken's workflow, which comes first, or a folder.
+    """Return what this process is told, and where its checkpoints go: to unbroken's workflow, else to a folder.
 
     The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a
     training of this process was there before, RuntimeError outside of the main thread.
@@ -277,19 +249,14 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
         return contract, Outbox(contract.save)
     root = Path(place or "")
     once.check_folder(root)
-    home = Home(root, "training", saves.keep, saves.milestone_every, say, has_history=True)
-    return home.contract(saves), home
+    home = Home(root, "training", saves, has_history=True)
+    return home.contract(), home
 
 
-def say(line: str) -> None:
-    """Tells the user a line on the screen."""
-    print(f"unbroken: {line}", flush=True)
-
-
-def _take(folder: Path, segment: int, tell: Callable[[str], None]) -> lease.Lease:
+def _take(folder: Path, segment: int) -> lease.Lease:
     held, _ = lease.current_claim(folder)
     is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
-    return lease.take(folder, segment, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
+    return lease.take(folder, segment, 0.0 if is_seen else OTHER_MACHINE_SECONDS, say)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,7 +43,7 @@ class Book:
         self._segment = int(environment.get("UNBROKEN_SEGMENT") or 0)
 
     def open(self, step: int, home: Path) -> None:
-        """To be called once, after a restart has put the notes back; without UNBROKEN_LIVE they go to `home/live`."""
+        """Open the files once a restart has put the notes back; without UNBROKEN_LIVE they go to `home/live`."""
         self.folder = self.folder or home / "live"
         if not self._processes.is_first:
             return
@@ -53,7 +52,7 @@ class Book:
             self.timers.restore(times)
 
     def log(self, course: Course, values: Mapping[str, float]) -> str:
-        """Notes values of the step that is in the air; says what of them must not be, empty if nothing."""
+        """Note values of the step that is in the air; return what of them must not be, empty if nothing."""
         at = course.position
         step = at.step + course.is_in_batch
         self.metrics.add(at.epoch, step, values)
@@ -67,29 +66,29 @@ class Book:
         return wrong
 
     def end(self, course: Course) -> None:
-        """The training ends well, because it gets no better."""
-        if self._processes.is_first and not course.position.is_stopped:
-            print(f"unbroken: the training ends here: {self.watch.ending}", flush=True)
+        """End the training well, because it gets no better."""
+        if not course.position.is_stopped:
+            self._processes.say(f"the training ends here: {self.watch.ending}")
         course.position.is_stopped = True
 
     def forget_end(self, course: Course) -> None:
-        """For the last state: should it go on one day because the goal was raised, it must not end again at once."""
+        """Forget the end in the last state: with a raised goal the training must not end again at once."""
         self._ending = self.watch.ending
         course.position.is_stopped = False
         self.watch.forget_patience()
 
     def show(self) -> None:
-        """Brings the files up to date; for now and then."""
+        """Bring the files up to date, now and then."""
         if self._live:
             self._live.write(self.metrics)
 
     def note_times(self, step: int) -> None:
-        """To be called at each save, so that the times go on from there."""
+        """Note the times at a save, so that they go on from there."""
         if self._live:
             self._live.note_times({"segment": self._segment, "step": step, **self.timers.line()})
 
     def close(self, step: int) -> None:
-        """The training is over: the last row is complete."""
+        """Complete the last row: the training is over."""
         if self._live:
             self._live.write(self.metrics, is_over=True)
         self.note_times(step)
@@ -97,43 +96,28 @@ class Book:
             self._shown.close()
 
     def show_steps(self, course: Course) -> None:
-        """To be called before the steps of an epoch and after each of them."""
+        """Show where the training is, before the steps of an epoch and after each of them."""
         if self.bar is None or not self._processes.is_first:
             return
-        if self._shown is None:  # not before, because now it is known how many steps there are
-            self._shown = open_bar(self.bar, self._standing(course))
-        self._shown.show(self._standing(course))
-
-    def _standing(self, course: Course) -> Standing:
-        at, left = course.position, self._steps_left(course)
-        total = None if left is None else at.step + round(left)
-        return Standing(at.step, total, at.epoch, self.metrics.latest, self.timers.steps_per_second)
-
-    def _steps_left(self, course: Course) -> float | None:
-        """Of this and the coming epochs, as far as it is known how long they are."""
-        if not math.isfinite(course.goal):
-            return None
-        if course.unit == "steps":
-            return course.goal - course.done
-        batches = course.position.batches
-        return (course.goal - course.done) * batches / course.per_step if batches else None
+        left, step, rate = course.steps_left(), course.position.step, self.timers.steps_per_second
+        total = None if left is None else step + round(left)
+        standing = Standing(step, total, course.position.epoch, self.metrics.latest, rate)
+        self._shown = self._shown or open_bar(self.bar, standing)  # not before: now the number of steps is known
+        self._shown.show(standing)
 
     def figures(self, course: Course) -> dict[str, Metric]:
-        """What to show of it now: the latest metrics, the pace, and how long it will take."""
+        """Return what to show of it now: the latest metrics, the pace, and how long it will take."""
         rate = self.timers.steps_per_second
         if rate is None:
             return dict(self.metrics.latest)
-        steps = self._steps_left(course)
+        steps = course.steps_left()
         left: dict[str, Metric] = {"left_seconds": round(steps / rate, 1)} if steps else {}
         return {**self.metrics.latest, "pace": f"{rate:.3g} steps/s", **left}
 
     def results(self, course: Course) -> dict[str, str]:
-        """The texts of metrics.csv and metrics.json."""
-        return {"metrics.csv": self.metrics.to_csv(), "metrics.json": self._summary(course)}
-
-    def _summary(self, course: Course) -> str:
+        """Return the texts of metrics.csv and metrics.json."""
         at = course.position
         data: dict[str, Any] = {"epochs": at.epoch, "steps": at.step, "best": self.watch.best_value}
         ending = self.watch.ending or self._ending
         data |= {"metrics": self.metrics.latest} | ({"ended": ending} if ending else {})
-        return json.dumps(data, indent=2) + "\n"
+        return {"metrics.csv": self.metrics.to_csv(), "metrics.json": json.dumps(data, indent=2) + "\n"}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 
+from unbroken.training.core.environment import Contract, Signals, manifest_of
 from unbroken.training.core.save_policy import Saves, best_interval
 
 LOOK_SECONDS = 0.2
@@ -37,67 +36,62 @@ class Phase(Enum):
 
 
 class SaveSchedule:
-    """The clock of one process.  `deadline` is on the monotonic clock, the other times are lengths in seconds."""
+    """The clock of one process.
+
+    `save_seconds` is a guess, which counts until a save was made, here or for the checkpoint to resume from.
+    """
 
     def __init__(
         self,
-        deadline: float,
-        stop: Path,
-        save_interval: float,
+        contract: Contract,
+        saves: Saves,
+        signals: Signals,
         save_seconds: float,
-        has_signal: Callable[[], bool],
+        *,
         now: Callable[[], float] = time.monotonic,
-        moved_deadline: Callable[[], float | None] = lambda: None,
-        saves: Saves | None = None,
-        resumed: Callable[[], float] = lambda: -math.inf,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._resumed, self._rest, self._heard_of = resumed, rest, -math.inf
-        self._saves = saves or Saves()
-        self._deadline, self._stop, self._save_interval = deadline, stop, save_interval
-        self._has_signal, self._now, self._moved_deadline = has_signal, now, moved_deadline
-        self._save_seconds = self.stall_seconds = save_seconds
+        self._contract, self._saves, self._signals = contract, saves, signals
+        self._now, self._rest, self._heard_of = now, rest, -math.inf
+        self._deadline = contract.deadline
+        known = manifest_of(contract.resume).get("save_seconds") if contract.resume else None
+        self._save_seconds = self.stall_seconds = float(known) if isinstance(known, int | float) else save_seconds
         self._saved_step: int | None = None
         self.is_saving = False  # beside the training
-        self._next_look = self._began = self._saved_at = now()
+        self._opened = self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
         self._is_over = self.is_time_up = False
-        self._opened = now()
         self.steps_ahead = 0  # more than the following one: what several ranks decide is done a step later
 
     def begin_step(self) -> None:
         self._began = self._now()
 
     def end_step(self, phase: Phase) -> None:
-        if self._resumed() < self._began:  # else it stood still for a part of that
+        if self._signals.resumed_at < self._began:  # else it stood still for a part of that
             self._steps[phase].append(self._now() - self._began)
 
     @property
     def interval_seconds(self) -> float:
-        """From one save to the next, where steps do not count."""
+        """Return the time from one save to the next, where steps do not count."""
         if self._saves.mtbf_hours is None:
-            return self._save_interval
+            return self._contract.save_seconds
         best = best_interval(self.stall_seconds, self._saves.mtbf_hours * 3600)
         return max(best, MOST_OF_THE_TIME * self._save_seconds)
 
     @property
     def chosen(self) -> dict[str, float]:
-        """What to show of the interval, if it is the one that a mean time between failures makes the best."""
+        """Return what to show of the interval, if it follows from a mean time between failures."""
         if self._saves.mtbf_hours is None or self._saves.steps is not None:
             return {}
         stall, interval = (float(f"{value:.3g}") for value in (self.stall_seconds, self.interval_seconds))
         return {"save_stall_seconds": stall, "save_every_seconds": interval}
 
     def begin_save(self, step: int) -> None:
-        """A save begins: the next is due a whole interval later."""
+        """Note that a save begins: the next is due a whole interval later."""
         self._saved_at, self._saved_step = self._now(), step
 
-    def forget_save(self) -> None:
-        """The last save came to nothing: the next is due at once."""
-        self._saved_at, self._saved_step = -math.inf, None if self._saved_step is None else -sys.maxsize
-
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """A save is done that took so long; the training stood still for all of it, or for `stall_seconds`."""
+        """Note how long a save took; the training stood still for all of it, or for `stall_seconds`."""
         self._save_seconds = seconds
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:
@@ -113,20 +107,18 @@ class SaveSchedule:
         return self._now() - self._saved_at >= self.interval_seconds
 
     def must_stop(self, following: Phase) -> bool:
-        """True if the following step might end too late, or somebody wants us to leave; then it stays true."""
+        """Return True if the following step might end too late, or somebody wants us to leave; then it stays true."""
         if not self._is_over:
-            is_told = self._has_signal() or self._is_asked()
-            self.is_time_up = self._is_nearly_over() if is_told else self._is_out_of_time(following)
+            is_told = self._signals.heard() or self._is_asked()
+            is_nearly_over = self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
+            self.is_time_up = is_nearly_over if is_told else self._is_out_of_time(following)
             self._is_over = is_told or self.is_time_up
         return self._is_over
 
-    def _is_nearly_over(self) -> bool:
-        return self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
-
     def _is_out_of_time(self, following: Phase) -> bool:
-        """A job that was suspended has another end when it is resumed, which is waited for."""
+        """Return True if it is too late; a job that was suspended waits for the new end that it gets then."""
         while self._is_late(following):
-            resumed = self._resumed()
+            resumed = self._signals.resumed_at
             if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
                 return True
             if not self._hear_of_deadline():
@@ -134,31 +126,27 @@ class SaveSchedule:
         return False
 
     def _hear_of_deadline(self) -> bool:
-        """True if another deadline was told; one that is no later is no answer to a suspension: a save took longer."""
-        moved = self._moved_deadline()
+        """Return True if another deadline was told; one that is no later answers no suspension: a save took longer."""
+        moved = self._contract.deadline_file.moved()
         if moved is None:
             return False
         if moved > self._deadline + LOOK_SECONDS:
-            self._heard_of = self._resumed()
+            self._heard_of = self._signals.resumed_at
         self._deadline = moved
         return True
 
     def _is_late(self, following: Phase) -> bool:
-        # What was never seen is taken to last as long as the longest thing that was.
-        known = self._steps[following] or [seconds for steps in self._steps.values() for seconds in steps]
+        longest = max((seconds for steps in self._steps.values() for seconds in steps), default=0.0)
+        step = max(self._steps[following], default=longest)  # what was never seen is taken to last the longest
         saves = 2 if self.is_saving else 1  # the one that is being written is waited for
-        needed = max(known, default=0.0) + self._ahead() + SAFETY * saves * self._save_seconds + LEAVE_SECONDS
+        needed = step + self.steps_ahead * longest + SAFETY * saves * self._save_seconds + LEAVE_SECONDS
         return self._now() + needed > self._deadline
 
-    def _ahead(self) -> float:
-        longest = max((seconds for steps in self._steps.values() for seconds in steps), default=0.0)
-        return self.steps_ahead * longest
-
     def _is_asked(self) -> bool:
-        """Looks at the two files, but not at each of a thousand steps a second: they may lie on a file server."""
+        """Look at the two files, but not at each of a thousand steps a second: they may lie on a file server."""
         now = self._now()
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
         self._hear_of_deadline()
-        return os.path.exists(self._stop)
+        return os.path.exists(self._contract.stop)

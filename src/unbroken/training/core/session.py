@@ -8,12 +8,14 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.training.core.environment import (
@@ -22,90 +24,149 @@ from unbroken.training.core.environment import (
     Reporter,
     SavePlace,
     Signals,
-    passport_versions,
-    schedule_of,
+    manifest_of,
+    say,
 )
-from unbroken.training.core.provenance import differences
-from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
 # What is smaller is written in less time than a thread takes to come to work.
 BACKGROUND_BYTES = 16_000_000
 TOLD_CHANGE = 1.5
+# What of the environment changes the last digits; ranks are told where their states are brought into another form.
+_CHANGING_DIGITS = {
+    "torch": "torch",
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "threads": "threads",
+    "gpus": "GPUs",
+    "gpu": "GPU",
+    "cudnn": "cuDNN",
+    "tf32": "TF32",
+    "compiled": "compiled parts",
+}
 
 
-class Connection(ABC):
-    """Made before any worker process is, which inherit the signal handlers.
+class Link:
+    """What this process was told, its clock, and where its checkpoints go.
 
-    `guessed_bytes` is how much the first save may write.
+    Make it before any worker process, because those inherit the signal handlers.
     """
 
-    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
-        saves = contract.saves(saves)
-        self.contract, self.place, self._saves = contract, place, saves
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_save_seconds: float) -> None:
+        self.contract, self.place, self.saves = contract, place, contract.saves(saves)
         self.reporter = Reporter(contract.progress)
-        signals = Signals()
-        signals.install()
-        self.pace = schedule_of(contract, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND, signals)
+        self.signals = Signals()
+        self.signals.install()
+        self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_save_seconds)
+
+    def is_save_due(self, step: int) -> bool:
+        """Return True if it is time, and the save before is done: to go on is better than to wait."""
+        return self.pace.is_save_due(step) and not self.pace.is_saving and self.place.has_room
+
+    def report(self, progress: Progress) -> None:
+        """Write the progress, with how often a save is made if that was left to us."""
+        self.reporter.report(replace(progress, metrics={**progress.metrics, **self.pace.chosen}))
+
+    def close_place(self, is_paused: bool) -> None:
+        """Let others go on: the last checkpoint of this process is published."""
+        if is_paused:
+            self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
+        self.place.close()
+
+
+class AsyncSave:
+    """A save that begins at once in a thread, which does not outlive the process: call `wait` to see it done.
+
+    `write` returns the seconds that it took; `stall_seconds` is how long the training has stood still for it.
+    """
+
+    _error: BaseException | None = None
+
+    def __init__(self, write: Callable[[], float], stall_seconds: float = 0.0) -> None:
+        self.seconds, self.stall_seconds = 0.0, stall_seconds
+        self._write = write
+        self._thread = threading.Thread(target=self._run, name="unbroken-save", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Return True until the save is done or has failed."""
+        return self._thread.is_alive()
+
+    def wait(self, patience_seconds: float | None = None) -> None:
+        """Return when the save is over; raise what went wrong with it, CheckpointError if it takes longer."""
+        self._thread.join(patience_seconds)
+        if self._thread.is_alive():
+            raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
+        if self._error:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self.seconds = self._write()
+        except BaseException as error:  # noqa: BLE001  (raised again by wait)
+            self._error = error
+
+
+class Connection(Link, ABC):
+    """The link of a training whose loop is ours; `guessed_bytes` is how much the first save may write."""
+
+    _async_save: AsyncSave | None = None
+    _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
+
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
+        super().__init__(contract, place, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND)
         self._pid = os.getpid()
         self._has_memory: bool | None = None
         self._told_interval = math.nan
         atexit.register(self._at_exit)
 
-    @abstractmethod
-    def poll(self, following: Phase) -> None:
-        """Between two steps: sees how the save beside the training is doing, and raises what went wrong with it."""
+    def poll(self) -> None:
+        """See between two steps how the save in the background is doing, and raise what went wrong with it."""
+        if self._async_save and not self._async_save.is_running:
+            self.wait()
 
-    @abstractmethod
     def wait(self) -> None:
-        """Returns when no save is on its way any more; raises what went wrong with it."""
+        """Return when no save is on its way any more; raise what went wrong with it."""
+        self._end_async_save()
+
+    def _end_async_save(self, patience_seconds: float | None = None) -> None:
+        save, self._async_save, self.pace.is_saving = self._async_save, None, False
+        if save:
+            save.wait(patience_seconds)
+            self._note_saved(save.seconds, save.stall_seconds)
 
     @abstractmethod
     def _lack_of_memory(self, size_bytes: int) -> str:
-        """What a save of this size beside the training has too little memory for; empty if there is enough."""
+        """Return for what a background save of this size has too little memory; empty if there is enough."""
 
     @abstractmethod
     def _made_with(self) -> Mapping[str, str]:
-        """What a passport says of the means of this process."""
+        """Return what a manifest says of the means of this process."""
 
     def tell_what_changed(self) -> None:
-        """Says with what the checkpoint was made that we go on from, where that shows in the result."""
-        resume = self.contract.resume
-        other = differences(passport_versions(resume), self._made_with()) if resume else ""
-        if other:
+        """Say with what the checkpoint was made that we resume from, where that shows in the result."""
+        versions = manifest_of(self.contract.resume).get("versions") if self.contract.resume else None
+        if other := differences(versions or {}, self._made_with()):
             self._say(
                 f"environment changed since this checkpoint ({other}): training continues but is not bit-identical"
             )
 
-    def is_save_due(self, step: int) -> bool:
-        """True if it is time, and what was saved before is on its way: to go on is better than to wait."""
-        return self.pace.is_save_due(step) and not self.pace.is_saving and self.place.has_room
-
     def wait_for_room(self, following: Phase) -> None:
-        """Returns when one more checkpoint may be handed over, or when there is no time to wait."""
+        """Return when one more checkpoint may be handed over, or when there is no time to wait."""
         self.wait()
         while not self.place.has_room and not self.pace.must_stop(following):
             time.sleep(WAIT_POLL_SECONDS)
 
     def fall_back(self, reason: str) -> Path | None:
-        """Rejects the checkpoint that was loaded; gives the one before, if this process is to go on from there."""
+        """Reject the checkpoint that was loaded; return the one before if this process must resume from it."""
         return self.place.reject(reason)
 
-    def close_place(self, is_paused: bool) -> None:
-        """Lets others go on: the last checkpoint of this process is published."""
-        if is_paused:
-            self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
-        self.place.close()
-
-    def with_pace(self, progress: Progress) -> Progress:
-        """The progress, with how often a save is made if that was left to us."""
-        return replace(progress, metrics={**progress.metrics, **self.pace.chosen})
-
     def _may_be_in_background(self, size_bytes: int) -> bool:
-        wanted = self._saves.in_background
+        wanted = self.saves.in_background
         if wanted is False or (wanted is None and size_bytes < BACKGROUND_BYTES):
             return False
         if self._has_memory is None:
@@ -116,32 +177,33 @@ class Connection(ABC):
         return self._has_memory
 
     def _note_saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """A save took so long; the training stood still for all of it, or for `stall_seconds`."""
-        self.pace.saved(seconds, stall_seconds)
-        self._tell_interval()
+        """Note how long a save took, and `stall_seconds` if the training did not stand still for all of it.
 
-    def _tell_interval(self) -> None:
-        """Says it in the log, if it follows from something new."""
+        The interval that follows is told if it is new.
+        """
+        self.pace.saved(seconds, stall_seconds)
         interval, before = self.pace.interval_seconds, self._told_interval
         if self.pace.chosen and not (before / TOLD_CHANGE < interval < before * TOLD_CHANGE):
             self._told_interval = interval
             self._say(
                 f"a save stops the training for {self.pace.stall_seconds:.3g} s; with a failure every "
-                f"{self._saves.mtbf_hours:g} h it is best to save every {interval:.3g} s"
+                f"{self.saves.mtbf_hours:g} h it is best to save every {interval:.3g} s"
             )
 
     def _say(self, line: str) -> None:
         say(line)
 
-    def _wait_at_exit(self) -> None:
-        """What `wait` does, at the end of a training that ends by an error."""
-        self.wait()
-
     def _at_exit(self) -> None:
-        """A training that ends by an error still keeps what it saved before."""
+        """Keep what was saved before a training ends by an error."""
         if os.getpid() != self._pid:
             return  # a fork has no thread that writes, and would wait for it for ever
         try:
-            self._wait_at_exit()
+            self._end_async_save(self._exit_seconds)
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
             say(f"the last save failed: {error}")
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return what has changed since the checkpoint was made, as `torch 2.6 -> 2.7`; empty if nothing has."""
+    changed = [name for name in _CHANGING_DIGITS if name in before and name in now and before[name] != now[name]]
+    return ", ".join(f"{_CHANGING_DIGITS[name]} {before[name]} -> {now[name]}" for name in changed)

@@ -1,4 +1,4 @@
-"""Whether a training that was loaded does what it did when it was saved; standard library alone."""
+"""Checks that a training that was loaded does what it did when it was saved; standard library alone."""
 
 from __future__ import annotations
 
@@ -41,39 +41,40 @@ class Validation(ABC):
 
     @abstractmethod
     def _numbers(self, predict: Callable[[], Any]) -> Any:
-        """Every number in a prediction, as it is saved; TypeError if there is none."""
+        """Return every number in a prediction, as it is saved; TypeError if there is none."""
 
     def state(self) -> dict[str, Any] | None:
-        """The prediction of now and its tolerance, to be saved with the checkpoint."""
+        """Return the prediction of now and its tolerance, to be saved with the checkpoint."""
         if self._validate is None:
             return None
         prediction = self._numbers(self._validate.predict)
         return {"prediction": prediction, "rtol": self._validate.rtol, "atol": self._validate.atol}
 
     def validation_error(self, saved: Mapping[str, Any] | None) -> str:
-        """How the prediction of now differs from the one that was saved; of two tolerances the wider one counts."""
+        """Return how the prediction of now differs from the saved one; of two tolerances the wider one counts."""
         if saved is None or (now := self.state()) is None:
             return ""
         rtol, atol = max(saved["rtol"], now["rtol"]), max(saved["atol"], now["atol"])
         return difference(_listed(saved["prediction"]), _listed(now["prediction"]), rtol, atol)
 
     def non_finite_prediction(self, state: Mapping[str, Any] | None) -> str:
-        """Says so if a number of the prediction in `state` is none; empty if all are."""
+        """Return a line if the prediction in `state` is not finite; empty if it is."""
         if state is not None and not all(map(math.isfinite, _listed(state["prediction"]))):
             return "the prediction (validate) holds NaN or infinity"
         return ""
 
 
 def no_number() -> TypeError:
-    """For a prediction without any."""
+    """Return what to raise for a prediction without any."""
     return TypeError("validate: the prediction holds no number, allowed: tensors, numbers, or containers of them")
 
 
 def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: float) -> str:
-    """How much two predictions differ beyond the tolerance, in one line; empty if they do not."""
+    """Return how much two predictions differ beyond the tolerance, in one line; empty if they do not."""
     if len(then) != len(now):
         return f"the prediction has {len(now)} numbers and had {len(then)} when it was saved"
-    wrong = [at for at, (old, new) in enumerate(zip(then, now, strict=True)) if not _is_close(old, new, rtol, atol)]
+    pairs = enumerate(zip(then, now, strict=True))
+    wrong = [at for at, (old, new) in pairs if not (old == new or abs(new - old) <= atol + rtol * abs(old))]
     if not wrong:
         return ""
     worst = max(wrong, key=lambda at: math.inf if math.isnan(now[at]) else abs(now[at] - then[at]))
@@ -86,16 +87,11 @@ def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: f
 
 
 def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tells the process that started us, if there is one that listens."""
-    path = environment.get("UNBROKEN_VERDICT")
-    if path:
+    """Tell the process that started us, if there is one that listens."""
+    if path := environment.get("UNBROKEN_VERDICT"):
         write_verdict(Path(path), Verdict(kind, message))
 
 
 def _listed(prediction: Any) -> list[float]:
-    """From a list, or from a tensor."""
+    """Return the numbers of a list, or of a tensor."""
     return prediction if isinstance(prediction, list) else list(prediction.tolist())
-
-
-def _is_close(old: float, new: float, rtol: float, atol: float) -> bool:
-    return old == new or abs(new - old) <= atol + rtol * abs(old)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from unbroken.errors import StorageError
 
+# zlib.error and lzma.LZMAError, without importing what a Python may lack.
+_DECODERS = {"error", "LZMAError", "BadGzipFile"}
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 ZIP = ".zip"
 
@@ -55,19 +58,12 @@ def _refuse_outside(path: Path, name: str) -> None:
         raise StorageError(f"{path}: {name!r} in it leads out of the folder that it is unpacked into; nothing was kept")
 
 
-class _reading:
-    """Turns what the two modules raise over a bad archive into one line; a full disk stays what it is."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what the two modules raise over a bad archive into one line; a full disk stays what it is."""
+    try:
+        yield
+    except Exception as error:
         if isinstance(error, (tarfile.TarError, zipfile.BadZipFile, EOFError)) or type(error).__name__ in _DECODERS:
-            raise StorageError(f"{self._path}: cannot be unpacked ({error})") from error
-
-
-# zlib.error and lzma.LZMAError, without importing what a Python may lack.
-_DECODERS = {"error", "LZMAError", "BadGzipFile"}
+            raise StorageError(f"{path}: cannot be unpacked ({error})") from error
+        raise

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.run_directory import Home, say
+from unbroken.training.core.run_directory import Home
+from unbroken.training.core.save_policy import Saves
 
-T = TypeVar("T")
 VOTES = {"any": any, "all": all}
 
 
@@ -51,14 +50,14 @@ class AtomicDirectory:
 
     @property
     def newest(self) -> Path | None:
-        """The checkpoint to go on from, every byte of it checked when this was opened; None if there is none yet."""
+        """Return the newest checkpoint, every byte of it checked when this was opened; None if there is none yet."""
         return self._newest
 
     @contextmanager
     def checkpoint(
         self, done: float, *, unit: str = "steps", is_best: bool = False, is_milestone: bool = False
     ) -> Iterator[Path]:
-        """Gives a new folder to write into, for all ranks the same; at the end of the block it is a checkpoint.
+        """Yield a new folder to write into, for all ranks the same; at the end of the block it is a checkpoint.
 
         Each rank writes files of its own names and closes them.  After an exception in the block of any rank nothing
         is shown, and all raise.
@@ -79,7 +78,7 @@ class AtomicDirectory:
         self._newest = self._ranks.by_first(lambda: self._opened.hand_over(draft, handover).folder)
 
     def close(self) -> None:
-        """Lets others write the folder; the end of the process does it too."""
+        """Let others write the folder; the end of the process does it too."""
         if self._home:
             self._home.close()
 
@@ -106,31 +105,15 @@ class AtomicDirectory:
             )
 
     def _open(self, folder: Path, keep: int, milestone_every: int) -> Path | None:
-        self._home = Home(folder, "files", keep, milestone_every, say)
+        self._home = Home(folder, "files", Saves(keep=keep, milestone_every=milestone_every))
         return self._home.origin.folder if self._home.origin else None
-
-
-class _ProcessGroup(Processes):
-    """Those of torch.distributed, by its default group."""
-
-    def __init__(self, distributed: Any) -> None:
-        super().__init__(distributed.get_rank(), distributed.get_world_size())
-        self._distributed = distributed
-
-    def all_gather(self, value: T) -> list[T]:
-        found: list[Any] = [None] * self.size
-        self._distributed.all_gather_object(found, value)
-        return found
-
-    def broadcast(self, value: T) -> T:
-        told = [value]
-        self._distributed.broadcast_object_list(told, src=0)
-        return told[0]
 
 
 def _ranks() -> Processes:
     # Who has not imported it has no ranks, and need not have torch.
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return _ProcessGroup(distributed)
-    return Processes()
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return Processes()
+    from unbroken.training.torch.process_group import Ranks
+
+    return Ranks(distributed.get_rank(), distributed.get_world_size())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,11 @@ def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location]
     if a copy reads back differently.
     """
     target = Path(path)
-    _remove_drafts(target)
-    draft = target.with_name(fs.unique_name(target.name))
-    with fs.storage_errors(target, tensor_bytes(obj)):
-        try:
-            made = save_verified(obj, draft, zip_checksums=True, **options)
-            entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
-            fs.flush_file(draft)
-            _show(draft, target, entry)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+    with _draft_of(target, tensor_bytes(obj)) as draft:
+        made = save_verified(obj, draft, zip_checksums=True, **options)
+        entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
+        fs.flush_file(draft)
+        _show(draft, target, entry)
     for copy in copies:
         _copy(target, _file_at(copy, target.name), entry)
     return entry.made
@@ -111,10 +106,7 @@ class _Entry:
 def _show(draft: Path, target: Path, entry: _Entry) -> None:
     """Puts the flushed draft into its place; before and after each step the file fits to its digests."""
     before = [] if not target.exists() else _read_entries(target) or [_digested(target)]
-    if before:
-        _write_entries(target, [entry, *before])
-    else:
-        _write_entries(target, [entry])
+    _write_entries(target, [entry, *before])
     os.replace(draft, target)
     fs.flush_folder(target.parent)
     if before:
@@ -122,27 +114,30 @@ def _show(draft: Path, target: Path, entry: _Entry) -> None:
 
 
 def _copy(source: Path, target: Path, entry: _Entry) -> None:
-    _remove_drafts(target)
+    with _draft_of(target, entry.made.size_bytes) as draft:
+        fs.copy_file(source, draft)
+        fs.flush_file(draft)
+        _forget_cached(draft)
+        if digest_file(draft, entry.algorithm) != entry.made.digest:
+            raise CheckpointError(f"{target}: the copy of {source} reads back differently from what was written")
+        _show(draft, target, entry)
+
+
+@contextmanager
+def _draft_of(target: Path, size_bytes: int) -> Iterator[Path]:
+    """Yield the path of a new file that takes the target's place, and is removed if it does not come to that.
+
+    What killed writers of this file left half done is removed first.
+    """
+    for name in (target.name, _beside(target).name):
+        fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, name)
     draft = target.with_name(fs.unique_name(target.name))
-    with fs.storage_errors(target, entry.made.size_bytes):
+    with fs.storage_errors(target, size_bytes):
         try:
-            with source.open("rb") as reader, draft.open("xb") as writer:
-                while fs.copy_range(reader.fileno(), writer.fileno(), entry.made.size_bytes):
-                    pass
-            fs.flush_file(draft)
-            _forget_cached(draft)
-            if digest_file(draft, entry.algorithm) != entry.made.digest:
-                raise CheckpointError(f"{target}: the copy of {source} reads back differently from what was written")
-            _show(draft, target, entry)
+            yield draft
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-
-
-def _remove_drafts(target: Path) -> None:
-    """What killed writers of this file left half done."""
-    for name in (target.name, _beside(target).name):
-        fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, name)
 
 
 def _forget_cached(path: Path) -> None:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
     try:
-        with Meeting.of(options.tasks, options.ranks, os.environ, options.tf_config) as meeting:
+        with Meeting(options.tasks, options.ranks, os.environ, has_ports=options.tf_config) as meeting:
             assigned = meeting.assigned(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
             if assigned is None:  # told to leave before there was anything to save
                 return EXIT_PAUSED

@@ -46,7 +46,7 @@ class RankAssignment:
         return self.task * self.ranks
 
     def environment(self, local: int) -> dict[str, str]:
-        """What torchrun would tell the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
+        """Return what torchrun tells the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
         config = {"TF_CONFIG": tf_config(self.workers, self.first_rank + local)} if self.workers else {}
         return {
             **config,
@@ -64,36 +64,25 @@ class RankAssignment:
 
 
 class Meeting:
-    """The folder and this task's part in it; ports stay reserved as long as it is open."""
+    """The folder and this task's part in it; ports stay reserved as long as it is open.
 
-    def __init__(
-        self,
-        task: int,
-        tasks: int,
-        ranks: int,
-        folder: Path | None,
-        environment: Mapping[str, str],
-        has_ports: bool = False,
-    ) -> None:
-        self._task, self._tasks, self._ranks, self._folder = task, tasks, ranks, folder
-        self._environment = environment
-        self._reserved = reserve_port() if task == 0 else None
+    With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  SegmentError if this task
+    cannot know which of them it is.
+    """
+
+    def __init__(self, tasks: int, ranks: int, environment: Mapping[str, str], *, has_ports: bool = False) -> None:
+        self._tasks, self._ranks, self._environment = tasks, ranks, environment
+        self._task = 0
+        self._folder: Path | None = None  # of a task that is alone
+        if tasks > 1:
+            stop = environment.get("UNBROKEN_STOP")
+            if not stop:
+                raise SegmentError(f"tasks is {tasks}, and only unbroken can start so many (UNBROKEN_STOP is not set)")
+            self._folder = Path(stop).parent / "ranks"
+            self._folder.mkdir(exist_ok=True)
+            self._task = _own_number(tasks, environment)
+        self._reserved = reserve_port() if self._task == 0 else None
         self._worker_ports = [reserve_port() for _ in range(ranks if has_ports else 0)]
-
-    @classmethod
-    def of(cls, tasks: int, ranks: int, environment: Mapping[str, str], has_ports: bool = False) -> Meeting:
-        """The meeting of so many tasks; SegmentError if this one cannot know which of them it is.
-
-        With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.
-        """
-        if tasks == 1:
-            return cls(0, 1, ranks, None, environment, has_ports)
-        stop = environment.get("UNBROKEN_STOP")
-        if not stop:
-            raise SegmentError(f"tasks is {tasks}, and only unbroken can start so many (UNBROKEN_STOP is not set)")
-        folder = Path(stop).parent / "ranks"
-        folder.mkdir(exist_ok=True)
-        return cls(_own_number(tasks, environment), tasks, ranks, folder, environment, has_ports)
 
     def __enter__(self) -> Meeting:
         return self
@@ -104,7 +93,7 @@ class Meeting:
                 reserved.close()
 
     def assigned(self, is_told_to_leave: Callable[[], bool]) -> RankAssignment | None:
-        """Waits for the others, and says who we are; None if told to leave.  SegmentError if one does not come."""
+        """Wait for the others, and return who we are; None if told to leave.  SegmentError if one does not come."""
         here = _address(self._tasks, self._environment)
         address = self._environment.get("MASTER_ADDR") or here
         port = int(self._environment.get("MASTER_PORT") or (self._reserved.getsockname()[1] if self._reserved else 0))
@@ -130,12 +119,12 @@ class Meeting:
                 return None
 
     def say_failed(self) -> None:
-        """Tells the other tasks that a rank of this one has failed."""
+        """Tell the other tasks that a rank of this one has failed."""
         if self._folder:
             (self._folder / f"failed-{self._task}").touch()
 
     def failed_elsewhere(self) -> int | None:
-        """The number of another task that has failed."""
+        """Return the number of another task that has failed."""
         if self._folder is None:
             return None
         others = (task for task in range(self._tasks) if task != self._task)
@@ -159,7 +148,7 @@ class Meeting:
 
 
 def reserve_port() -> socket.socket:
-    """A free port that nobody else is given while the socket is open, and on which a store of torch can still listen.
+    """Reserve a free port: nobody else gets it while the socket is open, and a store of torch can still listen there.
 
     Linux lets a second socket with SO_REUSEADDR bind a port on which nobody listens, and gives such a port to no
     connection of its own choosing; torch's store sets that option.
@@ -193,7 +182,7 @@ def _node(environment: Mapping[str, str]) -> str:
 
 
 def _address(tasks: int, environment: Mapping[str, str]) -> str:
-    """A name of this node that can be looked up; the others find it by the same name."""
+    """Return a name of this node that can be looked up; the others find it by the same name."""
     if tasks == 1:
         return "127.0.0.1"
     for name in (_node(environment), socket.gethostname()):

@@ -34,9 +34,16 @@ class Data:
         self._make_epoch, self._samples, self._batch_size = make_epoch, samples, batch_size
         self._share = share
 
-    def size_of(self, batch: int) -> int:
-        """The samples in a batch."""
-        return min(self._batch_size, self._samples - batch * self._batch_size)
+    def end_after(self, place: int) -> int:
+        """Return the place after the step that begins at a place."""
+        return place + 1
+
+    def advance(self) -> None:
+        """Do nothing: the place of a step says all."""
+
+    def samples(self, start: int, end: int) -> int:
+        """Return how many samples there are from one place to another."""
+        return min(end * self._batch_size, self._samples) - start * self._batch_size
 
     def stream(self, epoch: int, batch: int, epochs: int | None = None) -> Any:
         """A `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""

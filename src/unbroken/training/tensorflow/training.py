@@ -5,32 +5,36 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import keras
 
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.errors import CheckpointError, SegmentError
+from unbroken.program.verdict import Kind
+from unbroken.runs.progress import Metric
+from unbroken.training.core.environment import keep_what_is_loaded, read_contract
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.parts import together
+from unbroken.training.core.loop import Loop, together
+from unbroken.training.core.position import Course
+from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import Validate
-from unbroken.training.tensorflow import keras_callbacks
+from unbroken.training.tensorflow import keras_callbacks, rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.base import Core
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.workers import multi_worker
-
-__all__ = ["Guard", "Saves", "Training", "Validate", "multi_worker", "seed_everything"]
+from unbroken.training.tensorflow.rank_checkpoint import KerasState
+from unbroken.training.tensorflow.variables import KerasValidation
+from unbroken.training.tensorflow.workers import Workers
+from unbroken.training.tensorflow.writer import KerasWriter
 
 NORMAL, OFTEN = Guard(), Saves()
+FORMAT = 1
 
 
-class Training(Core):
+class Training(Loop):
     """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
 
     `model` is a built Keras model, with the optimizer that it was compiled with; each keyword is a further part of the
@@ -43,6 +47,14 @@ class Training(Core):
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
     """
+
+    _ranks: Workers
+    _link: KerasWriter | None = None
+    _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
+    _callbacks: Sequence[Any] = ()
+    _origin: Path | None = None  # the checkpoint that was restored,
+    _notes: dict[str, Any] | None = None  # and its notes, until the training goes on
+    _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
 
     def __init__(
         self,
@@ -57,8 +69,23 @@ class Training(Core):
         state: Mapping[str, Any] = MappingProxyType({}),
         **parts: Any,
     ) -> None:
-        book = partial(Book, guard, best)
-        super().__init__(model, seed, book, validate, folder, saves, together(parts, state))
+        self.model, self._seed, self._parts = model, seed, together(parts, state)
+        tensorflow_state.check_built(model, self._parts)
+        self._course, self._ranks = Course(), Workers.of(model)
+        self._book = Book(guard, best, self._ranks)
+        self._trust = KerasValidation(validate, model)
+        size_bytes = tensorflow_state.size_bytes(self._groups())  # what cannot be saved is known here
+        size, told = self._ranks.size, read_contract()
+        if size > 1 and not told and (folder or os.environ.get("UNBROKEN_FOLDER")):
+            raise SegmentError(
+                f"{size} workers cannot keep a folder of their own; start them by a workflow "
+                "(docs/engines/tensorflow.md), or without a folder"
+            )
+        if (found := connect(folder, saves)) is None:
+            self._ranks.say("started by hand without a folder, so nothing is saved")
+            return
+        self._link = KerasWriter(*found, saves, size_bytes, self._ranks)
+        self._resume(self._link)
 
     def data(
         self,
@@ -68,20 +95,20 @@ class Training(Core):
         drop_last: bool = False,
         augment: Callable[..., Any] | None = None,
     ) -> Data:
-        """Batches of arrays of one length (inputs, or inputs and targets) in an order by seed and epoch.
+        """Return batches of arrays of one length (inputs, or inputs and targets) in an order by seed and epoch.
 
         Several workers share each batch; `batch_size` is that of all.
         `augment` is given the tensors of a batch and `seed=`, for tf.random.stateless_*; it returns what takes their
         place.
         """
-        return array_data(arrays, batch_size, self._seed, shuffle, drop_last, augment, self.workers)
+        return array_data(arrays, batch_size, self._seed, shuffle, drop_last, augment, self._ranks)
 
     def dataset(self, make_epoch: MakeEpoch, batches: int) -> Data:
-        """Batches of a `tf.data.Dataset` that `make_epoch` makes from the number of an epoch, a scalar tensor.
+        """Return batches of a `tf.data.Dataset` that `make_epoch` makes from the number of an epoch, a scalar tensor.
 
         It has to make the same one each time; of a broken epoch it skips what was trained.
         """
-        return Data(make_epoch, batches, share=self.workers.share)
+        return Data(make_epoch, batches, share=self._ranks.share)
 
     def fit(
         self,
@@ -92,18 +119,18 @@ class Training(Core):
         callbacks: Sequence[Any] = (),
         **options: Any,
     ) -> Any:
-        """Trains by `model.fit(..., **options)`, from where the checkpoint was made, and returns its History.
+        """Train by `model.fit(..., **options)`, from where the checkpoint was made, and return its History.
 
         `epochs` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
         """
-        keras_callbacks.check(self.model, data, callbacks, self.workers)
-        course, at = self.course, self.course.position
+        keras_callbacks.check(self.model, data, callbacks, self._ranks)
+        course, at = self._course, self._course.position
         self._aim(epochs, unit)
         course.begin(data.batches, "the data have")
         history = keras.callbacks.History()
         self._callbacks = [*callbacks, history]
         if course.is_over:
-            self.restore_callbacks(self._callbacks)
+            self.restore_callbacks()
             return history
         is_at_end = at.batch == data.batches
         stream = data.stream(at.epoch + is_at_end, 0 if is_at_end else at.batch)
@@ -119,47 +146,116 @@ class Training(Core):
         )
 
     def batches(self, data: Data) -> Iterator[Any]:
-        """The batches of this epoch that are still to be trained; may save or leave between any two of them.
+        """Yield the batches of this epoch that are still to be trained; may save or leave between any two of them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course, timers = self.course, self.book.timers
+        course = self._course
         self._check_once()
         course.begin(data.batches, "the data have")
         self.enter(with_metrics=True)
-        phase, is_over = Phase.START, course.is_epoch_over
-        stream = iter(data.stream(course.position.epoch, course.position.batch, epochs=1))
-        self.book.show_steps(course)
-        while not is_over:
-            with timers.timed(DATA):
-                batch = next(stream)
-            course.is_in_batch = True
-            with timers.timed(STEP):
-                yield batch
-            course.count_batch()
-            self.book.show_steps(course)
-            timers.samples += data.size_of(course.position.batch - 1)
-            self.after_step(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the workers may have agreed to end
+        yield from self._train(iter(data.stream(course.position.epoch, course.position.batch, epochs=1)), data)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
-        """Hands over the last checkpoint, with what the user came for in its folder `final/`.
+        """Hand over the last checkpoint, with what the user came for in its folder `final/`.
 
         That is metrics.csv, metrics.json and `files`, by their names: a Keras model (`model.keras`, `model.weights.h5`,
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
-        self.course.count_batch()
-        self.book.close(self.course.position.step)
+        self._course.count_batch()
+        self._book.close(self._course.position.step)
         if self._link is None:
             return
-        results = {**(files or {}), **self.book.results(self.course)}
-        if not self._link.has_last:
+        results = {**(files or {}), **self._book.results(self._course)}
+        if self._link.last is None:
             self.write_last()
-        self._link.finish(self._progress(self.course.done), self.book.watch.is_new_best, results)
+        self._link.finish(self._progress(self._course.done), self._book.watch.is_new_best, results)
+
+    # --- for the callbacks of fit ---
+
+    def enter(self, *, with_metrics: bool = False) -> None:
+        """Put back what fit, or the script's own beginning, has changed since the checkpoint was read."""
+        notes, self._notes = self._notes, None
+        if notes is None or self._origin is None:
+            return
+        for group, variables in self._groups().items():
+            if group != "metrics" or with_metrics:
+                tensorflow_state.put_back(group, variables, notes, self._origin)
+        tensorflow_state.restore_random(notes["random"])
+
+    def restore_callbacks(self) -> None:
+        """Let the callbacks remember what they knew; say so if they are others than before."""
+        notes = self._notes
+        if notes is not None and not keras_callbacks.restore_callbacks(self._callbacks, notes["callbacks"]):
+            self._ranks.say("fit() is given other callbacks than before, which begin anew")
+
+    def write_last(self) -> None:
+        """Write the state that the training ends with."""
+        self._book.forget_end(self._course)
+        if self._link:
+            self._link.write_last(self._state())
+
+    # --- what the loop asks for ---
+
+    def _restore(self, folder: Path) -> str:
+        notes = rank_checkpoint.read_notes(folder, self._ranks)
+        if notes.get("format") != FORMAT:
+            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
+        if notes["seed"] != self._seed:
+            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {self._seed}")
+        for group, variables in self._groups().items():
+            if group != "metrics":  # fit makes them later
+                tensorflow_state.put_back(group, variables, notes, folder)
+        self._course.restore(notes["position"])
+        self._book.watch.restore(notes["watch"])
+        self._book.metrics.restore(**notes["metrics"])
+        self._origin, self._notes = folder, notes
+        return self._trust.validation_error(notes["trust"])
+
+    @property
+    def _is_repeating(self) -> bool:
+        return self._notes is not None
+
+    def _put_back(self) -> None:
+        self.enter()
+
+    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
+        if self._link:
+            step = self._course.position.step
+            self._link.save(self._state(), self._progress(done), step, is_best=is_best, is_last=is_last)
+
+    def _figures(self) -> dict[str, Metric]:
+        return {**super()._figures(), **{name: float(value) for name, value in self._running.items()}}
+
+    def _groups(self) -> dict[str, list[Any]]:
+        groups = tensorflow_state.model_groups(self.model)
+        groups["metrics"] = list(self.model.metrics_variables)
+        for name, part in self._parts.items():
+            try:
+                groups[f"part_{name}"] = tensorflow_state.variables_of(part)
+            except TypeError as error:
+                raise TypeError(f"Training({name}=...) {error}") from None
+        return groups
+
+    def _state(self) -> KerasState:
+        trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
+        if watch.guard.finite and (diverged := self._trust.divergence(trust) or watch.non_finite(self._running)):
+            self._give_up(Kind.HOPELESS, diverged)
+        notes = {
+            "format": FORMAT,
+            "seed": self._seed,
+            "position": vars(self._course.position),
+            "watch": watch.state(),
+            "trust": trust,
+            "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
+            "random": tensorflow_state.random_state(),
+            "callbacks": keras_callbacks.callback_states(self._callbacks),
+        }
+        return rank_checkpoint.state_of(self._groups(), notes, self._ranks)
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's, numpy's, TensorFlow's and Keras's generators; call it before the model is made."""
+    """Seed Python's, numpy's, TensorFlow's and Keras's generators; call it before the model is made."""
     keras.utils.set_random_seed(seed)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.validation import Validate, Validation, no_number
 
 PREFIX = "state"
 NOTES = "state.json"
@@ -25,7 +27,7 @@ Groups = Mapping[str, list[Any]]
 
 
 def variables_of(part: object) -> list[Any]:
-    """All variables of a model, an optimizer, a metric, a random generator or a variable; TypeError for others."""
+    """Return all variables of a model, optimizer, metric, random generator or variable; TypeError for others."""
     if isinstance(part, (keras.random.SeedGenerator, tf.random.Generator)):
         return [part.state]
     if isinstance(part, (keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, tf.Module)):
@@ -39,7 +41,7 @@ def variables_of(part: object) -> list[Any]:
 
 
 def check_built(model: Any, parts: Mapping[str, Any]) -> None:
-    """Makes the variables of optimizers: what is made later could not be restored; ValueError for a model without."""
+    """Make the variables of optimizers: what is made later could not be restored; ValueError for a model without."""
     if not model.built:
         raise ValueError(
             "Training(model): the model is not built, allowed: one that has its variables; begin it with keras.Input, "
@@ -52,36 +54,30 @@ def check_built(model: Any, parts: Mapping[str, Any]) -> None:
 
 
 def build_metrics(model: Any, element_spec: Any) -> None:
-    """Makes the metrics that a model was compiled with, which Keras itself does in the middle of the first step."""
+    """Make the metrics that a model was compiled with, which Keras itself does in the middle of the first step."""
     model._symbolic_build(data_batch=element_spec)
 
 
 def model_groups(model: Any) -> dict[str, list[Any]]:
-    """The variables of a model and of what it was compiled with."""
+    """Return the variables of a model and of what it was compiled with."""
     groups = {"model": list(model.variables), "keras_random": [global_seed_generator().state]}
     if getattr(model, "optimizer", None) is not None:
         groups["optimizer"] = list(model.optimizer.variables)
     return groups
 
 
-def drawn_from(model: Any) -> list[Any]:
-    """The seeds of a model's layers, which change when it is called."""
-    weights = {id(variable) for variable in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
-
-
 def size_bytes(groups: Groups) -> int:
-    """The size of all variables."""
+    """Return the size of all variables."""
     return sum(tensor.numpy().nbytes for group in groups.values() for tensor in map(_tensor, group))
 
 
 def table(groups: Groups) -> dict[str, list[list[Any]]]:
-    """Name, shape and type of every variable, for the notes."""
+    """Return name, shape and type of every variable, for the notes."""
     return {name: [_described(variable) for variable in group] for name, group in groups.items()}
 
 
 def snapshot(groups: Groups) -> dict[str, list[Any]]:
-    """The values of now, whatever happens to the variables; in the memory of the processor."""
+    """Return the values of now, whatever happens to the variables; in the memory of the processor."""
     with tf.device("CPU:0"):
         return {
             name: [tf.identity(_tensor(variable).read_value()) for variable in group] for name, group in groups.items()
@@ -89,26 +85,22 @@ def snapshot(groups: Groups) -> dict[str, list[Any]]:
 
 
 def write(groups: Groups, notes: str, folder: Path) -> None:
-    """Leaves the variables, or a snapshot of them, in TensorFlow's files and the notes in `state.json`."""
+    """Leave the variables, or a snapshot of them, in TensorFlow's files and the notes in `state.json`."""
     lists = {name: [_saveable(value) for value in group] for name, group in groups.items()}
     tf.train.Checkpoint(**lists).write(str(folder / PREFIX))
     (folder / NOTES).write_text(notes)
 
 
 def read_back(folder: Path) -> None:
-    """CheckpointError if a variable cannot be read as it was written; TensorFlow's files say by their checksums."""
-    try:
+    """Raise CheckpointError if a variable cannot be read as it was written; TensorFlow's files have checksums."""
+    with _reading(f"{folder}: reads back differently from what was written; check the disk"):
         reader = tf.train.load_checkpoint(str(folder / PREFIX))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise CheckpointError(
-            f"{folder}: reads back differently from what was written; check the disk: {error}"
-        ) from error
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """What `write` was given as notes; CheckpointError if the file is not one of these."""
+    """Return what `write` was given as notes; CheckpointError if the file is not one of these."""
     try:
         notes = json.loads((folder / NOTES).read_text())
     except (OSError, ValueError) as error:
@@ -119,19 +111,26 @@ def read_notes(folder: Path) -> dict[str, Any]:
 
 
 def put_back(group: str, variables: Iterable[Any], notes: Mapping[str, Any], folder: Path) -> None:
-    """Gives each variable its saved value; CheckpointError, before any is changed, if they are not the saved ones."""
+    """Give each variable its saved value; CheckpointError, before any is changed, if they are not the saved ones."""
     targets = list(variables)
     _check_table(group, [_described(variable) for variable in targets], notes["variables"].get(group, []), folder)
-    try:
+    with _reading(f"{folder}: the variables of {group} cannot be read"):
         reader = tf.train.load_checkpoint(str(folder / PREFIX))
         for index, variable in enumerate(targets):
             _tensor(variable).assign(reader.get_tensor(f"{group}/{index}/.ATTRIBUTES/VARIABLE_VALUE"))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise CheckpointError for what TensorFlow raises while it reads a damaged file."""
+    try:
+        yield
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{folder}: the variables of {group} cannot be read: {error}") from error
+        raise CheckpointError(f"{what}: {error}") from error
 
 
 def random_state() -> dict[str, Any]:
-    """Python's and numpy's global generators, in JSON's terms."""
+    """Return the state of Python's and numpy's global generators, in JSON's terms."""
     kind, words, gauss = random.getstate()
     twister: Any = np.random.get_state(legacy=False)
     twister = {**twister, "state": {**twister["state"], "key": twister["state"]["key"].tolist()}}
@@ -139,7 +138,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random(state: Mapping[str, Any]) -> None:
-    """Puts back what `random_state` returned."""
+    """Put back what `random_state` returned."""
     kind, words, gauss = state["python"]
     random.setstate((kind, tuple(words), gauss))
     np.random.set_state(state["numpy"])
@@ -148,16 +147,10 @@ def restore_random(state: Mapping[str, Any]) -> None:
 def _check_table(group: str, own: list[Any], saved: list[Any], folder: Path) -> None:
     for index, (given, known) in enumerate(zip(own, saved, strict=False)):
         if given[1:] != known[1:]:
-            raise CheckpointError(
-                f"{folder}: variable {index} of {group} is {_words(known)}, and the script's is {_words(given)}"
-            )
+            then, now = (f"{path} {dtype}{shape}" for path, shape, dtype in (known, given))
+            raise CheckpointError(f"{folder}: variable {index} of {group} is {then}, and the script's is {now}")
     if len(own) != len(saved):
         raise CheckpointError(f"{folder}: has {len(saved)} variables of {group}, and the script has {len(own)}")
-
-
-def _words(entry: list[Any]) -> str:
-    path, shape, dtype = entry
-    return f"{path} {dtype}{shape}"
 
 
 def _described(variable: Any) -> list[Any]:
@@ -166,7 +159,7 @@ def _described(variable: Any) -> list[Any]:
 
 
 def _saveable(value: Any) -> Any:
-    """What `tf.train.Checkpoint` takes: of a tensor a variable, which shares its memory."""
+    """Return what `tf.train.Checkpoint` takes: of a tensor a variable, which shares its memory."""
     if not tf.is_tensor(value) or hasattr(value, "assign"):
         return _tensor(value)
     with tf.device("CPU:0"):
@@ -175,3 +168,29 @@ def _saveable(value: Any) -> Any:
 
 def _tensor(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+class KerasValidation(Validation):
+    """That of a Keras model: what it says on a fixed batch, and whether its weights are numbers."""
+
+    def __init__(self, validate: Validate | Callable[[], Any] | None, model: Any) -> None:
+        super().__init__(validate)
+        self._model = model
+
+    def divergence(self, state: Mapping[str, Any] | None) -> str:
+        """Return which weight, or which number of the prediction in `state`, is none; empty if all are."""
+        # All are asked before the first answer is read: on a GPU each answer is waited for.
+        weights = self._model.trainable_weights
+        asked = {weight.path: tf.reduce_all(tf.math.is_finite(weight.value)) for weight in weights}
+        bad = next((path for path, is_finite in asked.items() if not is_finite), None)
+        if bad is not None:
+            return f"the weights {bad} hold NaN or infinity"
+        return self.non_finite_prediction(state)
+
+    def _numbers(self, predict: Callable[[], Any]) -> list[float]:
+        leaves = keras.tree.flatten(predict())
+        found = [np.asarray(keras.ops.convert_to_numpy(leaf), dtype="float64").ravel() for leaf in leaves]
+        if not sum(array.size for array in found):
+            raise no_number()
+        numbers: list[float] = np.concatenate(found).tolist()
+        return numbers

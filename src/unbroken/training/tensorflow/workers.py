@@ -12,13 +12,12 @@ from typing import Any
 import tensorflow as tf
 
 from unbroken.errors import SegmentError
-from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import RankRequest
+from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.launch.tf_config import read_cluster
 
 
 def multi_worker() -> Any:
-    """The strategy under whose scope to make the model: of several workers if TF_CONFIG tells of them, else of one.
+    """Return the strategy under whose scope to make the model: of several workers if TF_CONFIG names them, else of one.
 
     SegmentError, in one line, if TF_CONFIG is wrong.
     """
@@ -38,10 +37,9 @@ class Workers(Processes):
 
     @classmethod
     def of(cls, model: Any, environment: Mapping[str, str] = os.environ) -> Workers:
-        """The workers that train this model; SegmentError if it was made for one of several that TF_CONFIG names."""
+        """Return the workers that train this model; SegmentError if it was not made for all that TF_CONFIG names."""
         cluster = read_cluster(environment)
-        size = len(cluster.workers) if cluster else 1
-        if cluster is None or size == 1:
+        if cluster is None or (size := len(cluster.workers)) == 1:
             return cls()
         strategy = model.distribute_strategy
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -57,21 +55,20 @@ class Workers(Processes):
         return cls(cluster.index, size, strategy)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """What any of them wishes, always at once."""
+        """Return what any of them wishes, always at once."""
         own = wish()
         return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
 
     def number_of_first(self, number: int) -> int:
-        """The number of the first worker."""
+        """Return the number of the first worker."""
         return number if self.size == 1 else int(self._sums([float(number if self.is_first else 0)])[0])
 
     def meet(self) -> None:
-        """Returns when all are here."""
         self.number_of_first(0)
 
     @property
     def share(self) -> Callable[[Any], Any] | None:
-        """Takes this worker's samples out of a batch; None for one that takes all."""
+        """Return what takes this worker's samples out of a batch; None for one that takes all."""
         if self.size == 1:
             return None
         return lambda batch: tf.nest.map_structure(lambda tensor: tensor[self.rank :: self.size], batch)

@@ -1,4 +1,4 @@
-"""A TensorFlow training's connection to the unbroken process that started it."""
+"""A TensorFlow training's connection to the place where its checkpoints go, and what it leaves in `final/`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
-from unbroken.training.core.async_save import AsyncSave
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
+from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection
+from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.tensorflow import rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.export import write_result
 from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
 from unbroken.training.tensorflow.workers import Workers
 
@@ -30,59 +30,59 @@ NEEDED_MEMORY = 2
 
 
 class KerasWriter(Connection):
-    """That of a TensorFlow training."""
+    """That of a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took."""
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
         super().__init__(contract, place, saves, state_bytes)
-        self._workers, self._alone, self._state_bytes = workers, Workers(), state_bytes
-        self._async_save: AsyncSave | None = None
-        self._last: tuple[Path, float] | None = None
+        self._workers, self._state_bytes = workers, state_bytes
+        self.last: tuple[Path, float] | None = None
 
-    def save(self, state: KerasState, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
-        """Hands over one checkpoint, beside the training if that goes on; a kill inside leaves a draft, no more."""
+    def save(self, state: KerasState, progress: Progress, step: int, *, is_best: bool, is_last: bool) -> None:
+        """Hand over one checkpoint, in the background if the training goes on; a kill inside leaves a draft alone."""
         self.wait()
         self.pace.begin_save(step)
+        began = time.monotonic()
         if is_last or not self._may_be_in_background(self._state_bytes):
-            self._note_saved(self._save(state, progress, is_best, is_last))
+            draft = self._write(state, is_last=is_last)
+            seconds = time.monotonic() - began
+            self._hand_over(draft, progress, seconds, is_best=is_best)
+            self._note_saved(seconds)
             if is_last:
                 self.close_place(is_paused=True)
             return
-        began = time.monotonic()
         # By all workers, as long as they stand still: to read a variable may take all of them.
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
-        if self._workers.is_first:
-            stall = time.monotonic() - began
-            self._async_save = AsyncSave(lambda: self._complete(draft, frozen, progress, is_best, stall), stall)
-            self.pace.is_saving = True
+        if not self._workers.is_first:
+            return
+        stall = time.monotonic() - began
 
-    def poll(self, following: Phase) -> None:
-        if self._async_save and not self._async_save.is_running:
-            self.wait()
+        def complete() -> float:
+            """Write what the first worker writes, which asks nobody for it."""
+            began = time.monotonic()
+            rank_checkpoint.write(frozen, draft, Workers())
+            self._hand_over(draft, progress, time.monotonic() - began, is_best=is_best, stall_seconds=stall)
+            return time.monotonic() - began
 
-    def wait(self) -> None:
-        save, self._async_save, self.pace.is_saving = self._async_save, None, False
-        if save:
-            save.wait()
-            self._note_saved(save.seconds, save.stall_seconds)
+        self._async_save = AsyncSave(complete, stall)
+        self.pace.is_saving = True
 
     def write_last(self, state: KerasState) -> None:
-        """Writes the state of a training that is over; `finish` hands it over."""
+        """Write the state of a training that is over; `finish` hands it over."""
         self.wait()
         began = time.monotonic()
-        draft = self._write(state, is_last=True)
-        self._last = draft, time.monotonic() - began
+        self.last = self._write(state, is_last=True), time.monotonic() - began
 
     def finish(self, progress: Progress, is_best: bool, results: Mapping[str, object]) -> None:
-        """Hands over what `write_last` wrote, with the results in its folder `final`."""
-        if self._last is None:
+        """Hand over what `write_last` wrote, with the results in its folder `final`."""
+        if self.last is None:
             raise RuntimeError("finish() without a state; this is a mistake of unbroken")
-        draft, seconds = self._last
+        draft, seconds = self.last
         with own_folder(draft, self._workers) as folder:
             for name, content in results.items():
-                write_result(folder / FINAL, name, content)
+                write_result(folder / FINAL, name, content, _write_other)
         self._workers.meet()
-        self._hand_over(draft, progress, is_best, True, seconds)
+        self._hand_over(draft, progress, seconds, is_best=is_best, is_finished=True)
         self.close_place(is_paused=False)
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
@@ -106,59 +106,44 @@ class KerasWriter(Connection):
     def _say(self, line: str) -> None:
         self._workers.say(line)
 
-    def _save(self, state: KerasState, progress: Progress, is_best: bool, is_last: bool = False) -> float:
-        began = time.monotonic()
-        draft = self._write(state, is_last)
-        seconds = time.monotonic() - began
-        self._hand_over(draft, progress, is_best, False, seconds)
-        return seconds
-
-    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool, stall: float) -> float:
-        """Beside the training: what the first worker writes, who asks nobody for it; how many seconds it took."""
-        began = time.monotonic()
-        rank_checkpoint.write(state, draft, self._alone)
-        self._hand_over(draft, progress, is_best, False, time.monotonic() - began, stall)
-        return time.monotonic() - began
-
-    def _write(self, state: KerasState, is_last: bool) -> Path:
-        """Writes into a new draft; the last of a process is read again: then nobody else can write it anew."""
+    def _write(self, state: KerasState, *, is_last: bool) -> Path:
+        """Write into a new draft; the last of a process is read again: then nobody else can write it again."""
         draft = self._new_draft()
         rank_checkpoint.write(state, draft, self._workers)
         if is_last and self._workers.is_first:
             tensorflow_state.read_back(draft)
         return draft
 
-    @property
-    def has_last(self) -> bool:
-        return self._last is not None
-
     def _new_draft(self) -> Path:
-        """One for all workers; the first makes it."""
+        """Return one draft for all workers; the first makes it."""
         if self._workers.size == 1:
             return self.place.new_draft()
-        outbox = Outbox(self.contract.save)
-        number = 0
-        if self._workers.is_first:
-            number = int(self.place.new_draft().name.rpartition("-")[2])
-        return outbox.draft(self._workers.number_of_first(number))
+        number = int(self.place.new_draft().name.rpartition("-")[2]) if self._workers.is_first else 0
+        return Outbox(self.contract.save).draft(self._workers.number_of_first(number))
 
-    def _hand_over(
-        self,
-        draft: Path,
-        progress: Progress,
-        is_best: bool,
-        is_finished: bool,
-        seconds: float,
-        stall_seconds: float | None = None,
-    ) -> None:
-        if not self._workers.is_first:
-            return
-        handover = Handover(
-            progress,
-            is_best=is_best,
-            is_finished=is_finished,
-            versions=self._made_with(),
-            save_seconds=round(seconds, 3),
-            stall_seconds=stall_seconds,
+    def _hand_over(self, draft: Path, progress: Progress, seconds: float, **said: Any) -> None:
+        if self._workers.is_first:
+            handover = Handover(progress, versions=self._made_with(), save_seconds=round(seconds, 3), **said)
+            self.place.hand_over(draft, handover)
+
+
+def _write_other(path: Path, content: object) -> None:
+    """Write what is neither text nor a file; of a model, the name says how: `.keras`, `.weights.h5`, or a folder."""
+    if isinstance(content, Mapping):
+        arrays: dict[str, Any] = {str(key): np.asarray(array) for key, array in content.items()}
+        np.savez(path, **arrays)
+    elif not isinstance(content, keras.Model):
+        raise CheckpointError(
+            f"finish(): {path.name!r} is a {type(content).__name__}, allowed: a Keras model, text, bytes, a Path to "
+            "copy, or a dictionary of arrays"
         )
-        self.place.hand_over(draft, handover)
+    elif path.suffix == ".keras":
+        content.save(path)
+    elif path.name.endswith(".weights.h5"):
+        content.save_weights(path)
+    elif not path.suffix:
+        content.export(path, verbose=False)
+    else:
+        raise CheckpointError(
+            f"finish(): a model as {path.name!r}, allowed: name.keras, name.weights.h5, or a name without a suffix"
+        )

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from unbroken.training.core.guard import Guard as Guard
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
-    from unbroken.training.torch.loader import RandomKept as RandomKept
-    from unbroken.training.torch.loader import seed_everything as seed_everything
+    from unbroken.training.torch.random_state import RandomKept as RandomKept
+    from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.samplers import InterruptibleDistributedSampler as InterruptibleDistributedSampler
     from unbroken.training.torch.samplers import InterruptibleSampler as InterruptibleSampler
@@ -21,42 +21,24 @@ if TYPE_CHECKING:
     from unbroken.training.torch.training import Training as Training
     from unbroken.training.torch.variables import Variables as Variables
 
-__all__ = [
-    "BestCopy",
-    "DistributedShardedDataset",
-    "Guard",
-    "InterruptibleBatchSampler",
-    "InterruptibleDistributedSampler",
-    "InterruptibleSampler",
-    "RandomKept",
-    "Saves",
-    "Tracker",
-    "Training",
-    "Validate",
-    "Variables",
-    "save_verified",
-    "seed_everything",
-]
-
 # Loaded when asked for: the launcher of the ranks, which needs nothing of the framework, lives here too.
-_MODULES = {
-    **dict.fromkeys(["Guard"], "unbroken.training.core.guard"),
-    **dict.fromkeys(["Saves"], "unbroken.training.core.save_policy"),
-    **dict.fromkeys(["Validate"], "unbroken.training.core.validation"),
-    **dict.fromkeys(["RandomKept", "seed_everything"], "unbroken.training.torch.loader"),
-    **dict.fromkeys(
-        ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
-        "unbroken.training.torch.samplers",
-    ),
-    **dict.fromkeys(["save_verified"], "unbroken.training.torch.serialization"),
-    **dict.fromkeys(["DistributedShardedDataset"], "unbroken.training.torch.sharded_dataset"),
-    **dict.fromkeys(["BestCopy", "Tracker"], "unbroken.training.torch.tracker"),
-    **dict.fromkeys(["Training"], "unbroken.training.torch.training"),
-    **dict.fromkeys(["Variables"], "unbroken.training.torch.variables"),
+_NAMES = {
+    "core.guard": ["Guard"],
+    "core.save_policy": ["Saves"],
+    "core.validation": ["Validate"],
+    "torch.random_state": ["RandomKept", "seed_everything"],
+    "torch.samplers": ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
+    "torch.serialization": ["save_verified"],
+    "torch.sharded_dataset": ["DistributedShardedDataset"],
+    "torch.tracker": ["BestCopy", "Tracker"],
+    "torch.training": ["Training"],
+    "torch.variables": ["Variables"],
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(f"unbroken.training.{_MODULES[name]}"), name)

@@ -5,22 +5,23 @@ The first is a function of seed and epoch.  The second knows by itself where it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, TypeGuard
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Position
+from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import (
     PlannedLoader,
     WorkerStart,
     end_workers,
-    generators_kept,
-    seed_generators,
     start_of_workers,
 )
-from unbroken.training.torch.own_generators import own_generators, reachable
+from unbroken.training.torch.random_state import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import Stateful
@@ -28,55 +29,17 @@ from unbroken.training.torch.state import Stateful
 Batches = DataLoader[Any] | DistributedShardedDataset
 
 
-class Feed(Protocol):
+@dataclass(frozen=True)
+class Feed:
     """The batches of the epoch that the training is in; a step of all ranks goes `per_step` places further."""
 
     per_step: int
-
-    def length(self) -> int | None:
-        """How many batches the epoch has, those of all ranks together; None if nobody knows."""
-
-    def has_more(self) -> bool:
-        """False if no step of the epoch is left."""
-
-    def begin(self) -> Iterator[Any]:
-        """The batches that are still to come, of this rank."""
-
-    def end_after(self, place: int) -> int:
-        """How many batches are done after the step that begins at a place."""
-
-    def advance(self) -> None:
-        """A step is done."""
-
-    def samples(self, start: int, end: int) -> int:
-        """How many samples there are from one place to another."""
-
-
-class PlannedFeed:
-    """The batches of a loader that `Training.loader` made."""
-
-    def __init__(self, loader: PlannedLoader, position: Position) -> None:
-        self._loader, self._plan, self._position = loader, loader.sampler.plan, position
-        self._steps = self._plan.steps(position.epoch, position.batch)
-        self.per_step = self._plan.ranks
-
-    def length(self) -> int:
-        return len(self._plan.row(self._position.epoch))
-
-    def has_more(self) -> bool:
-        return len(self._steps) > 0
-
-    def begin(self) -> Iterator[Any]:
-        return self._loader.begin(self._position.epoch, self._steps, self._position.batch)
-
-    def end_after(self, place: int) -> int:
-        return self._steps.end_after(place)
-
-    def advance(self) -> None:
-        """Its position is the training's."""
-
-    def samples(self, start: int, end: int) -> int:
-        return self._steps.samples(start, end)
+    length: int | None  # of the epoch, all ranks together; None if nobody knows
+    begin: Callable[[], Iterator[Any]]  # the batches that are still to come, of this rank
+    end_after: Callable[[int], int]  # how many batches are done after the step that begins at a place
+    samples: Callable[[int, int], int]  # how many there are from one place to another
+    has_more: bool = True  # False if no step of the epoch is left
+    advance: Callable[[], None] = lambda: None  # a step is done
 
 
 class StatefulLoader:
@@ -124,11 +87,11 @@ class StatefulLoader:
     def begin(self, position: Position) -> Iterator[Any]:
         """The batches of the epoch from the position on."""
         seed = seed_from(self._seed, "loader", position.epoch)
-        with generators_kept(), start_of_workers(self.loader):
+        with random_state.kept(), start_of_workers(self.loader):
             if self._pending:
                 self._go_back(seed, is_at_end=position.batch == 0)
             self._is_begun = True
-            seed_generators(seed)
+            random_state.seed(random_state.GLOBAL, repeat(seed))
             return iter(self.loader)
 
     def _go_back(self, seed: int, is_at_end: bool) -> None:
@@ -137,65 +100,11 @@ class StatefulLoader:
         state, self._pending = {**self._pending, "_iterator_finished": False}, {}
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
         if is_at_end:
-            seed_generators(seed)
+            random_state.seed(random_state.GLOBAL, repeat(seed))
             ended = iter(self.loader)
             next(ended, None)  # a sampler that is a generator function takes its state at its first item
             if not self.loader.persistent_workers:
                 end_workers(ended)
-
-
-class StatefulFeed:
-    """The batches of a StatefulDataLoader, which deals them to this rank alone."""
-
-    def __init__(self, part: StatefulLoader, position: Position) -> None:
-        self._part, self._position = part, position
-        self.per_step = part.ranks
-
-    def length(self) -> int | None:
-        loader = self._part.loader
-        return None if isinstance(loader.dataset, IterableDataset) else len(loader) * self._part.ranks
-
-    def has_more(self) -> bool:
-        return True
-
-    def begin(self) -> Iterator[Any]:
-        return self._part.begin(self._position)
-
-    def end_after(self, place: int) -> int:
-        return place + self.per_step
-
-    def advance(self) -> None:
-        """It knows by itself."""
-
-    def samples(self, start: int, end: int) -> int:
-        return (end - start) * (self._part.loader.batch_size or 1)
-
-
-class ShardedFeed:
-    """The batches of a data set that the ranks hold; a place in its epoch is a number of samples."""
-
-    def __init__(self, data: DistributedShardedDataset, position: Position) -> None:
-        self._data = data
-        self.per_step = data.share.ranks * data.batch_size
-        data.set_epoch(position.epoch)
-
-    def length(self) -> int:
-        return self._data.samples
-
-    def has_more(self) -> bool:
-        return len(self._data) > 0
-
-    def begin(self) -> Iterator[Any]:
-        return iter(self._data)
-
-    def end_after(self, place: int) -> int:
-        return self._data.samples_after(1)
-
-    def advance(self) -> None:
-        self._data.advance()
-
-    def samples(self, start: int, end: int) -> int:
-        return end - start
 
 
 def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
@@ -208,12 +117,12 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
     if isinstance(loader, DistributedShardedDataset):
         if not any(part is loader for part in parts.values()):
             raise TypeError("batches(): the data set is no part of the training; type Training(data=data, ...)")
-        return ShardedFeed(loader, position)
+        return _sharded_feed(loader, position)
     if isinstance(loader, PlannedLoader):
-        return PlannedFeed(loader, position)
+        return _planned_feed(loader, position)
     for part in parts.values():
         if isinstance(part, StatefulLoader) and part.loader is loader:
-            return StatefulFeed(part, position)
+            return _stateful_feed(part, position)
     if is_stateful_loader(loader):
         raise TypeError(
             "batches(): the StatefulDataLoader is no part of the training; type Training(loader=loader, ...)"
@@ -221,6 +130,44 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
     raise TypeError(
         f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; it needs a "
         "loader made by Training.loader, or a StatefulDataLoader of torchdata that is given to Training"
+    )
+
+
+def _planned_feed(loader: PlannedLoader, position: Position) -> Feed:
+    plan, epoch, place = loader.sampler.plan, position.epoch, position.batch
+    steps = plan.steps(epoch, place)
+    return Feed(
+        per_step=plan.share.ranks,
+        length=len(plan.row(epoch)),
+        begin=lambda: loader.begin(epoch, steps, place),
+        end_after=steps.end_after,
+        samples=steps.samples,
+        has_more=len(steps) > 0,
+    )
+
+
+def _stateful_feed(part: StatefulLoader, position: Position) -> Feed:
+    loader, ranks = part.loader, part.ranks
+    return Feed(
+        per_step=ranks,
+        length=None if isinstance(loader.dataset, IterableDataset) else len(loader) * ranks,
+        begin=lambda: part.begin(position),
+        end_after=lambda place: place + ranks,
+        samples=lambda start, end: (end - start) * (loader.batch_size or 1),
+    )
+
+
+def _sharded_feed(data: DistributedShardedDataset, position: Position) -> Feed:
+    """A place in its epoch is a number of samples."""
+    data.set_epoch(position.epoch)
+    return Feed(
+        per_step=data.share.ranks * data.batch_size,
+        length=data.samples,
+        begin=lambda: iter(data),
+        end_after=lambda place: data.samples_after(1),
+        samples=lambda start, end: end - start,
+        has_more=len(data) > 0,
+        advance=data.advance,
     )
 
 

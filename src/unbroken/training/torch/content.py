@@ -11,15 +11,14 @@ import torch
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.validation import Validate
-from unbroken.training.torch import rank_checkpoint, sharded_state
+from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader_passes import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import put_back
-from unbroken.training.torch.repeated import Repeated
-from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.put_back import Repeated, put_back
+from unbroken.training.torch.samplers import as_tensor, seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
@@ -28,7 +27,6 @@ from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
-# Of the name of what `Switches` gives; of checkpoints from before it was saved nothing is known.
 SWITCHES = "switches"
 DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the first batch comes
 
@@ -68,19 +66,19 @@ class Content:
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
-        self._first_random = torch_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
+        self._first_random = random_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
 
     def state(self) -> dict[str, Any]:
         """All of it, in a form that can be saved."""
-        parts = torch_state.collect(self.parts)
+        parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
             "format": FORMAT,
             "seed": self._seed,
             "position": vars(self.course.position),
             "watch": self._book.watch.state(),
             "trust": self.trust.state(),
-            "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
-            "random": torch_state.collect_random(self._generators),
+            "metrics": {"names": self._book.metrics.names, **_tensors(self._book.metrics.arrays())},
+            "random": random_state.collect(self._generators),
             "loaders": self.planned.state(),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             SWITCHES: self.switches.state(),
@@ -96,7 +94,7 @@ class Content:
         state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
         torch_state.check_origin(state, FORMAT, self._seed, source)
         seed = self._seed_of_rank(state["position"]["step"])
-        random = state["random"] or torch_state.reseeded(seed, self._generators)
+        random = state["random"] or random_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
@@ -157,7 +155,7 @@ class Content:
     def put_the_rest_back(self) -> None:
         """What the script's own beginning may change: parts, random generators and gradients."""
         if self._first_random is not None:
-            torch_state.restore_random(self._first_random, {})
+            random_state.restore_all(self._first_random, {})
             self._first_random = None
         if self._random is not None:
             self.switches.end_repeating()
@@ -165,16 +163,21 @@ class Content:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):
                 self._ranks.say(said)
-            torch_state.restore_random(self._random, self._generators)
+            random_state.restore_all(self._random, self._generators)
             self.gradients.put_back()
             self._random = self._repeated = self._origin = None
 
     def _load_models(self, folder: Path) -> None:
         """Gives the models the weights of the checkpoint again, which the script has changed since."""
-        models = {name: part for name, part in self.parts.items() if isinstance(part, torch.nn.Module)}
+        models = torch_state.only(self.parts, torch.nn.Module)
         state = rank_checkpoint.read(folder, self._ranks)["parts"]
         states = {name: state[name] for name in models}
         put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self._ranks.rank, step)
+
+
+def _tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return arrays of numbers in a form that is saved fast and read back safely."""
+    return {name: as_tensor(array) for name, array in arrays.items()}

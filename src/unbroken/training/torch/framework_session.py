@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
-from unbroken.training.core import rank_request as wishes
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.framework_session import OFTEN, FrameworkSession, NextAction
+from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
+from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import OWN
+from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-
-OWN_FILE = OWN + "/{:05d}.pt"
+from unbroken.training.torch.state import only
+from unbroken.training.torch.switches import modes_of, restore_modes
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
@@ -54,9 +59,10 @@ class RanksSession(FrameworkSession):
                 "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
                 "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
             )
-        super().__init__(versions, folder, saves)
+        more = {"torch": str(torch.__version__), "python": platform.python_version()}
+        super().__init__({**versions, **more}, folder, saves)
         self.ranks = Ranks()
-        self._agreed = wishes.RankRequest()  # what all ranks will do, and have not done yet
+        self._agreed = RankRequest()  # what all ranks will do, and have not done yet
 
     def join(self) -> None:
         """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
@@ -77,9 +83,7 @@ class RanksSession(FrameworkSession):
         if self.contract and saved != here:
             refuse(
                 CheckpointError,
-                f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
-                f"{'is 1' if here == 1 else f'are {here}'}, which would train other data than are left; type "
-                f"ranks: {saved}",
+                f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
@@ -110,7 +114,7 @@ class RanksSession(FrameworkSession):
         self.ranks.meet()
         if self.ranks.size == 1:
             return super()._begin_draft()
-        return Path(self.ranks.by_first(lambda: str(self._place.new_draft())))
+        return Path(self.ranks.by_first(lambda: str(self._link.place.new_draft())))
 
     def _give(self, draft: Path, handover: Handover) -> None:
         self.ranks.meet()
@@ -131,12 +135,33 @@ class RanksSession(FrameworkSession):
         # Between epochs all ranks wait for each other: there a wish is granted at once.
         said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
         # While gradients are added up a wish has to wait, and must not be forgotten.
-        self._agreed = wishes.RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
+        self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
         if self._agreed.stop:
             return NextAction.LEAVE
         self.ranks.ask(lambda: self._own(following))
         return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
-    def _own(self, following: Phase) -> wishes.RankRequest:
-        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due(self._step)
-        return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due and self._place.has_room)
+    def _own(self, following: Phase) -> RankRequest:
+        is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
+        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+
+
+class Omitted:
+    """What frameworks leave out of a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
+
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
+
+    def state(self) -> dict[str, Any]:
+        """Return it in a form that can be saved."""
+        modes = {name: modes_of(model) for name, model in self._models.items()}
+        state = {"random": random_state.collect({}), "gradients": self._gradients.state(), "modes": modes}
+        return {name: torch_state.canonical(value, name) for name, value in state.items()}
+
+    def put_back(self, state: Mapping[str, Any], source: str) -> None:
+        """Give it back where the training goes on."""
+        random_state.restore_all(state["random"], {})
+        self._gradients.restore(state["gradients"], source)
+        self._gradients.put_back()
+        for name, modes in state["modes"].items():
+            restore_modes(self._models[name], modes)

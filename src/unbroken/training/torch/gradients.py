@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unbroken.errors import CheckpointError
+from unbroken.training.torch.state import modules_in, only, parameters_of
 
 # What a checkpoint without gradients says of them, too: those of before this was saved say nothing.
 NONE: Mapping[str, Any] = {"tensors": {}, "used": {}, "stepped": [], "are_replaced": False, "are_kept": False}
@@ -37,13 +38,14 @@ class Gradients:
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """All of them, by the part that has them and their name in it, or their number if the part is an optimizer."""
-        found: dict[str, torch.Tensor] = {}
-        seen: set[int] = set()
-        for name, parameter in self._named():
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                found[name] = parameter
-        return found
+        first: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, module in only(self._parts, torch.nn.Module).items():
+            for key, parameter in module.named_parameters():
+                first.setdefault(id(parameter), (f"{name}.{key}", parameter))
+        for name, optimizer in only(self._parts, torch.optim.Optimizer).items():
+            for number, each in enumerate(parameters_of(optimizer)):
+                first.setdefault(id(each), (f"{name}.{number}", each))
+        return dict(first.values())
 
     def state(self) -> dict[str, Any]:
         """The gradients that the training still needs, and what was seen of its steps."""
@@ -62,9 +64,8 @@ class Gradients:
 
     def unshared(self) -> str:
         """Says so if an FSDP2 model holds gradients that its ranks have not shared, which `state` cannot give."""
-        parts = [part for part in self._parts.values() if isinstance(part, torch.nn.Module)]
-        modules = [module for part in parts for module in part.modules() if hasattr(module, "_get_fsdp_state")]
-        if not any(map(_holds_unshared, modules)):
+        modules = (module for _, module in modules_in(self._parts))
+        if not any(_holds_unshared(module) for module in modules if hasattr(module, "_get_fsdp_state")):
             return ""
         return (
             "set_requires_gradient_sync(False): FSDP2 holds gradients that its ranks have not shared, which no "
@@ -91,15 +92,6 @@ class Gradients:
                 own = _own(parameter.grad)
                 self._used[own] = own._version if is_as_used else None
 
-    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
-        modules = {name: part for name, part in self._parts.items() if isinstance(part, torch.nn.Module)}
-        for name, module in modules.items():
-            yield from ((f"{name}.{key}", parameter) for key, parameter in module.named_parameters())
-        for name, part in self._parts.items():
-            if isinstance(part, torch.optim.Optimizer):
-                parameters = [parameter for group in part.param_groups for parameter in group["params"]]
-                yield from ((f"{name}.{number}", parameter) for number, parameter in enumerate(parameters))
-
     def _is_as_used(self, gradient: torch.Tensor) -> bool:
         """True if a step has used it and nothing has changed it since."""
         return self._used.get(_own(gradient)) == _own(gradient)._version
@@ -107,10 +99,9 @@ class Gradients:
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer has made a step."""
         self.steppers.add(optimizer)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._note_used(parameter, _own(parameter.grad))
+        for parameter in parameters_of(optimizer):
+            if parameter.grad is not None:
+                self._note_used(parameter, _own(parameter.grad))
 
     def _note_used(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         if gradient in self._used:

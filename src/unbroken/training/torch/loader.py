@@ -5,17 +5,17 @@ So nothing of the data has to be saved: a restart asks for the order again and b
 
 from __future__ import annotations
 
+import functools
 import os
-import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -25,13 +25,13 @@ from torch.utils.data import (
     Subset,
     default_collate,
     default_convert,
-    get_worker_info,
 )
 
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
-from unbroken.training.torch.own_generators import Own, own_generators, own_kept, own_state, restore_own, seed_own
-from unbroken.training.torch.samplers import EpochKey, SamplePlan, seed_from
+from unbroken.training.torch import random_state
+from unbroken.training.torch.random_state import GLOBAL, Generator, kept, own_generators
+from unbroken.training.torch.samplers import AGAIN, EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -44,79 +44,76 @@ class SampleKey:
     """One batch as a worker process is asked for it."""
 
     epoch: EpochKey
-    indices: tuple[int, ...]
-    stride: int = 0  # of `SamplePlan`
+    numbers: tuple[int, ...]  # of `numbered`
 
     def samples(self) -> Iterator[tuple[int, int]]:
-        """Each index, and how often it came before in this epoch."""
-        for number in self.indices:
-            again, index = divmod(number, self.stride) if self.stride else (0, number)
+        """Yield each index, and how often it came before in this epoch."""
+        for number in self.numbers:
+            again, index = divmod(number, AGAIN) if number >= 0 else (0, number)
             yield index, again
 
 
 def make_loader(
+    kind: type[Loader],
     dataset: Dataset[Any],
     sampler: EpochSampler,
-    seed: int | None,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    has_signals: bool,
-    options: dict[str, Any],
-    kind: type[Loader],
+    options: Mapping[str, Any],
+    *,
+    seeded_samples: bool = True,
+    collate_fn: Callable[[Any], Any] | None = None,
+    has_signals: bool = True,
 ) -> Loader:
-    """The DataLoader behind `Training.loader`; `kind` is its class."""
+    """Return the DataLoader of a kind that gives the batches of a sampler; `options` are those of DataLoader."""
     if not options.get("in_order", True):
         raise TypeError(
             "loader(in_order=False): batches would come in an order that no restart can go on with; allowed: True"
         )
-    refused = [name for name in _OURS if name in options]
-    if refused:
+    if refused := [name for name in _OURS if name in options]:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
     if has_signals and options.get("num_workers", 0) > 0:
         options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
     # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
     # generator: without one of its own, each start of a loader draws from the global one.
-    batches = Batches(dataset, collate_fn or default_collate, seed)
+    batches = Batches(dataset, collate_fn or default_collate, sampler.plan.seed if seeded_samples else None)
     generator = torch.Generator().manual_seed(sampler.plan.seed)
     return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """This rank's batches of the position's epoch, as far as they are still to come."""
+    """This rank's batches of the position's epoch, or the steps that it is told to give."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
-        self._told: tuple[EpochKey, EpochSteps, int] | None = None
-        self._position, self._plan = position, plan
-
-    @property
-    def plan(self) -> SamplePlan:
-        return self._plan
+        self.position, self.plan = position, plan
+        self._told: tuple[EpochKey, EpochSteps] | None = None
 
     def __iter__(self) -> Iterator[SampleKey]:
-        now = self._position.epoch
-        epoch, steps, stride = self._told or (now, self._plan.steps(now, 0), self._plan.stride)
-        return (SampleKey(epoch, batch, stride) for batch in steps)
+        epoch, steps = self._told or (self.position.epoch, self.plan.steps(self.position.epoch, self._start()))
+        return (SampleKey(epoch, batch) for batch in steps)
 
     @contextmanager
     def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
         """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
-        self._told = epoch, steps, self._plan.stride
+        self._told = epoch, steps
         try:
             yield
         finally:
             self._told = None
 
     def __len__(self) -> int:
-        return len(self._plan.steps(self._position.epoch, 0))
+        return len(self.plan.steps(self.position.epoch, 0))
+
+    def _start(self) -> int:
+        return 0
 
 
 class PlannedLoader(DataLoader[Any]):
     """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
 
     sampler: EpochSampler
-    begin_pass: Callable[[PlannedLoader], Iterator[Any]]
+    begin_pass: Callable[[], Iterator[Any]]
 
     def __iter__(self) -> Any:
-        return self.begin_pass(self)
+        return self.begin_pass()
 
     def begin(self, epoch: EpochKey, steps: EpochSteps, place: int) -> Iterator[Any]:
         """Begin to give these steps, which begin at a place in their epoch."""
@@ -138,7 +135,7 @@ class Batches(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
         self.dataset = dataset
         self._collate, self._seed = collate, seed
-        self._own: list[Own] = []
+        self._own: list[Generator] = []
         self._epoch: EpochKey | None = None  # in which generators of its own were looked for
 
     @property
@@ -160,14 +157,14 @@ class Batches(Dataset[Any]):
         self._epoch = key.epoch
         return batch
 
-    def _find_own(self) -> list[Own]:
+    def _find_own(self) -> list[Generator]:
         self._own = own_generators(self.dataset, self._collate)
         return self._own
 
     def _drawn(self, key: SampleKey, seed: int) -> Any:
-        with generators_kept(), own_kept(self._own):
+        with kept([*GLOBAL, *self._own]):
             samples = self._samples(key, seed)
-            self._reseed(seed_from(seed, "batch", key.epoch, *key.indices[:1]))
+            self._reseed(seed_from(seed, "batch", key.epoch, *key.numbers[:1]))
             return self._collate(samples)
 
     def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
@@ -175,7 +172,7 @@ class Batches(Dataset[Any]):
         fetch = _fetch_of(self.dataset)
         if fetch is not None:
             if seed is not None:
-                self._reseed(seed_from(seed, "fetch", key.epoch, *key.indices[:1]))
+                self._reseed(seed_from(seed, "fetch", key.epoch, *key.numbers[:1]))
             return fetch([index for index, _ in key.samples()])
         samples = []
         for index, again in key.samples():
@@ -185,8 +182,8 @@ class Batches(Dataset[Any]):
         return samples
 
     def _reseed(self, seed: int) -> None:
-        seed_generators(seed)
-        seed_own(self._own, seed)
+        random_state.seed(GLOBAL, repeat(seed))
+        random_state.seed(self._own, (seed_from(seed, "own", number) for number in count()))
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
@@ -198,44 +195,6 @@ def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
         parts = inner.datasets.values() if isinstance(inner.datasets, dict) else inner.datasets
         return dataset.__getitems__ if any(map(_fetch_of, parts)) else None  # type: ignore[attr-defined]
     return getattr(dataset, "__getitems__", None) if hasattr(inner, "__getitems__") else None
-
-
-class RandomKept(Dataset[Any]):
-    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
-
-    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
-    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
-    after a restart in the middle of an epoch, with as many workers.
-    """
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-    def state_dict(self) -> dict[str, Any]:
-        own = [own_state(each) for each in own_generators(self.dataset)]
-        state: dict[str, Any] = {"own": own} if own else {}
-        if get_worker_info() is None:  # the global ones of the training's own process are in its state already
-            return state
-        kind, words, *rest = np.random.get_state()
-        numbers = torch.default_generator.get_state().numpy().tobytes()
-        # One value: torchdata would send the items of a dictionary in any order.
-        return {**state, "random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for generator, saved in zip(own_generators(self.dataset), state.get("own", ()), strict=False):
-            restore_own(generator, saved)
-        if get_worker_info() is None or "random" not in state:
-            return
-        python, (kind, words, *rest), numbers = state["random"]
-        random.setstate(python)
-        np.random.set_state((kind, np.frombuffer(words, dtype=np.uint32), *rest))
-        torch.default_generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
 
 
 class WorkerStart:
@@ -276,13 +235,6 @@ def end_workers(iterator: object) -> None:
         shut_down()
 
 
-def seed_everything(seed: int) -> None:
-    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
 def _leave_when_told(parent: int) -> None:
     if not hasattr(signal, "sigwaitinfo"):  # nobody says whose TERM it is: it may be meant for all of the job
         while os.getppid() == parent:
@@ -293,35 +245,14 @@ def _leave_when_told(parent: int) -> None:
             os._exit(0)
 
 
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """What is drawn inside leaves no trace in the global generators on the CPU."""
-    kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.default_generator.set_state(kept[2])
-
-
-def seed_generators(seed: int) -> None:
-    """Seeds the global generators on the CPU."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    # Not torch.manual_seed: that seeds the GPUs too, which the dataset has nothing to do with.
-    torch.default_generator.manual_seed(seed)
-
-
 def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class Alone:
-    """The `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
+def alone(convert: Callable[[Any], Any] | None) -> Callable[[list[Any]], Any]:
+    """Return the `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
+    return functools.partial(_converted, convert or default_convert)
 
-    def __init__(self, convert: Callable[[Any], Any] | None) -> None:
-        self._convert = convert or default_convert
 
-    def __call__(self, samples: list[Any]) -> Any:
-        return self._convert(samples[0])
+def _converted(convert: Callable[[Any], Any], samples: list[Any]) -> Any:
+    return convert(samples[0])

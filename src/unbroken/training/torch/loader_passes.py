@@ -20,7 +20,7 @@ from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import PlannedLoader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.samplers import EpochKey, seed_from
+from unbroken.training.torch.samplers import EpochKey, as_tensor, from_tensor, seed_from
 
 
 class Zone(Enum):
@@ -40,7 +40,7 @@ class Place:
     zone: Zone
     call: int
     start: int = 0  # the place in the row of batches where this process began
-    order: torch.Tensor | None = None  # `SamplePlan.own_order`
+    order: torch.Tensor | None = None  # `EpochOrder.state`
     steps: EpochSteps | None = None
     given: int = 0  # how many batches this process was given
     script_ahead: int = 0  # of these: so many before `epochs`, which a restart draws again
@@ -87,8 +87,8 @@ class Pass(Iterator[Any]):
 class Passes:
     """The passes over one loader."""
 
-    def __init__(self, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
-        self.name, self._loaders = name, loaders
+    def __init__(self, loader: PlannedLoader, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
+        self.loader, self.name, self._loaders = loader, name, loaders
         self._made = self._calls = 0
         self._saved_made = int(state.get("made", 0))
         self._crosses: bool | None = state.get("crosses")  # an iterator made inside an epoch is used in the next one
@@ -98,15 +98,16 @@ class Passes:
             Place(**{**each, "zone": Zone(each["zone"])}, is_resumed=True) for each in state.get("open", ())
         ]
 
-    def begin(self, loader: PlannedLoader) -> Pass:
+    def begin(self) -> Pass:
         """Begin a pass, or continue the one that this call had begun before a restart."""
         place = self._resumed() or self._fresh()
         if not (place.is_resumed and place.zone is Zone.BATCH):  # which is counted already
             self._made, self._calls = self._made + 1, self._calls + 1
-        plan = loader.sampler.plan
-        row, place.order = plan.pass_row(place.key, place.order)
-        place.steps = plan.steps_in(row, place.start)
-        found = Pass(loader.begin(place.key, place.steps, place.start), place, self)
+        plan = self.loader.sampler.plan
+        indices = plan.order.draw(place.key) if place.order is None else from_tensor(place.order)
+        place.order = as_tensor(indices) if plan.order.is_own else None
+        place.steps = plan.steps_in(plan.cut(place.key, indices), place.start)
+        found = Pass(self.loader.begin(place.key, place.steps, place.start), place, self)
         self._open.append((place, weakref.ref(found)))
         return found
 
@@ -209,21 +210,20 @@ class PlannedLoaders:
     def __init__(self, seed: int, position: Position, say: Callable[[str], None]) -> None:
         self.position, self.say = position, say
         self.zone = Zone.SCRIPT
-        self.made: dict[int, tuple[PlannedLoader, Passes]] = {}
+        self.made: dict[int, Passes] = {}
         self._seed, self._next, self._before_epochs = seed, 0, 0
-        self._has_one_seed = False  # a checkpoint of an earlier version, in which all loaders had one
         self._saved: Mapping[str, Any] = {}
 
     def new_seed(self) -> int:
         """Return the seed of the loader that is made next; that of the first is the training's."""
-        return self._seed if self._next == 0 or self._has_one_seed else seed_from(self._seed, "loader", self._next)
+        return self._seed if self._next == 0 else seed_from(self._seed, "loader", self._next)
 
     def add(self, loader: PlannedLoader) -> None:
         saved = self._saved.get("loaders", {}).get(self._next, {}) if self.zone is not Zone.BATCH else {}
-        loader.sampler.plan.take_order(self.position.epoch, saved.get("order"))
-        passes = Passes(self, self._next, saved)
+        loader.sampler.plan.order.restore(self.position.epoch, saved.get("order"))
+        passes = Passes(loader, self, self._next, saved)
         loader.begin_pass = passes.begin
-        self.made[self._next] = loader, passes
+        self.made[self._next] = passes
         self._next += 1
 
     def begin_epoch(self) -> None:
@@ -233,18 +233,18 @@ class PlannedLoaders:
         elif self.zone is Zone.BATCH:
             self._saved = {}
         self.zone, self._next = Zone.EPOCH, self._before_epochs
-        for _, passes in self.made.values():
+        for passes in self.made.values():
             passes.begin_epoch()
 
     def draw_order(self, loader: object, ranks: Ranks) -> None:
         """Draw a user's order where its epoch begins, not where a length was asked; all ranks take the first one's."""
-        if self.position.batch or not isinstance(loader, PlannedLoader) or not loader.sampler.plan.has_own_order:
+        if self.position.batch or not isinstance(loader, PlannedLoader) or not loader.sampler.plan.order.is_own:
             return
-        plan, epoch = loader.sampler.plan, self.position.epoch
-        plan.forget()
-        plan.row(epoch)
+        order, epoch = loader.sampler.plan.order, self.position.epoch
+        order.forget()
+        order.of(epoch)
         if ranks.size > 1:
-            plan.take_order(epoch, ranks.broadcast(plan.own_order(epoch)))
+            order.restore(epoch, ranks.broadcast(order.state(epoch)))
 
     def begin_batches(self) -> None:
         """The first batch of the epoch comes."""
@@ -252,7 +252,7 @@ class PlannedLoaders:
             return
         is_resumed = bool(self._saved.get("is_in_epoch"))
         self.zone = Zone.BATCH
-        for _, passes in self.made.values():
+        for passes in self.made.values():
             passes.begin_batches(is_resumed)
         if is_resumed:
             self._next = self._saved["next"]
@@ -263,13 +263,12 @@ class PlannedLoaders:
         if self.zone is Zone.SCRIPT and self._saved:
             return dict(self._saved)  # no epoch is left to be trained
         is_in_epoch, found = self.position.batch > 0, {}
-        for name, (loader, passes) in self.made.items():
-            order = loader.sampler.plan.own_order(self.position.epoch) if is_in_epoch else None
-            found[name] = passes.state(is_in_epoch) | ({} if order is None else {"order": order})
+        for passes in self.made.values():
+            order = passes.loader.sampler.plan.order.state(self.position.epoch) if is_in_epoch else None
+            found[passes.name] = passes.state(is_in_epoch) | ({} if order is None else {"order": order})
         made = self._next if is_in_epoch or self.zone is Zone.SCRIPT else self._before_epochs
-        return {"one_seed": self._has_one_seed, "next": made, "is_in_epoch": is_in_epoch, "loaders": found}
+        return {"next": made, "is_in_epoch": is_in_epoch, "loaders": found}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Continue from what `state` returned; None in a checkpoint of an earlier version."""
-        self._has_one_seed = state is None or bool(state["one_seed"])
+        """Continue from what `state` returned."""
         self._saved = state or {}

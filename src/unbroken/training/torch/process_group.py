@@ -12,8 +12,7 @@ import torch.distributed as dist
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import RankRequest
+from unbroken.training.core.process_group import Processes, RankRequest
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)
@@ -30,11 +29,8 @@ class Ranks(Processes):
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
         """The ranks of this process's training; CheckpointError if there are several and torch was not told."""
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            # On the CPU, whatever the training itself uses: what is said here must not wait for a GPU's queue.  One
-            # rank may evaluate for an hour while the others are here: the training's own group says what is too long.
-            group = dist.new_group(backend="gloo", timeout=PATIENCE)
-            return cls(dist.get_rank(), dist.get_world_size(), group)
+        if (ranks := here()).size > 1:
+            return ranks.beside()
         size = int(environment.get("WORLD_SIZE") or 1)
         if size > 1:
             raise CheckpointError(
@@ -57,8 +53,8 @@ class Ranks(Processes):
         said = self._answer()
         if at_once:
             self.ask(wish)
-            said |= self._answer()
-        return RankRequest(*(bool(said & bit) for bit in (1, 2, 4, 8)))
+            said = [one or other for one, other in zip(said, self._answer(), strict=True)]
+        return RankRequest(*said)
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
         """Tells all ranks a wish, on which they agree after the next step."""
@@ -86,8 +82,9 @@ class Ranks(Processes):
         return found  # type: ignore[return-value]
 
     def beside(self) -> Ranks:
-        """The same ranks with a connection of their own, for a second thread of each."""
-        # Who dies is noticed by it at once, so its patience is for files that are written and for long steps.
+        """Return the same ranks with a connection of their own, for one thread of each."""
+        # On the CPU, whatever the training itself uses: what is said here must not wait for a GPU's queue.  Who dies
+        # is noticed by it at once, so its patience is for long steps and evaluations, and for files that are written.
         return Ranks(self.rank, self.size, dist.new_group(backend="gloo", timeout=PATIENCE))
 
     def meet(self) -> None:
@@ -101,10 +98,15 @@ class Ranks(Processes):
             self.meet()
             dist.destroy_process_group()
 
-    def _answer(self) -> int:
-        if self._pending is None:
-            return 0
-        bits, work = self._pending
-        self._pending = None
-        work.wait()
-        return sum(bool(bit) << place for place, bit in enumerate(bits.tolist()))
+    def _answer(self) -> list[bool]:
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return [False] * len(vars(RankRequest()))
+        pending[1].wait()
+        return [bool(bit) for bit in pending[0].tolist()]
+
+
+def here() -> Ranks:
+    """Return all processes of torch.distributed, which talk as the training does; this one alone if it is not used."""
+    is_used = dist.is_available() and dist.is_initialized()
+    return Ranks(dist.get_rank(), dist.get_world_size()) if is_used else Ranks()

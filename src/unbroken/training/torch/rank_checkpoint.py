@@ -1,8 +1,7 @@
 """Checkpoints that several ranks make together, and how they go on from one, as many as before or not.
 
 The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
-generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).  Then
-each says how that went, and the first rank hands the folder over if it went well everywhere.
+generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import SHARDS
 from unbroken.training.torch.snapshot import NEEDED_MEMORY
 from unbroken.training.torch.state import STATE_FILE
-from unbroken.training.torch.validation import NonFiniteState
 
-OWN = "ranks"
+OWN_FILE = "ranks/{:05d}.pt"
 # As it stands in checkpoints that are older than the name of this project.
 GRADIENTS = "longhaul.gradients"
 
@@ -58,29 +56,20 @@ class Said:
     """How a rank's part of a save went."""
 
     digests: Digests = field(default_factory=dict)
-    is_torn: bool = False
     error: str = ""
     is_non_finite: bool = False  # the error is a state that must not be saved
 
 
-def verdict(said: Sequence[Said]) -> Exception | None:
-    """What to raise of what the ranks said, on each of them; None if all went well or is to be made anew."""
-    for rank, each in enumerate(said):
-        if each.is_non_finite:
-            return NonFiniteState(each.error)
-        if each.error:
-            return CheckpointError(f"rank {rank} could not save: {each.error}")
-    return None
-
-
 def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> Pieces:
-    """What this rank writes of a state, by the name of its file; `own` names the parts that each has for itself."""
+    """Return what this rank writes of a state, by the name of its file; `own` names the parts that each has itself."""
+    if ranks.size == 1:
+        return {STATE_FILE: state}
     shards: sharded_state.Shards = {}
     common = {name: part for name, part in state["parts"].items() if name not in own}
     common = {name: sharded_state.taken_out(part, name, shards) for name, part in common.items()}
     mine = {"random": state["random"], "parts": {name: state["parts"][name] for name in own}}
     mine[GRADIENTS] = sharded_state.taken_out(state[GRADIENTS], GRADIENTS, shards)
-    pieces: Pieces = {_own_file(ranks.rank): mine, SHARDS: shards}
+    pieces: Pieces = {OWN_FILE.format(ranks.rank): mine, SHARDS: shards}
     if ranks.is_first:
         whole = {key: value for key, value in state.items() if key != GRADIENTS}
         whole |= {"parts": common, "ranks": ranks.size, "own": sorted(own)}
@@ -89,13 +78,13 @@ def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> P
 
 
 def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
-    """Writes the pieces of this rank into `draft`, all ranks together; returns the digests of its own files."""
+    """Write the pieces of this rank into `draft`, all ranks together; return the digests of its own files."""
     made: dict[str, FileDigest | None] = {}
-    if pieces[SHARDS]:  # first, because all ranks must come here whatever becomes of their own files
+    if pieces.get(SHARDS):  # first, because all ranks must come here whatever becomes of their own files
         files = sharded_state.write(pieces[SHARDS], draft / SHARDS, ranks)
         made = {f"{SHARDS}/{path.name}": _digest(path) for path in files}
-    (draft / OWN).mkdir(exist_ok=True)
     for name in sorted(pieces.keys() - {SHARDS}):
+        (draft / name).parent.mkdir(exist_ok=True)
         made[name] = save_verified(pieces[name], draft / name)
         if not ranks.is_first:  # unbroken flushes on the first rank's node
             fs.flush_file(draft / name)
@@ -103,46 +92,47 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
 
 
 def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The state in a checkpoint as this rank goes on from it; "random" is None if other ranks made it.
+    """Return the state in a checkpoint as this rank goes on from it; "random" is None if other ranks made it.
 
-    What is spread stays a note (`torch_shards.put_in`).  CheckpointError if something is missing, before any of it is
+    What is spread stays a note (`sharded_state.put_in`).  CheckpointError if something is missing, before any of it is
     used.
     """
     state = torch_state.load(folder, is_mapped=ranks.size > 1)
     saved, names = int(state.get("ranks", 1)), list(state.get("own", ()))
-    missing = [name for name in map(_own_file, range(saved)) if saved > 1 and not (folder / name).exists()]
-    if missing:
+    files = [OWN_FILE.format(rank) for rank in range(saved)] if saved > 1 else []
+    if missing := [name for name in files if not (folder / name).exists()]:
         raise CheckpointError(f"{folder}: made by {saved} ranks, and {', '.join(missing)} is missing")
     sharded_state.check(folder / SHARDS, state["parts"])
-    if saved == ranks.size:
-        if saved > 1:
-            mine = torch_state.load_file(folder / _own_file(ranks.rank))
-            state = {**state, "random": mine["random"], "parts": {**state["parts"], **mine["parts"]}}
-            state |= _checked_gradients(folder, [mine])
+    if saved == ranks.size == 1:
         return state
+    if saved == ranks.size:
+        mine = torch_state.load_file(folder / files[ranks.rank])
+        state |= {"random": mine["random"], "parts": {**state["parts"], **mine["parts"]}}
+        return {**state, GRADIENTS: _checked_gradients(folder, [mine])}
     if names:
         raise CheckpointError(
             f"{folder}: made by {saved} ranks, each with a state of its own for {', '.join(names)}, which "
             f"{ranks.size} cannot share; allowed: {saved} ranks"
         )
     ranks.say(
-        f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
-        f"{'is 1' if ranks.size == 1 else f'are {ranks.size}'}: its state is brought into the new form, and the epoch "
+        f"{made_by(saved, ranks.size)}: its state is brought into the new form, and the epoch "
         "goes on where it was; random generators are reseeded: training continues but is not bit-identical"
     )
-    files = [torch_state.load_file(folder / _own_file(rank)) for rank in range(saved)] if saved > 1 else [state]
-    return {**state, "random": None, **_checked_gradients(folder, files)}
+    each = [torch_state.load_file(folder / name) for name in files] or [state]
+    return {**state, "random": None, GRADIENTS: _checked_gradients(folder, each)}
+
+
+def made_by(saved: int, here: int) -> str:
+    """Say that the number of ranks has changed."""
+    now = "is 1" if here == 1 else f"are {here}"
+    return f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there {now}"
 
 
 def _checked_gradients(folder: Path, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the files of ranks say of gradients, shared among all of them; nothing if they are from before that."""
-    said = [file[GRADIENTS] for file in files if GRADIENTS in file]
+    """Return what the files of ranks say of gradients, shared among all of them."""
+    said = [file[GRADIENTS] for file in files]
     sharded_state.check(folder / SHARDS, said)
-    return {GRADIENTS: said[0] if len(said) == 1 else gradients.shared(said)} if said else {}
-
-
-def _own_file(rank: int) -> str:
-    return f"{OWN}/{rank:05d}.pt"
+    return said[0] if len(said) == 1 else gradients.shared(said)
 
 
 def _digest(path: Path) -> FileDigest:

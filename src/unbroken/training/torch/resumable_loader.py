@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -11,7 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import EpochSampler, SampleKey, make_loader, start_of_workers
-from unbroken.training.torch.samplers import Order, SamplePlan, order_of
+from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 
 
 class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
@@ -21,19 +21,15 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
     """
 
     def __init__(self, plan: SamplePlan) -> None:
-        self.place = Position()
-        super().__init__(self.place, plan)
+        super().__init__(Position(), plan)
 
-    def __iter__(self) -> Iterator[SampleKey]:
-        epoch, begun = self.place.epoch, self.place.batch * self.plan.ranks
-        steps = self.plan.steps(epoch, begun)
-        stride = self.plan.stride  # of this epoch
-        return (SampleKey(epoch, batch, stride) for batch in steps)
+    def _start(self) -> int:
+        return self.position.batch * self.plan.share.ranks
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
-        if epoch != self.place.epoch:
-            self.place.epoch, self.place.batch = epoch, 0
+        if epoch != self.position.epoch:
+            self.position.epoch, self.position.batch = epoch, 0
 
 
 class ResumableLoader(DataLoader[Any]):
@@ -51,13 +47,13 @@ class ResumableLoader(DataLoader[Any]):
 
     def go_to(self, epoch: int, batch: int) -> None:
         """The next iteration begins there; one that has begun goes on as it was."""
-        self.sampler.place.epoch, self.sampler.place.batch = epoch, batch
+        self.sampler.position.epoch, self.sampler.position.batch = epoch, batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where it was told to be, and the order of a begun epoch if that is no function of seed and epoch."""
-        place, plan = self.sampler.place, self.sampler.plan
+        place, plan = self.sampler.position, self.sampler.plan
         state = {"seed": plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
-        order = plan.own_order(place.epoch) if place.batch else None
+        order = plan.order.state(place.epoch) if place.batch else None
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -69,7 +65,7 @@ class ResumableLoader(DataLoader[Any]):
                     "take the same data, batch size and seed as before"
                 )
         self.go_to(state_dict["epoch"], state_dict["batch"])
-        self.sampler.plan.take_order(state_dict["epoch"], state_dict.get("order"))
+        self.sampler.plan.order.restore(state_dict["epoch"], state_dict.get("order"))
 
 
 def resumable_loader(
@@ -84,8 +80,7 @@ def resumable_loader(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     **options: Any,
 ) -> ResumableLoader:
-    """A loader like that of `Training.loader`, of one process as long as `share_with` says nothing else."""
-    drawn = order or order_of(len(dataset), shuffle)  # type: ignore[arg-type]
-    sampler = PlaceSampler(SamplePlan(drawn, seed, batch_size, drop_last=drop_last, may_repeat=order is not None))
-    sample_seed = seed if seeded_samples else None
-    return make_loader(dataset, sampler, sample_seed, collate_fn, True, options, ResumableLoader)
+    """Return a loader like that of `Training.loader`, of one process until `share_with` says otherwise."""
+    drawn = EpochOrder(len(dataset), seed, shuffle, order)  # type: ignore[arg-type]
+    sampler = PlaceSampler(SamplePlan(drawn, batch_size, drop_last=drop_last))
+    return make_loader(ResumableLoader, dataset, sampler, options, seeded_samples=seeded_samples, collate_fn=collate_fn)

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-import torch.distributed
 from torch.utils.data import Sampler
 
 from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Share, grouped
+from unbroken.training.torch.process_group import here
 
 SHORT = np.iinfo(np.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
@@ -26,6 +26,8 @@ Indices: TypeAlias = "array[int] | range"
 EpochKey: TypeAlias = int | str
 Tail = Literal["repeat", "drop", "uneven"]
 Item = TypeVar("Item", covariant=True)
+# No data set has so many samples: a number of `numbered` is index + AGAIN * (how often it came before).
+AGAIN = 2**40
 
 
 def seed_from(*parts: int | str) -> int:
@@ -57,23 +59,17 @@ def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
     return found
 
 
-def numbered(indices: Indices) -> tuple[Indices, int]:
-    """The indices with `stride` added for each time that one came before, and that stride; 0 if all come once."""
+def numbered(indices: Indices) -> Indices:
+    """Return the indices with `AGAIN` added for each time that one came before."""
     numbers = np.array(indices, dtype=np.int64)
     places = np.argsort(numbers, kind="stable")
     is_first = np.ones(len(numbers), dtype=bool)
     is_first[1:] = np.diff(numbers[places]) != 0
     if is_first.all() or numbers.min() < 0:
-        return indices, 0
+        return indices
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(numbers)), 0))
-    stride = int(numbers.max()) + 1
-    numbers[places] += stride * (np.arange(len(numbers)) - first)
-    return _compact(numbers), stride
-
-
-def as_tensor(indices: Indices) -> torch.Tensor:
-    """Return indices in the form in which a state keeps them."""
-    return torch.from_numpy(np.array(indices))
+    numbers[places] += AGAIN * (np.arange(len(numbers)) - first)
+    return _compact(numbers)
 
 
 def order_of(size: int, shuffle: bool) -> Order:
@@ -96,9 +92,51 @@ def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
     """This rank among the ranks; what is not given is asked of torch.distributed."""
     if rank is not None and ranks is not None:
         return Share(rank, ranks)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Share(torch.distributed.get_rank(), torch.distributed.get_world_size())
-    return Share()
+    return here().share
+
+
+class EpochOrder:
+    """The indices of each epoch, drawn when they are asked for; the last epoch's are kept."""
+
+    def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
+        self.seed, self.size = seed, size
+        self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
+        self._order = order or order_of(size, shuffle)
+        self._known: tuple[EpochKey, Indices] = (-1, range(0))
+
+    def draw(self, epoch: EpochKey) -> Indices:
+        """Return the indices of an epoch as the order gives them now."""
+        return drawn(self._order, self.seed, epoch)
+
+    def of(self, epoch: EpochKey) -> Indices:
+        """Return the indices of an epoch as they were drawn first."""
+        if self._known[0] != epoch:
+            self._known = (epoch, self.draw(epoch))
+        return self._known[1]
+
+    def forget(self) -> None:
+        """Draw again what the user's order gives, when it is asked for next: it may give something else by then."""
+        if self.is_own:
+            self._known = (-1, range(0))
+
+    def state(self, epoch: EpochKey) -> torch.Tensor | None:
+        """Return the indices that the user's order gave for the epoch; None where they are a function of the seed."""
+        return as_tensor(self._known[1]) if self.is_own and self._known[0] == epoch else None
+
+    def restore(self, epoch: EpochKey, state: torch.Tensor | None) -> None:
+        """Go on with what `state` returned, whatever the user's order would give now."""
+        if self.is_own:
+            self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
+
+
+def as_tensor(indices: Indices) -> torch.Tensor:
+    """Return indices in the form in which a state keeps them."""
+    return torch.from_numpy(np.array(indices))
+
+
+def from_tensor(state: torch.Tensor) -> Indices:
+    """Return what `as_tensor` was given."""
+    return _compact(state.numpy())
 
 
 class SamplePlan:
@@ -106,72 +144,39 @@ class SamplePlan:
 
     def __init__(
         self,
-        order: Order,
-        seed: int,
+        order: EpochOrder,
         batch_size: int,
         *,
         share: Share = Share(),  # noqa: B008, it is frozen
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
-        may_repeat: bool = False,
-        has_own_order: bool = False,
+        has_repeats: bool = True,
     ) -> None:
-        self.seed, self.share = seed, share
-        self.stride = 0  # of the row asked for last; else than 0, its numbers are index + stride * (how often before)
-        self._may_repeat = may_repeat
-        self.has_own_order = may_repeat or has_own_order  # by the user: it may depend on more than seed and epoch
-        self._order, self._batch_size = order, batch_size
-        self._drop_last, self._groups = drop_last, groups
-        self._known: tuple[EpochKey, Sequence[Batch], int] = (-1, (), 0)
-        self._given: Indices = range(0)  # what the user's order gave for the row that is known
-
-    @property
-    def ranks(self) -> int:
-        return self.share.ranks
+        self.order, self.seed, self.share = order, order.seed, share
+        self._batch_size, self._drop_last, self._groups = batch_size, drop_last, groups
+        self._has_repeats = has_repeats and order.is_own  # which are `numbered`
+        self._known: tuple[Indices | None, Sequence[Batch]] = (None, ())
 
     def row(self, epoch: EpochKey) -> Sequence[Batch]:
-        """All batches of the epoch."""
-        if self._known[0] != epoch:
-            given = drawn(self._order, self.seed, epoch)
-            self._known, self._given = (epoch, self._cut(epoch, given), self.stride), given
-        _, row, self.stride = self._known
-        return row
+        """Return all batches of the epoch."""
+        indices = self.order.of(epoch)
+        if self._known[0] is not indices:
+            self._known = (indices, self.cut(epoch, indices))
+        return self._known[1]
 
     def steps(self, epoch: EpochKey, start: int) -> EpochSteps:
-        """This rank's steps of the epoch from a place in the row on."""
+        """Return this rank's steps of the epoch from a place in the row on."""
         return self.steps_in(self.row(epoch), start)
 
     def steps_in(self, row: Sequence[Batch], start: int) -> EpochSteps:
         """Return this rank's steps from a place in a row on."""
         return EpochSteps(row, self.share, start, self._drop_last, mixed=self._groups is None)
 
-    def forget(self) -> None:
-        """Draw again what the user's order gives, when it is asked for next: it may give something else by then."""
-        if self.has_own_order:
-            self._known = (-1, (), 0)
-
-    def own_order(self, epoch: EpochKey) -> torch.Tensor | None:
-        """Return the indices that the user's order gave for the epoch; None where they are a function of the seed."""
-        return as_tensor(self._given) if self.has_own_order and self._known[0] == epoch else None
-
-    def take_order(self, epoch: EpochKey, order: torch.Tensor | None) -> None:
-        """Go on with what `own_order` returned, whatever the user's order would give now."""
-        if order is not None and self.has_own_order:
-            given = _compact(order.numpy())
-            self._known, self._given = (epoch, self._cut(epoch, given), self.stride), given
-
-    def pass_row(self, key: EpochKey, order: torch.Tensor | None) -> tuple[Sequence[Batch], torch.Tensor | None]:
-        """Return the batches of one pass, and the indices of an order by the user, which may be given: `own_order`."""
-        if not self.has_own_order:
-            return (self.row(key) if isinstance(key, int) else self._cut(key, drawn(self._order, self.seed, key))), None
-        given = drawn(self._order, self.seed, key) if order is None else _compact(order.numpy())
-        return self._cut(key, given), as_tensor(given)
-
-    def _cut(self, epoch: EpochKey, indices: Indices) -> Sequence[Batch]:
-        self.stride = 0
+    def cut(self, epoch: EpochKey, indices: Indices) -> Sequence[Batch]:
+        """Return the batches that the indices of an epoch make."""
         groups = None if self._groups is None else [self._groups[index] for index in indices]
-        if self._may_repeat:
-            indices, self.stride = numbered(indices)
+        if self._has_repeats:
+            indices = numbered(indices)
         if groups is None:
             return BatchRow(indices, self._batch_size, self._drop_last)
         row = grouped(indices, groups, self._batch_size, self._drop_last)
@@ -183,9 +188,9 @@ class SamplePlan:
 class _Interruptible(Sampler[Item]):
     """A position in an epoch that moves by `advance`, and only by it."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.epoch, self.done = 0, 0
+    def __init__(self, data: Sized | int, seed: int, shuffle: bool, order: Order | None) -> None:
+        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
+        self.seed, self.epoch, self.done = seed, 0, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
@@ -198,26 +203,23 @@ class _Interruptible(Sampler[Item]):
         In the middle of an epoch with an order of your own, that order too: it may follow the training.
         """
         state = {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": self._size()}
-        order = self._own_order() if self.done else None
+        order = self._order.state(self.epoch) if self.done else None
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to the position; ValueError if it is one in another order."""
-        self._take_order(int(state["epoch"]), state.get("order"))
+        self._order.restore(int(state["epoch"]), state.get("order"))
         self.epoch, self.done = int(state["epoch"]), 0
         check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
         self.done = int(state["done"])
 
+    def _begin(self) -> None:
+        """Draw an epoch's order where it begins: for a length it may have been drawn before, when it was another."""
+        if self.done == 0:
+            self._order.forget()
+
     def _size(self) -> int:
-        raise NotImplementedError
-
-    def _own_order(self) -> torch.Tensor | None:
-        """The indices of this epoch, if a user's order gave them."""
-        raise NotImplementedError
-
-    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
-        """Goes on with an order that was saved."""
-        raise NotImplementedError
+        return self._order.size
 
 
 class InterruptibleSampler(_Interruptible[int]):
@@ -227,47 +229,26 @@ class InterruptibleSampler(_Interruptible[int]):
     each batch, `state_dict` into your checkpoint.
     """
 
+    _share, _tail = Share(), "repeat"
+
     def __init__(self, data: Sized | int, *, seed: int = 0, shuffle: bool = True, order: Order | None = None) -> None:
-        super().__init__(seed)
-        self._count = data if isinstance(data, int) else len(data)
-        self._order, self._has_own_order = order or order_of(self._count, shuffle), order is not None
-        self._known: tuple[int, Indices] = (-1, range(0))
+        super().__init__(data, seed, shuffle, order)
 
     def __iter__(self) -> Iterator[int]:
         self._begin()
-        return self._from(range(self.done, len(self._indices())))
-
-    def __len__(self) -> int:
-        return len(self._indices()) - self.done
-
-    def advance(self, samples: int) -> None:
-        """Counts samples that were trained."""
-        self.done = min(self.done + samples, len(self._indices()))
-
-    def _from(self, places: range) -> Iterator[int]:
-        """What stands there, looked up as it is asked for; beyond the end it begins again at what is left."""
-        indices, done = self._indices(), self.done
-        left = len(indices) - done
+        indices, done, share = self._order.of(self.epoch), self.done, self._share
+        first, left = done + share.rank, len(indices) - done
+        places = range(first, first + len(self) * share.ranks, share.ranks)
+        # Beyond the end it begins again at what is left.
         return (indices[done + (place - done) % left] for place in places)
 
-    def _begin(self) -> None:
-        """Draw an epoch's order where it begins: for a length it may have been drawn before, when it was another."""
-        if self._has_own_order and self.done == 0:
-            self._known = (-1, range(0))
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self._order.of(self.epoch)) - self.done, self._share.ranks)
+        return whole + {"drop": 0, "repeat": rest > 0, "uneven": self._share.rank < rest}[self._tail]
 
-    def _indices(self) -> Indices:
-        if self._known[0] != self.epoch:
-            self._known = (self.epoch, drawn(self._order, self.seed, self.epoch))
-        return self._known[1]
-
-    def _size(self) -> int:
-        return self._count
-
-    def _own_order(self) -> torch.Tensor | None:
-        return as_tensor(self._indices()) if self._has_own_order else None
-
-    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
-        self._known = (-1, range(0)) if order is None else (epoch, _compact(order.numpy()))
+    def advance(self, samples: int) -> None:
+        """Counts the samples that this rank has trained, and as many on each of the others."""
+        self.done = min(self.done + samples * self._share.ranks, len(self._order.of(self.epoch)))
 
 
 class InterruptibleDistributedSampler(InterruptibleSampler):
@@ -292,19 +273,6 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
         super().__init__(data, seed=seed, shuffle=shuffle, order=order)
         self._share, self._tail = own_share(rank, ranks), tail
 
-    def __iter__(self) -> Iterator[int]:
-        self._begin()
-        first = self.done + self._share.rank
-        return self._from(range(first, first + len(self) * self._share.ranks, self._share.ranks))
-
-    def __len__(self) -> int:
-        whole, rest = divmod(len(self._indices()) - self.done, self._share.ranks)
-        return whole + {"drop": 0, "repeat": rest > 0, "uneven": self._share.rank < rest}[self._tail]
-
-    def advance(self, samples: int) -> None:
-        """Counts the samples that this rank has trained, and as many on each of the others."""
-        super().advance(samples * self._share.ranks)
-
 
 class InterruptibleBatchSampler(_Interruptible[list[int]]):
     """Batches for `DataLoader(batch_sampler=...)`, every sample exactly once an epoch on any number of ranks.
@@ -326,21 +294,14 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         order: Order | None = None,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(seed)
-        self._count = data if isinstance(data, int) else len(data)
+        super().__init__(data, seed, shuffle, order)
+        share = own_share(rank, ranks)
         self._plan = SamplePlan(
-            order or order_of(self._count, shuffle),
-            seed,
-            batch_size,
-            share=own_share(rank, ranks),
-            drop_last=drop_last,
-            groups=groups,
-            has_own_order=order is not None,
+            self._order, batch_size, share=share, drop_last=drop_last, groups=groups, has_repeats=False
         )
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self.done == 0:
-            self._plan.forget()
+        self._begin()
         return map(list, self._steps())
 
     def __len__(self) -> int:
@@ -356,9 +317,3 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
 
     def _size(self) -> int:
         return len(self._plan.row(self.epoch))
-
-    def _own_order(self) -> torch.Tensor | None:
-        return self._plan.own_order(self.epoch)
-
-    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
-        self._plan.take_order(epoch, order)

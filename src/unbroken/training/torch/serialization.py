@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
+from unbroken.errors import CheckpointError
 from unbroken.runs.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import Hasher, new_hasher, preferred_algorithm
-from unbroken.training.torch.state import tensor_bytes
+from unbroken.training.torch.state import canonical, tensor_bytes
 
+# In `finish`, the name of a file in that format.
+SAFETENSORS = ".safetensors"
 # Small enough that what was just written is still in the processor's cache when it is digested.
 CHUNK_BYTES = 1024 * 1024
 # blake2b would more than double the time of a save; the parent process can do it while the training goes on.
@@ -91,3 +95,26 @@ class ZipChecksums:
             torch.serialization.set_crc32_options(self._before)
             self._before = None
             self._lock.release()
+
+
+def save_result(path: Path, content: object) -> FileDigest | None:
+    """Save a result of a finished training, by the ending of its name."""
+    if path.suffix == SAFETENSORS:
+        _save_safetensors(path, content)
+        return None
+    with suppress(CheckpointError):  # it is the user's own file: what torch.save can write is good enough
+        content = canonical(content, path.name)
+    return save_verified(content, path, zip_checksums=True)
+
+
+def _save_safetensors(path: Path, content: object) -> None:
+    """CheckpointError if it is not a dictionary of tensors that do not share memory, or the package is missing."""
+    try:
+        from safetensors.torch import save_file
+
+        save_file({name: value.detach().cpu().contiguous() for name, value in dict(content).items()}, path)  # type: ignore[call-overload]
+    except ImportError as error:
+        raise CheckpointError(f"finish(): {path.name} needs a package; type pip install safetensors") from error
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        found = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"finish(): {path.name}: {found}; allowed: a dictionary of tensors by name") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset, default_collate
@@ -47,7 +47,7 @@ class DistributedShardedDataset:
         self.epoch, self.done = 0, 0
         self._past: list[list[int]] = []  # of this epoch: other numbers of ranks, and the steps that they did
         self._held: tuple[list[int], list[torch.Tensor]] = ([], [])
-        self._planned: tuple[object, _Plan] | None = None
+        self._planned: tuple[object, tuple[Epoch, int]] | None = None
 
     @property
     def indices(self) -> list[int]:
@@ -57,12 +57,12 @@ class DistributedShardedDataset:
     @property
     def samples(self) -> int:
         """How many samples all ranks train in this epoch; more than there are where shares overlap."""
-        return self._plan().samples
+        return self._plan()[1]
 
     def samples_after(self, steps: int) -> int:
         """How many of them are trained when this position is so many steps further."""
-        plan = self._plan()
-        return plan.samples - plan.now.samples + plan.now.done(self.done + steps)
+        now, samples = self._plan()
+        return samples - now.samples + now.done(self.done + steps)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
@@ -74,10 +74,10 @@ class DistributedShardedDataset:
         self.done += steps
 
     def __len__(self) -> int:
-        return max(0, self._plan().now.steps - self.done)
+        return max(0, self._plan()[0].steps - self.done)
 
     def __iter__(self) -> Iterator[Any]:
-        epoch = self._plan().now
+        epoch = self._plan()[0]
         tensors, places = self._on_device(list(epoch.orders[self.share.rank]))
         for step in range(self.done, epoch.steps):
             start, end = epoch.cut(self.share.rank, step)
@@ -104,20 +104,21 @@ class DistributedShardedDataset:
         order = drawn(order_of(self.size, self.shuffle), seed_from(self.seed, "shares"), 0)
         return shares(order, ranks, self.overlap)
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> tuple[Epoch, int]:
+        """Return what is left of the epoch, for these ranks, and how many samples it had at its beginning."""
         key = (self.epoch, [*map(tuple, self._past)])
         if self._planned is None or self._planned[0] != key:
             self._planned = (key, self._make_plan())
         return self._planned[1]
 
-    def _make_plan(self) -> _Plan:
+    def _make_plan(self) -> tuple[Epoch, int]:
         ranks = [count for count, _ in self._past] + [self.share.ranks]
         orders = [self._shuffled(share, rank) for rank, share in enumerate(self._shares(ranks[0]))]
         first = now = Epoch(orders, self.batch_size, self._drop_last)
         for (_, done), following in zip(self._past, ranks[1:], strict=True):
             rest = now.rest(done)
             now = Epoch([rest[rank::following] for rank in range(following)], self.batch_size, self._drop_last)
-        return _Plan(now, first.samples)
+        return now, first.samples
 
     def _shuffled(self, share: Sequence[int], rank: int) -> list[int]:
         generator = seed_from(self.seed, "shard", rank)
@@ -133,13 +134,6 @@ class DistributedShardedDataset:
         place_of = {index: place for place, index in enumerate(wanted)}
         places = torch.tensor([place_of[index] for index in order or wanted])
         return self._held[1], places.to(self._held[1][0].device)
-
-
-class _Plan(NamedTuple):
-    """An epoch as these ranks train what is left of it, and how many samples it had at its beginning."""
-
-    now: Epoch
-    samples: int
 
 
 def _size_of(source: Sequence[Any]) -> int:

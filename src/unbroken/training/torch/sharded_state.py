@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.state import state_of
+from unbroken.training.torch.state import mapped, parameters_of, state_of
 
 SHARDS = "shards"
 # As it stands in checkpoints that are older than the name of this project.
@@ -98,18 +98,7 @@ def taken_out(value: Any, where: str, shards: Shards) -> Any:
     if isinstance(value, DTensor):
         shards[where] = value
         return {_NOTE: where, "shape": list(value.shape), "dtype": value.dtype}
-    return _mapped(value, where, lambda item, place: taken_out(item, place, shards))
-
-
-def notes_in(value: Any) -> list[dict[str, Any]]:
-    """The notes of all tensors that were taken out."""
-    if isinstance(value, Mapping):
-        if _NOTE in value:
-            return [dict(value)]
-        return [note for item in value.values() for note in notes_in(item)]
-    if isinstance(value, (list, tuple)):
-        return [note for item in value for note in notes_in(item)]
-    return []
+    return mapped(value, lambda item, place: taken_out(item, place, shards), where)
 
 
 def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
@@ -128,17 +117,24 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
 
 def check(folder: Path, states: Any) -> None:
     """CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
-    wanted = notes_in(states)
+    wanted: list[Mapping[str, Any]] = []
+
+    def note(value: Any, _: str) -> Any:
+        if isinstance(value, Mapping) and _NOTE in value:
+            wanted.append(value)
+        return mapped(value, note)
+
+    note(states, "")
     if not wanted:
         return
     try:
         there = _Reader(folder).read_metadata().state_dict_metadata
     except Exception as error:  # reading a pickle ends in whatever its bytes lead to
         raise CheckpointError(f"{folder}: cannot be read ({error!r})") from error
-    for note in wanted:
-        found = there.get(note[_NOTE])
-        if not isinstance(found, TensorStorageMetadata) or list(found.size) != note["shape"]:
-            raise CheckpointError(f"{folder}: holds no {note[_NOTE]} of shape {note['shape']}")
+    for each in wanted:
+        found = there.get(each[_NOTE])
+        if not isinstance(found, TensorStorageMetadata) or list(found.size) != each["shape"]:
+            raise CheckpointError(f"{folder}: holds no {each[_NOTE]} of shape {each['shape']}")
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
@@ -164,7 +160,7 @@ def whole(value: Any, is_kept: bool = True) -> Any:
         there = cast(DTensor, value.to(value.device_mesh.device_type))
         full = there.full_tensor().detach()
         return full.cpu() if is_kept else full.new_empty(0)
-    return _mapped(value, "", lambda item, place: whole(item, is_kept))
+    return mapped(value, lambda item, place: whole(item, is_kept))
 
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
@@ -175,13 +171,12 @@ def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
         if isinstance(value, torch.Tensor):
             found[where] = value
             return value
-        return _mapped(value, where, note)
+        return mapped(value, note, where)
 
     note(part if isinstance(part, Mapping) else state_of(part), name)
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
-    parameters = [parameter for group in part.param_groups for parameter in group["params"]]
-    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters)}
+    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters_of(part))}
     # An optimizer has no state before its first step; what it will have for a parameter is spread like it.
     return lambda where: found.get(where, at.get(where[: where.rfind("/") + 1]))
 
@@ -196,7 +191,7 @@ def _filled(value: Any, where: str, likes: Callable[[str], torch.Tensor | None],
             spread = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
             return spread.to(like.device)  # torch has put it on the mesh's devices
         return value
-    return _mapped(value, where, lambda item, place: _filled(item, place, likes, shards))
+    return mapped(value, lambda item, place: _filled(item, place, likes, shards), where)
 
 
 def _empty(note: Mapping[str, Any], where: str, like: torch.Tensor | None) -> torch.Tensor:
@@ -205,17 +200,3 @@ def _empty(note: Mapping[str, Any], where: str, like: torch.Tensor | None) -> to
     if isinstance(like, DTensor):
         raise CheckpointError(f"{where}: saved with shape {note['shape']}, and has {list(like.shape)} now")
     return torch.empty(note["shape"], dtype=note["dtype"])
-
-
-def _mapped(value: Any, where: str, change: Callable[[Any, str], Any]) -> Any:
-    """A container with each item changed, which is told its place; anything else as it is."""
-    if isinstance(value, dict):
-        fresh = type(value)()
-        for key, item in value.items():
-            fresh[key] = change(item, f"{where}/{key}")
-        if hasattr(value, "_metadata"):
-            fresh._metadata = value._metadata  # type: ignore[attr-defined]
-        return fresh
-    if type(value) in (list, tuple):
-        return type(value)(change(item, f"{where}/{index}") for index, item in enumerate(value))
-    return value

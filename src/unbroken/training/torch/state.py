@@ -7,20 +7,19 @@ make files differ.
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
-from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
+from unbroken.training.torch.provenance import is_wrapped_by_compile
 
 STATE_FILE = "state.pt"
 # What torch.compile puts before the names of what it has compiled.
@@ -38,6 +37,7 @@ class Stateful(Protocol):
 
 RandomGenerator = torch.Generator | np.random.Generator
 Part = Stateful | RandomGenerator
+Kind = TypeVar("Kind")
 
 
 def canonical(value: object, where: str) -> Any:
@@ -108,18 +108,6 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return to_local() if to_local else tensor
 
 
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in a value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-
-
 def bytes_here(tensor: torch.Tensor) -> int:
     """What of a tensor lies here."""
     return local(tensor).nbytes if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
@@ -127,12 +115,7 @@ def bytes_here(tensor: torch.Tensor) -> int:
 
 def tensor_bytes(value: object) -> int:
     """The bytes of all tensors in a value that lie here, nearly the size of its file."""
-    return sum(map(bytes_here, tensors_in(value)))
-
-
-def collect(parts: Mapping[str, Stateful]) -> dict[str, object]:
-    """The state of each part, of a model by the names that it has without `torch.compile`."""
-    return {name: state_of(part) for name, part in parts.items()}
+    return sum(bytes_here(each) for each in leaves(value) if isinstance(each, torch.Tensor))
 
 
 def state_of(part: Stateful) -> Any:
@@ -155,6 +138,24 @@ def plainly_named(state: Mapping[str, Any]) -> Any:
 def unwrapped(module: str) -> str:
     """The name of a module without those of the wrappers around it."""
     return f"{module}.".replace(COMPILED, "").removesuffix(".")
+
+
+def only(parts: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
+    """Return the parts of a kind."""
+    return {name: part for name, part in parts.items() if isinstance(part, kind)}
+
+
+def modules_in(parts: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield all modules of the models by the names that they have without `torch.compile`."""
+    for name, part in only(parts, torch.nn.Module).items():
+        for path, module in part.named_modules():
+            if not is_wrapped_by_compile(module):
+                yield f"{name}.{unwrapped(path)}".rstrip("."), module
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of all groups, in their order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
@@ -195,71 +196,6 @@ def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
 
 
-def collect_random(generators: Mapping[str, RandomGenerator]) -> dict[str, object]:
-    """The state of all random generators: Python's, numpy's, torch's on the CPU and on each GPU, and those given."""
-    # Asking starts CUDA, so it is not asked where it was not used.
-    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return {
-        "python": random.getstate(),
-        "numpy": _without_arrays(np.random.get_state(legacy=False)),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if is_used else [],
-        "cuda_own": torch.cuda.get_rng_state() if is_used else None,  # of the device that this rank works on
-        "generators": {name: _state_of(generator) for name, generator in generators.items()},
-    }
-
-
-def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGenerator]) -> None:
-    """Puts back what `collect_random` gave; says so where a GPU of then is missing now.
-
-    A rank that works on another device than then has its own random numbers there.
-    """
-    random.setstate(state["python"])
-    np.random.set_state(_with_arrays(state["numpy"]))
-    torch.set_rng_state(state["torch"])
-    here = torch.cuda.device_count() if state["cuda"] else 0
-    for index, cuda_state in enumerate(state["cuda"][:here]):
-        torch.cuda.set_rng_state(cuda_state, index)
-    if here and state.get("cuda_own") is not None:
-        torch.cuda.set_rng_state(state["cuda_own"])
-    if here < len(state["cuda"]):
-        print(f"unbroken: GPUs {len(state['cuda'])} -> {here} since this was saved: random numbers will differ")
-    for name, generator in generators.items():
-        _restore(name, generator, state["generators"][name])
-
-
-def reseeded(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
-    """The state that the global generators and those given would have if they were seeded; they stay as they are."""
-    before = collect_random(generators)
-    try:
-        return _reseed(seed, generators)
-    finally:
-        restore_random(before, generators)
-
-
-def _reseed(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-    for number, generator in enumerate(generators.values(), 1):
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(seed + number)
-        else:
-            generator.bit_generator.state = type(generator.bit_generator)(seed + number).state
-    return collect_random(generators)
-
-
-def tensors(arrays: Mapping[str, array[int] | array[float]]) -> dict[str, torch.Tensor]:
-    """Arrays of 64-bit numbers as tensors, which are saved fast and read back safely."""
-    kinds = {"q": torch.int64, "d": torch.float64}
-    return {name: _tensor(values, kinds[values.typecode]) for name, values in arrays.items()}
-
-
-def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tensor:
-    # By the bytes: number by number, a million of them would hold the training up for a tenth of a second.
-    return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
-
-
 def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
     """The content of a checkpoint's state file, read without running any code from it."""
     return load_file(folder / STATE_FILE, is_mapped)
@@ -296,29 +232,24 @@ def torch_load(path: Path, **options: Any) -> Any:
         return torch.load(path, **{"map_location": "cpu", "weights_only": True, **options})
 
 
-def _state_of(generator: RandomGenerator) -> object:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    return _without_arrays(generator.bit_generator.state)
+def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:
+    """Return a container with each item changed, which is told its place ("model/weight"); anything else as it is."""
+    if isinstance(value, dict):
+        fresh = type(value)()
+        for key, item in value.items():
+            fresh[key] = change(item, f"{where}/{key}")
+        if hasattr(value, "_metadata"):  # torch.nn.Module keeps the format versions of its parts there
+            fresh._metadata = value._metadata  # type: ignore[attr-defined]
+        return fresh
+    if type(value) in (list, tuple):
+        return type(value)(change(item, f"{where}/{index}") for index, item in enumerate(value))
+    return value
 
 
-def _restore(name: str, generator: RandomGenerator, state: Any) -> None:
-    if not isinstance(generator, torch.Generator):
-        generator.bit_generator.state = _with_arrays(state)
-    elif state.numel() == generator.get_state().numel():
-        generator.set_state(state)
-    else:  # each kind of device has a generator of its own kind
-        print(f"unbroken: {name} was the generator of another kind of device than {generator.device}: it begins anew")
-
-
-def _without_arrays(value: Any) -> Any:
-    """numpy's generators keep their words in arrays, and only tensors can be read back safely."""
-    if isinstance(value, Mapping):
-        return {key: _without_arrays(item) for key, item in value.items()}
-    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _with_arrays(item) for key, item in value.items()}
-    return value.numpy() if isinstance(value, torch.Tensor) else value
+def leaves(value: object) -> Iterator[Any]:
+    """Yield everything in nested containers that is no container."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(item)
+    else:
+        yield value

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.state import COMPILED, unwrapped
+from unbroken.training.torch.state import COMPILED, modules_in, only, parameters_of
 
 Parameters = Callable[[], Mapping[str, torch.Tensor]]
 _MOST_NAMES = 3
@@ -30,10 +30,9 @@ class Switches:
     """
 
     def __init__(self, parts: Mapping[str, object], parameters: Parameters) -> None:
-        self._modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
-        self._optimizers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
-        self._parameters = parameters
-        self._first = {path: _values_on(module) for path, module in self._all_modules()}
+        self._parts, self._parameters = parts, parameters
+        self._optimizers = only(parts, torch.optim.Optimizer)
+        self._first = {path: _values_on(module) for path, module in modules_in(parts)}
         self._groups = {name: len(part.param_groups) for name, part in self._optimizers.items()}
 
     def state(self) -> dict[str, Any]:
@@ -42,7 +41,7 @@ class Switches:
         return {
             "frozen": [name for name, each in parameters.items() if not each.requires_grad],
             "groups": {name: self._groups_of(part, parameters) for name, part in self._optimizers.items()},
-            "on_modules": dict(self._changed()),
+            "on_modules": {path: changed for path, changed in self._changed() if changed},
         }
 
     def fit_groups(self, saved: Mapping[str, Any], parts: Mapping[str, Any], source: str) -> None:
@@ -68,7 +67,7 @@ class Switches:
             if parameter.requires_grad == (name in frozen) and parameter.is_leaf:
                 parameter.requires_grad_(name not in frozen)
                 unlike.append(name)
-        for path, module in self._all_modules():
+        for path, module in modules_in(self._parts):
             wanted = {**self._first.get(path, {}), **saved["on_modules"].get(path, {})}
             here = vars(module)  # in which a tensor may have come to where nothing was
             here.update({key: wanted[key] for key in wanted if key not in here or key in _values_on(module)})
@@ -118,11 +117,9 @@ class Switches:
             if sorted(had) == sorted(has):
                 group["params"][:] = [parameters[each] for each in had]
             elif len(had) == len(has):  # else torch says so
-                one, other = (
-                    [each for each in some if each not in others] for some, others in ((had, has), (has, had))
-                )
+                lost, new = [each for each in had if each not in has], [each for each in has if each not in had]
                 raise CheckpointError(
-                    f"{source}: group {number} of {name!r} had {listed(one)}, and has {listed(other)} now; allowed: "
+                    f"{source}: group {number} of {name!r} had {listed(lost)}, and has {listed(new)} now; allowed: "
                     "the same parameters"
                 )
 
@@ -136,20 +133,12 @@ class Switches:
             given = list(zip(options.pop("param_names"), given, strict=True))
         part.add_param_group({**options, "params": given})
 
-    def _all_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        for name, part in self._modules.items():
-            for path, module in part.named_modules():
-                if not is_wrapped_by_compile(module):
-                    yield f"{name}.{unwrapped(path)}".rstrip("."), module
-
     def _changed(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for path, module in self._all_modules():
+        for path, module in modules_in(self._parts):
             first = self._first.get(path, {})
-            now = _values_on(module)
+            now = _values_on(module).items()
             # `is`: NaN is what it was.
-            unlike = {key: value for key, value in now.items() if not _is_same(first.get(key, _ABSENT), value)}
-            if unlike:
-                yield path, unlike
+            yield path, {key: value for key, value in now if not _is_same(first.get(key, _ABSENT), value)}
 
 
 class _Repeated:
@@ -161,7 +150,7 @@ class _Repeated:
     def __call__(self, group: dict[str, Any]) -> None:
         given = group["params"]
         given = [given] if isinstance(given, torch.Tensor) else list(given)
-        there = {id(each) for one in self._optimizer.param_groups for each in one["params"]}
+        there = set(map(id, parameters_of(self._optimizer)))
         tensors = [each[1] if isinstance(each, tuple) else each for each in given]
         if not all(id(each) in there for each in tensors):
             type(self._optimizer).add_param_group(self._optimizer, {**group, "params": given})
@@ -180,3 +169,27 @@ def listed(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
     return ", ".join(names[:_MOST_NAMES]) + more
+
+
+# Of a module: `eval()` sets the first; Lightning's BaseFinetuning sets the second where it freezes BatchNorm.
+MODES = ("training", "track_running_stats")
+
+
+def modes_of(model: nn.Module) -> dict[str, Any]:
+    """Return `requires_grad` of each parameter and the modes of each module, by name, in JSON's types."""
+    modules = dict(model.named_modules()).items()
+    return {
+        "requires_grad": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
+        **{mode: {name: bool(vars(one)[mode]) for name, one in modules if mode in vars(one)} for mode in MODES},
+    }
+
+
+def restore_modes(model: nn.Module, saved: Mapping[str, Any]) -> None:
+    """Set what `modes_of` returned, of all parameters and modules that the model still has."""
+    for name, parameter in model.named_parameters():
+        if saved["requires_grad"].get(name, parameter.requires_grad) != parameter.requires_grad:
+            parameter.requires_grad_(not parameter.requires_grad)
+    for name, module in model.named_modules():
+        for mode in MODES:
+            if name in saved[mode]:
+                setattr(module, mode, saved[mode][name])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import distributed
 
+from unbroken.training.torch.process_group import here
 from unbroken.training.torch.sharded_state import own_part
-
-Value = TypeVar("Value")
 
 
 class Tracker:
@@ -57,36 +55,21 @@ class Tracker:
     def state_dict(self) -> dict[str, Any]:
         """The sums of each rank: so it is the same on all of them."""
         sums = {name: float(value) for name, value in self._sums.items()}
-        each = _of_each_rank({"sums": sums, "weights": dict(self._weights)})
+        each = here().all_gather({"sums": sums, "weights": dict(self._weights)})
         return {"ranks": each, "epochs": [dict(report) for report in self.epoch_reports]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Puts back what `state_dict` gave; of other ranks than then, the first one takes all."""
-        each, rank, ranks = state_dict["ranks"], *_place()
-        if len(each) == ranks:
-            mine = each[rank]
+        each, ranks = state_dict["ranks"], here()
+        if len(each) == ranks.size:
+            mine = each[ranks.rank]
         else:
-            mine = {key: _added([one[key] for one in each]) if rank == 0 else {} for key in ("sums", "weights")}
+            mine = {key: _added([one[key] for one in each]) if ranks.is_first else {} for key in ("sums", "weights")}
         self._sums, self._weights = dict(mine["sums"]), dict(mine["weights"])
         self.epoch_reports = [dict(report) for report in state_dict.get("epochs", ())]
 
     def _over_ranks(self, own: Mapping[str, float]) -> dict[str, float]:
-        return _added(_of_each_rank(dict(own)))
-
-
-def _place() -> tuple[int, int]:
-    """This rank, and how many there are."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()
-
-
-def _of_each_rank(own: Value) -> list[Value]:
-    ranks = _place()[1]
-    each = [own] * ranks
-    if ranks > 1:
-        distributed.all_gather_object(each, own)
-    return each
+        return _added(here().all_gather(dict(own)))
 
 
 def _added(each: Sequence[Mapping[str, float]]) -> dict[str, float]:

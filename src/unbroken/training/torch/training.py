@@ -11,37 +11,32 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.program.verdict import Kind
-from unbroken.training.core.collector import keep_what_is_loaded
+from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop
-from unbroken.training.core.parts import together
+from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.timers import DATA, STEP
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import Alone, EpochSampler, PlannedLoader, end_workers, make_loader
-from unbroken.training.torch.own_generators import own_generators
+from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_writer import linked
-from unbroken.training.torch.samplers import Order, SamplePlan, order_of
+from unbroken.training.torch.random_state import own_generators
+from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.unsaved import make_persistent
 from unbroken.training.torch.validation import non_finite_weight
-from unbroken.training.torch.writer import Point, TorchWriter
+from unbroken.training.torch.writer import Point, TorchWriter, linked
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 NORMAL, OFTEN = Guard(), Saves()
-NO_MORE = object()
 # How often a scheduler is called is known after one.
 CHECKED_EPOCHS = 2
 
@@ -129,24 +124,23 @@ class Training(Loop):
         is of one kind.  Several ranks share each epoch; `batch_size` is that of one; with None each sample is a batch
         already.  For validation: `shuffle=False`.
         """
-        size = len(dataset)  # type: ignore[arg-type]
         if not seeded_samples and not options.get("num_workers"):
             self._content.check_own(own_generators(dataset, collate_fn))
-        if batch_size is None:
-            collate_fn = Alone(collate_fn)
+        planned = self._content.planned
+        drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle, order)  # type: ignore[arg-type]
         plan = SamplePlan(
-            order or order_of(size, shuffle),
-            self._content.planned.new_seed(),
-            1 if batch_size is None else batch_size,
-            share=self._ranks.share,
-            drop_last=drop_last,
-            groups=groups,
-            may_repeat=order is not None,
+            drawn, 1 if batch_size is None else batch_size, share=self._ranks.share, drop_last=drop_last, groups=groups
         )
-        sampler = EpochSampler(self._course.position, plan)
-        seed = plan.seed if seeded_samples else None
-        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, PlannedLoader)
-        self._content.planned.add(loader)
+        loader = make_loader(
+            PlannedLoader,
+            dataset,
+            EpochSampler(self._course.position, plan),
+            options,
+            seeded_samples=seeded_samples,
+            collate_fn=alone(collate_fn) if batch_size is None else collate_fn,
+            has_signals=self._link is not None,
+        )
+        planned.add(loader)
         return loader
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
@@ -163,39 +157,15 @@ class Training(Loop):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course = self._course
         feed = self._enter(loader)
-        is_over = course.is_epoch_over
-        if is_over:
+        if self._course.is_epoch_over:
             self._put_back()
             return
         iterator = feed.begin()
         self._put_back()  # not before: the start of a loader is no part of the training
-        self._book.show_steps(course)
-        phase = Phase.START
         try:
-            while not is_over:
-                with self._book.timers.timed(DATA):
-                    batch = next(iterator, NO_MORE)
-                before = course.position.batch
-                if batch is NO_MORE:
-                    course.find_end()
-                    break
-                course.is_in_batch, course.next_batch = True, feed.end_after(before)
-                with self._book.timers.timed(STEP):
-                    yield batch
-                course.count_batch()
-                self._book.show_steps(course)
-                feed.advance()
-                self._book.timers.samples += feed.samples(before, course.position.batch)
-                if phase is Phase.START:  # now, not when it is to be saved
-                    self._check_gradients()
-                    self._content.check_loaders()
-                self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-                phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+            yield from self._train(iterator, feed)
         finally:
-            if self._link:
-                self._link.poll(Phase.END)  # also where the loop is left early
             if isinstance(loader, DataLoader) and not loader.persistent_workers:
                 end_workers(iterator)
 
@@ -253,8 +223,8 @@ class Training(Loop):
         self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        stateful = (part.loader for part in self._content.loaders.values())
-        for loader in (*stateful, *(loader for loader, _ in self._content.planned.made.values())):
+        loaders: list[DataLoader[Any]] = [each.loader for each in self._content.loaders.values()]
+        for loader in (*loaders, *(each.loader for each in self._content.planned.made.values())):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
@@ -264,7 +234,7 @@ class Training(Loop):
         feed = feed_of(loader, position, self._content.parts)
         course.per_step = feed.per_step
         self._check_once()
-        batches = feed.length()
+        batches = feed.length
         if batches is None and course.unit == UNITS[0]:
             raise TypeError(
                 "batches(): the epochs of an IterableDataset are of unknown length; allowed: a goal in steps"
@@ -273,7 +243,7 @@ class Training(Loop):
             course.begin(batches, "the loader has")
         elif not position.batch:
             position.batches = None
-        if batches is not None and not feed.has_more():
+        if batches is not None and not feed.has_more:
             position.batch = batches  # with drop_last, what is left is not enough for all ranks
         self._check_schedules()
         return feed
@@ -289,13 +259,17 @@ class Training(Loop):
                 self._short_schedules.add(name)
                 self._ranks.say(line)
 
-    def _save(self, done: float, is_best: bool, following: Phase | None = None, **more: Any) -> None:
+    def _save(self, done: float, is_best: bool, **more: Any) -> None:
         if self._link:
             trust, step = self._content.trust, self._course.position.step
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
             state = self._state()
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
-            self._link.save(Point(state, self._progress(done), step, is_best, **more), following)
+            self._link.save(Point(state, self._progress(done), step, is_best, **more))
+
+    def _check_first_batch(self) -> None:  # now, not when it is to be saved
+        self._check_gradients()
+        self._content.check_loaders()
 
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():

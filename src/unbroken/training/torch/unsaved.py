@@ -11,7 +11,7 @@ import torch
 
 from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.state import Stateful, plainly_named, unwrapped
+from unbroken.training.torch.state import Stateful, modules_in, only, parameters_of, plainly_named
 from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.
@@ -99,11 +99,6 @@ class Unsaved:
         yield from self._optimizers()
         yield from self._schedulers()
 
-    def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        for name, part in self._parts.items():
-            if isinstance(part, torch.nn.Module):
-                yield from ((f"{name}.{unwrapped(path)}".rstrip("."), each) for path, each in part.named_modules())
-
     def _names_in(self, part: object) -> dict[str, None]:
         """The names in the state of a model."""
         if not isinstance(part, torch.nn.Module) or is_metric(part):
@@ -111,14 +106,14 @@ class Unsaved:
         return dict.fromkeys(plainly_named(part.state_dict()))
 
     def _passing_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for path, module in self._modules():
+        for path, module in modules_in(self._parts):
             for key in sorted(module._non_persistent_buffers_set):
                 tensor = module._buffers.get(key)
                 if tensor is not None and tensor.nbytes <= COMPARED_BYTES:
                     yield f"{path}.{key}", tensor
 
     def _tensors_on_modules(self) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-        for path, module in self._modules():
+        for path, module in modules_in(self._parts):
             if is_metric(module):
                 continue
             known = [*module._parameters, *module._buffers]
@@ -137,36 +132,29 @@ class Unsaved:
 
     def _metrics_in_models(self) -> Iterator[str]:
         """Those that have seen batches of the epoch when one is over; at its end they are most often begun anew."""
-        for path, module in self._modules():
+        for path, module in modules_in(self._parts):
             if _is_forgetful(module) and module._update_count:
                 yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"
 
     def _optimizers(self) -> Iterator[str]:
         names = {id(each): name for name, each in self._gradients.parameters().items()}
         for optimizer in self._gradients.steppers:
-            if not optimizer.state or self._is_known(optimizer):
+            if not optimizer.state or any(each is optimizer for each in self._near()):
                 continue
-            stepped = [
-                names[id(each)] for group in optimizer.param_groups for each in group["params"] if id(each) in names
-            ]
-            if stepped:
+            if stepped := [names[id(each)] for each in parameters_of(optimizer) if id(each) in names]:
                 yield (
                     f"an optimizer ({type(optimizer).__name__}) that Training(...) was not given has changed "
                     f"{stepped[0]}; its state is not saved; type: Training(..., optimizer=optimizer)"
                 )
 
     def _schedulers(self) -> Iterator[str]:
-        for name, part in self._parts.items():
-            if not isinstance(part, torch.optim.Optimizer) or not hasattr(part.step, "_wrapped_by_lr_sched"):
-                continue
-            if not any(getattr(each, "optimizer", None) is part for each in self._near()):
+        for name, part in only(self._parts, torch.optim.Optimizer).items():
+            is_scheduled = hasattr(part.step, "_wrapped_by_lr_sched")
+            if is_scheduled and not any(getattr(each, "optimizer", None) is part for each in self._near()):
                 yield (
                     f"a learning rate scheduler of {name} was not given to Training(...), so it is not saved and "
                     "starts at 0 after a restart; type: Training(..., scheduler=scheduler)"
                 )
-
-    def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
-        return any(each is optimizer for each in self._near())
 
     def _near(self) -> Iterator[object]:
         """The parts, and what they hold: a wrapper steps an optimizer of its own."""

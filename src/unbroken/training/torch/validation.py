@@ -10,8 +10,8 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
-from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.state import RandomGenerator, local
+from unbroken.training.torch.random_state import all_kept
+from unbroken.training.torch.state import RandomGenerator, leaves, local, only
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
@@ -30,7 +30,7 @@ class TorchValidation(Validation):
         generators: Mapping[str, RandomGenerator],
     ) -> None:
         super().__init__(validate)
-        self._modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+        self._modules = only(parts, torch.nn.Module)
         self._generators = generators
 
     def weights(self) -> Weights:
@@ -39,26 +39,19 @@ class TorchValidation(Validation):
         return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
 
     def _numbers(self, predict: Callable[[], Any]) -> torch.Tensor:
-        with _as_in_use(self._modules), _random_kept(self._generators), torch.no_grad():
-            found = list(_numbers(predict()))
+        with _as_in_use(self._modules), all_kept(self._generators), torch.no_grad():
+            numbers = (each for each in leaves(predict()) if isinstance(each, torch.Tensor | int | float))
+            found = list(map(_as_numbers, numbers))
         if not found:
             raise no_number()
         return torch.cat(found)
 
 
-def _numbers(value: Any) -> Iterator[torch.Tensor]:
-    """Every number in a prediction, as float64 on the CPU."""
-    if isinstance(value, torch.Tensor):
-        real = torch.view_as_real(value) if value.is_complex() else value
-        yield real.detach().to(device="cpu", dtype=torch.float64).flatten()
-    elif isinstance(value, (int, float)):
-        yield torch.tensor([value], dtype=torch.float64)
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield from _numbers(value[key])
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _numbers(item)
+def _as_numbers(value: Any) -> torch.Tensor:
+    """Return a tensor of a prediction as float64 on the CPU."""
+    value = torch.as_tensor(value)
+    real = torch.view_as_real(value) if value.is_complex() else value
+    return real.detach().to(device="cpu", dtype=torch.float64).flatten()
 
 
 def non_finite_weight(weights: Weights) -> str:
@@ -90,12 +83,3 @@ def _as_in_use(modules: Mapping[str, torch.nn.Module]) -> Iterator[None]:
     finally:
         for module, was_training in were:
             module.training = was_training
-
-
-@contextmanager
-def _random_kept(generators: Mapping[str, RandomGenerator]) -> Iterator[None]:
-    kept = torch_state.collect_random(generators)
-    try:
-        yield
-    finally:
-        torch_state.restore_random(kept, generators)

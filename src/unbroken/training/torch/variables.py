@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from unbroken.training.torch.state import mapped
 
 NUMPY = "numpy"
 
@@ -23,24 +25,28 @@ class Variables(dict[str, Any]):
         """Return the values, and on which kind of device their tensors are."""
         devices: list[str] = []
 
-        def detached(array: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
-            if isinstance(array, np.ndarray):
-                devices.append(NUMPY)
-                return torch.from_numpy(array.copy())
-            devices.append(array.device.type)
-            return array.detach()
+        def detached(value: Any, _: str) -> Any:
+            if isinstance(value, np.generic):
+                return value.item()
+            if not isinstance(value, torch.Tensor | np.ndarray):
+                return mapped(value, detached)
+            devices.append(NUMPY if isinstance(value, np.ndarray) else value.device.type)
+            return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value.detach()
 
-        return {"values": _each_tensor(dict(self), detached), "devices": devices}
+        return {"values": mapped(dict(self), detached), "devices": devices}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the place of all values that are here."""
         devices = iter(state["devices"])
+
+        def placed(value: Any, _: str) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return mapped(value, placed)
+            device = next(devices)
+            return value.numpy() if device == NUMPY else value.to(_here(device))
+
         self.clear()
-        self.update(_each_tensor(state["values"], lambda tensor: _placed(tensor, next(devices))))
-
-
-def _placed(tensor: torch.Tensor, device: str) -> object:
-    return tensor.numpy() if device == NUMPY else tensor.to(_here(device))
+        self.update(mapped(state["values"], placed))
 
 
 def _here(device: str) -> str:
@@ -48,18 +54,3 @@ def _here(device: str) -> str:
     accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
     known = {accelerator.type} if accelerator else {"cuda"} if torch.cuda.is_available() else set()
     return device if device in known else "cpu"
-
-
-def _each_tensor(value: Any, change: Callable[[Any], object]) -> Any:
-    """Return the same value with each of its tensors and arrays changed; containers are new ones."""
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return change(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if type(value) in (list, tuple):
-        return type(value)(_each_tensor(item, change) for item in value)
-    if isinstance(value, dict):
-        fresh = type(value)()
-        fresh.update({key: _each_tensor(item, change) for key, item in value.items()})
-        return fresh
-    return value

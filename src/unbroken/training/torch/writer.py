@@ -1,45 +1,60 @@
-"""A training's connection to the place where its checkpoints go: what it is told, and what it hands over."""
+"""A training's connection to the place where its checkpoints go: what each of its ranks is told, and hands over."""
 
 from __future__ import annotations
 
+import math
+import os
+import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
+from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.training.core.environment import Contract, SavePlace
+from unbroken.training.core import once
+from unbroken.training.core.environment import (
+    WAIT_POLL_SECONDS,
+    Contract,
+    Outbox,
+    SavePlace,
+    check_thread,
+    read_contract,
+)
 from unbroken.training.core.results import write_result
+from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection
-from unbroken.training.torch.async_save import TorchAsyncSave
+from unbroken.training.core.session import AsyncSave, Connection
+from unbroken.training.torch import rank_checkpoint
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import made_with
-from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, optimizer_storages, snapshot_bytes
-from unbroken.training.torch.state import STATE_FILE, canonical
+from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
+from unbroken.training.torch.serialization import save_result
+from unbroken.training.torch.snapshot import SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
-# In `finish`, the name of a file in that format.
-SAFETENSORS = ".safetensors"
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
+# Launchers kill the ranks that are left after 10 s, and others may never come.
+RANKS_EXIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Point:
     """What is to be saved, and what is said of it."""
 
-    state: object
+    state: dict[str, Any]
     progress: Progress
     step: int
     is_best: bool
@@ -54,112 +69,146 @@ class Point:
 
 
 class TorchWriter(Connection):
-    """That of a PyTorch training."""
+    """That of a PyTorch training.  Each rank has one; the first hands over what all have written.
 
-    ranks_count = 1
-    exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
+    Beside the training the ranks agree through a connection that the training does not use.  Files that say "written"
+    would do, but not that a rank has died, and a file server may show them to other nodes only after a minute.
+    """
 
     def __init__(
-        self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, parts: Mapping[str, object]
+        self,
+        contract: Contract,
+        place: SavePlace,
+        saves: Saves,
+        state_bytes: int,
+        *,
+        parts: Mapping[str, object],
+        own: Collection[str] = (),
+        ranks: Ranks,
     ) -> None:
         super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
-        self._parts = parts
+        self._parts, self._own, self._ranks = parts, own, ranks
+        self.pace.steps_ahead = int(ranks.size > 1)
+        self._beside: Ranks | None = None
+        self._offers: list[Offer] = []
         self._buffer = SnapshotBuffer()
-        self._async_save: TorchAsyncSave | None = None
-        self._waited_seconds = 0.0  # what ranks stood still for before they save
-        self._may_leave_it_for_later = True
+        self._exit_seconds = RANKS_EXIT_SECONDS if ranks.size > 1 else None
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
-    def save(self, point: Point, following: Phase | None = None) -> None:
-        """Hands over one checkpoint, beside the training if that may go on; a kill inside leaves a draft, no more.
+    def fall_back(self, reason: str) -> Path | None:
+        """Not all ranks may mistrust it, so several do not go back together: they end, and start again from there."""
+        before = super().fall_back(reason)
+        return before if self._ranks.size == 1 else None
 
-        `following` is what the training does next, if it goes on.
-        """
+    def save(self, point: Point) -> None:
+        """Hand over one checkpoint, in the background if the training goes on; a kill leaves a draft, no more."""
         self.wait()
+        began = time.monotonic()
+        pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
+        weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
+        draft = self._draft_with_room() if self._ranks.is_first else ""
+        offer = Offer(draft, platform.node(), snapshot_bytes(pieces), available_bytes())
+        self._offers = self._ranks.all_gather(offer)
+        point = replace(point, state=pieces, weights=weights)
         self.pace.begin_save(point.step)
-        if not point.is_over and self._may_be_in_background(snapshot_bytes(point.state)):
-            self._begin_async_save(point, is_step_next=following is Phase.BATCH)
+        # All ranks find the same, because they ask the same offers.
+        if not point.is_over and self._may_be_in_background(max(offer.size_bytes for offer in self._offers)):
+            self._begin_async_save(point, began)
             return
         with self._giving_up():
             self._note_saved(self._write(point))
         if point.is_over:
             self.close_place(is_paused=point.is_last)
 
-    def poll(self, following: Phase) -> None:
-        if self._async_save and not self._async_save.is_running_before(is_step_next=following is Phase.BATCH):
-            self.wait()
-
     def wait(self) -> None:
         with self._giving_up():
-            self._end_async_save()
-
-    def _end_async_save(self, patience_seconds: float | None = None) -> None:
-        save, self._async_save, self.pace.is_saving = self._async_save, None, False
-        if save is None:
-            return
-        save.wait(patience_seconds)
-        if save.is_dropped:
-            self._may_leave_it_for_later = False
-            self.pace.forget_save()
-            self._say(
-                "something changed a parameter before the optimizer's step: this save is made anew, copied at once"
-            )
-        else:
-            self._note_saved(save.seconds, save.stall_seconds)
+            super().wait()
 
     def _made_with(self) -> dict[str, str]:
-        return made_with(self.ranks_count, self._parts)
+        return made_with(self._ranks.size, self._parts)
 
     def _lack_of_memory(self, size_bytes: int) -> str:
-        return "" if has_memory_for(size_bytes) else f"a copy of {size_bytes / 1e6:,.0f} MB"
+        copies = "a copy" if self._ranks.size == 1 else "copies"
+        return "" if rank_checkpoint.has_memory(self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
-    def _begin_async_save(self, point: Point, is_step_next: bool) -> None:
-        began = time.monotonic()
-        optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
-        # A best value is saved now or never.
-        may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
-        later = optimizer_storages(optimizers) if may_wait else set()
-        snapshot = self._buffer.take((point.state, point.weights), later)
+    def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return those that this rank writes: of what all have in common that is the first."""
+        is_whole = self._ranks.is_first or name in self._own
+        return {key: value for key, value in weights.items() if is_whole or isinstance(value, DTensor)}
+
+    def _draft_with_room(self) -> str:
+        # Other ranks wait as well, so there is no clock to watch; unbroken takes folders as long as it lives.
+        while self._ranks.size > 1 and not self.place.has_room:
+            time.sleep(WAIT_POLL_SECONDS)
+        return str(self.place.new_draft())
+
+    def _begin_async_save(self, point: Point, began: float) -> None:
+        if self._ranks.size > 1:
+            self._beside = self._beside or self._ranks.beside()
+        snapshot = self._buffer.take((point.state, point.weights))
         copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        stall = self._waited_seconds + time.monotonic() - began
-        self._async_save = TorchAsyncSave(snapshot, lambda save: self._write(copy, save), optimizers, stall)
+        stall = time.monotonic() - began
+
+        def complete() -> float:
+            snapshot.wait()
+            return self._write(copy, stall)
+
+        self._async_save = AsyncSave(on_this_gpu(complete), stall)
         self.pace.is_saving = True
 
-    def _write(self, point: Point, save: TorchAsyncSave | None = None) -> float:
-        """Writes, digests and hands over; returns the seconds.  A save beside the training has the last word."""
-        began = time.monotonic()
-        check_weights(point)
-        draft = self.place.new_draft()
-        written = {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}
-        self._show(draft, written, point, began, save, save.stall_seconds if save else None)
+    def _write(self, point: Point, stall_seconds: float | None = None) -> float:
+        """Writes, digests and hands over; returns the seconds.  In the background, the training stood still so long."""
+        began, draft = time.monotonic(), Path(self._offers[0].draft)
+        ranks = self._ranks if stall_seconds is None or self._beside is None else self._beside
+        mine = self._written(point, draft, ranks)
+        try:
+            said = ranks.all_gather(mine)
+        except RuntimeError as error:
+            raise CheckpointError(f"a rank left before all had said that their part is written ({error})") from error
+        _check(said)
+        digests = {name: digest for each in said for name, digest in each.digests.items()}
+        # What goes wrong with it, such as a run that was lost to another job, ends all.
+        ranks.by_first(lambda: self._show(draft, digests, point, began, stall_seconds))
         return time.monotonic() - began
 
-    def _show(
-        self,
-        draft: Path,
-        written: Mapping[str, FileDigest | None],
-        point: Point,
-        began: float,
-        save: TorchAsyncSave | None = None,
-        stall_seconds: float | None = None,
-    ) -> None:
+    def _written(self, point: Point, draft: Path, ranks: Ranks) -> Said:
+        """Writes what this rank has, and says how that went; what went wrong becomes known to all."""
+        try:
+            non_finite = non_finite_weight(point.weights)
+            if non_finite and ranks.size == 1:
+                shutil.rmtree(draft)
+            else:  # the ranks write the tensors that are spread over them together, whatever is in them
+                digests = rank_checkpoint.write(point.state, draft, ranks)
+            if non_finite:
+                return Said(error=f"{non_finite}, {point.where}", is_non_finite=True)
+        except Exception as error:  # (raised by all ranks, once they know)
+            if ranks.size == 1:
+                raise
+            return Said(error=str(error) or repr(error))
+        return Said(digests)
+
+    def _show(self, draft: Path, written: Digests, point: Point, began: float, stall_seconds: float | None) -> None:
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
-        digests = dict(written)
+        digests: dict[str, FileDigest | None] = {**written}
         for name, content in (point.results or {}).items():
-            digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, _save_result)
+            digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, save_result)
         known = {name: digest for name, digest in digests.items() if digest}
-        handover = replace(
-            _handover(point, time.monotonic() - began, known, self._made_with()), stall_seconds=stall_seconds
-        )
         if point.is_over:
             _read_back(draft, known)
-        if save and not save.may_be_shown():
-            shutil.rmtree(draft)
-        else:
-            self.place.hand_over(draft, handover)
+        handover = Handover(
+            point.progress,
+            is_best=point.is_best,
+            is_finished=point.results is not None,
+            versions=self._made_with(),
+            save_seconds=round(time.monotonic() - began, 3),
+            stall_seconds=stall_seconds,
+            algorithm=preferred_algorithm(),
+            digests=known,
+        )
+        self.place.hand_over(draft, handover)
 
-    def _wait_at_exit(self) -> None:
-        self._end_async_save(self.exit_seconds)
+    def _say(self, line: str) -> None:
+        self._ranks.say(line)
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -169,22 +218,47 @@ class TorchWriter(Connection):
             self.give_up(str(non_finite))
 
 
-def check_weights(point: Point) -> None:
-    """NonFiniteState if one of the weights is no number."""
-    if non_finite := non_finite_weight(point.weights):
-        raise NonFiniteState(f"{non_finite}, {point.where}")
+def linked(
+    folder: str | os.PathLike[str] | None,
+    saves: Saves,
+    state: Callable[[], object],
+    parts: Mapping[str, object],
+    own: Collection[str],
+    ranks: Ranks,
+) -> TorchWriter | None:
+    """Return this rank's connection; None if there is nowhere to save."""
+    found = connect(folder, saves) if ranks.size == 1 else _connect_all(folder, saves, ranks)
+    return TorchWriter(*found, saves, tensor_bytes(state()), parts=parts, own=own, ranks=ranks) if found else None
 
 
-def _handover(point: Point, seconds: float, digests: Mapping[str, FileDigest], versions: Mapping[str, str]) -> Handover:
-    return Handover(
-        point.progress,
-        is_best=point.is_best,
-        is_finished=point.results is not None,
-        versions=versions,
-        save_seconds=round(seconds, 3),
-        algorithm=preferred_algorithm(),
-        digests=digests,
-    )
+def _connect_all(
+    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
+) -> tuple[Contract, SavePlace] | None:
+    """The workflow tells each rank; a folder of one's own is opened, and locked, by the first."""
+    if told := read_contract():
+        check_thread()
+        once.check_run(told)
+        return told, Outbox(told.save) if ranks.is_first else SavePlace()
+    opened: list[tuple[Contract, SavePlace]] = []
+
+    def open_folder() -> Contract | None:
+        opened.extend(filter(None, [connect(folder, saves)]))
+        return opened[0][0] if opened else None
+
+    contract = ranks.by_first(open_folder)
+    if contract is None or opened:
+        return opened[0] if opened else None
+    # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
+    return replace(contract, deadline=math.inf), SavePlace()
+
+
+def _check(said: list[Said]) -> None:
+    """Raise what went wrong on a rank, on each of them."""
+    for rank, each in enumerate(said):
+        if each.is_non_finite:
+            raise NonFiniteState(each.error)
+        if each.error:
+            raise CheckpointError(f"rank {rank} could not save: {each.error}")
 
 
 def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
@@ -192,25 +266,3 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
     for name, made in digests.items():
         if digest_file(draft / name, preferred_algorithm()) != made.digest:
             raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")
-
-
-def _save_result(path: Path, content: object) -> FileDigest | None:
-    if path.suffix == SAFETENSORS:
-        _save_safetensors(path, content)
-        return None
-    with suppress(CheckpointError):  # it is the user's own file: what torch.save can write is good enough
-        content = canonical(content, path.name)
-    return save_verified(content, path, zip_checksums=True)
-
-
-def _save_safetensors(path: Path, content: object) -> None:
-    """CheckpointError if it is not a dictionary of tensors that do not share memory, or the package is missing."""
-    try:
-        from safetensors.torch import save_file
-
-        save_file({name: value.detach().cpu().contiguous() for name, value in dict(content).items()}, path)  # type: ignore[call-overload]
-    except ImportError as error:
-        raise CheckpointError(f"finish(): {path.name} needs a package; type pip install safetensors") from error
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        found = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"finish(): {path.name}: {found}; allowed: a dictionary of tensors by name") from error

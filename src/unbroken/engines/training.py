@@ -1,0 +1,93 @@
+"""The engine of trainings: starts the user's own Python script, in one process or several; what frameworks share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.exports import export_training, is_of_library
+from unbroken.engines.script_edit import Script
+from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
+from unbroken.program.rank_command import script_command, threads_of_each
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.run import Run
+from unbroken.slurm.this_job import restart_count
+
+# How far to train where the script does not say it.
+_GOALS = {"epochs": 10, "steps": 1000}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Say what a script needs to resume, by a diff or by lines to type, and how far it trains by itself."""
+
+    diff: str
+    todo: tuple[str, ...]
+    goal: float | None
+    unit: str = "epochs"
+
+
+class TrainingEngine(Engine):
+    """The script keeps the environment contract, by `unbroken.training` or by itself.
+
+    `processes` is the setting that says how many of them each task starts, `options` are those of the launcher then.
+    """
+
+    processes: str
+    options: tuple[str, ...] = ()
+
+    @abstractmethod
+    def trains(self, script: Script) -> bool:
+        """Return True if the script trains by the framework of this engine."""
+
+    @abstractmethod
+    def advice(self, script: Script) -> Advice:
+        """Return what a script needs to resume."""
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        """Yield one for each training script of the folder, or for the file that was named."""
+        is_file = is_named or (words[:1] and words[0].endswith(".py"))
+        given = given_file(self.name, self.base, words) if is_file else None
+        for path in [given] if given else files_like(self.base, "*.py"):
+            script = Script.read(path)
+            if script is not None and ((given and is_named) or self.trains(script)):
+                yield self._starter(script, words[1:])
+
+    def _starter(self, script: Script, args: Sequence[str]) -> Starter:
+        advice = self.advice(script)
+        goal, unit = advice.goal or _GOALS[advice.unit], advice.unit
+        settings = [f"script: {as_yaml(str(script.path.relative_to(self.base)))}"]
+        settings += [f"args: {as_yaml(list(args))}"] if args else []
+        settings += [f"goal: {goal:.10g}  # {unit}; raise it later and start again"]
+        settings += ["goal_unit: steps"] if unit == "steps" else []
+        todo = (*advice.todo, *not_installed(self.name))
+        name = run_name(script.path.stem, "train")
+        return Starter(name, script.path.name, tuple(settings), uses_gpu=True, todo=todo, diff=advice.diff)
+
+    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+        """Fill the folder of a training that is started by hand; of a script without the library as any by contract."""
+        if not is_of_library(checkpoint):
+            return super().export(run, checkpoint, folder)
+        threads = threads_of_each(run, self.processes)
+        return export_training(run, self.base, checkpoint, self.training_command(run), threads, folder)
+
+    def command(self, task: Task) -> list[str]:
+        return self.training_command(task.run)
+
+    def training_command(self, run: Run) -> list[str]:
+        """Return the user's Python, script and arguments; of several processes, what starts so many of them."""
+        return script_command(run, self.processes, *self.options)
+
+    def environment(self, task: Task) -> dict[str, str]:
+        threads = threads_of_each(task.run, self.processes)
+        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
+
+    def remarks(self, task: Task) -> list[str]:
+        starts = restart_count()
+        if task.origin is not None or not starts:
+            return []
+        loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
+        return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
