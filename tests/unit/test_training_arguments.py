@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 class Drawn(torch.utils.data.Dataset):

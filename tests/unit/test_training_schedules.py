@@ -14,7 +14,7 @@ from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.torch import Saves, Training  # noqa: E402
 from unbroken.training.torch.schedules import end_of, too_short  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 def optimizer_of(lr=0.1):
