@@ -41,7 +41,7 @@ class ObservedFiles:
         self._journal = MomentJournal(self._journal_path, tell)
         self._life = ProgramLife(mark)
         self.observer = FileObserver(
-            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, self._life.is_alive
+            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, self._life
         )
         self.known: dict[str, tuple[Moment, bool]] = {}  # of an attempt that was killed
         self._was_observed = False  # that attempt

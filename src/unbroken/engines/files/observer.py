@@ -19,6 +19,7 @@ from pathlib import Path
 
 from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
 from unbroken.engines.files.states import Stamp, state_stamp_of
+from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
 from unbroken.errors import StorageError
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, FileEvents, Happened, is_nobodys
@@ -93,8 +94,8 @@ class FileObserver:
     """Observes the files below `root` in a thread of its own, from `start` to `close`.
 
     `is_state` says which names are state files; `is_watched` which folders are watched, and `also` what is watched
-    elsewhere, by the names that its events have.  `is_alive` says whether the program works: a file that was closed by
-    its end is not complete.  In the observer's thread `on_moment` is called for each completed state, and `on_rest`
+    elsewhere, by the names that its events have.  `life` knows the program's processes: a file that was closed by the
+    end of one is not complete.  In the observer's thread `on_moment` is called for each completed state, and `on_rest`
     every now and then.
     """
 
@@ -107,12 +108,13 @@ class FileObserver:
         also: Mapping[str, Path] | None = None,
         on_rest: Callable[[], None] = lambda: None,
         is_measured: Callable[[str], bool] = lambda _: True,
-        is_alive: Callable[[], bool] = lambda: True,
+        life: ProgramLife | None = None,
     ) -> None:
         self._root, self._matches, self._is_watched, self._on_moment = root, is_state, is_watched, on_moment
         self._also, self._on_rest, self._is_measured = also or {}, on_rest, is_measured
-        self._is_alive = is_alive
+        self._life = life
         self._fresh: dict[str, Moment] = {}  # it may be the end of the program that has closed the file
+        self._trusted_from: dict[str, float] = {}  # of these, time.monotonic()
         self._events: FileEvents | None = None
         self._thread: threading.Thread | None = None
         self._is_over = False
@@ -280,10 +282,12 @@ class FileObserver:
             while True:
                 is_over, waiting = self._is_over, self._waiting
                 try:
-                    rest = REST_SECONDS if self._fresh else WAKE_SECONDS
+                    rest, asked = REST_SECONDS if self._fresh else WAKE_SECONDS, time.monotonic()
                     found = events.next(0 if is_over or waiting else rest)
                     if found:
                         self._process(found, events)
+                    elif self._life is not None:
+                        self._life.all_is_read(asked)
                 except StorageError as error:  # no watch is left for a new folder
                     self._go_blind(error)
                     found = []
@@ -313,13 +317,24 @@ class FileObserver:
             self._fresh = {}
 
     def _take(self, moments: Sequence[Moment]) -> None:
-        """Take the moments of files that were put in place by a rename, and others if the program still works now."""
+        """Take the moments of files that were put in place by a rename, and others if the program still works now.
+
+        Where the end of a process may have closed a file, only if the program still works some seconds later.
+        """
         with self._lock:
             self._fresh |= {moment.name: moment for moment in moments}
-            is_alive = bool(self._fresh) and self._is_alive()
-            taken = [each for each in self._fresh.values() if is_alive or self.is_renamed(each.name)]
+            is_alive = bool(self._fresh) and (self._life is None or self._life.is_alive())
+            now = time.monotonic()
+            for moment in moments:
+                is_doubtful = self._life is not None and self._life.may_have_closed(moment.stamp[1])
+                self._trusted_from[moment.name] = now + DYING_SECONDS if is_doubtful else now
+            taken = [
+                each
+                for each in self._fresh.values()
+                if (is_alive and now >= self._trusted_from[each.name]) or self.is_renamed(each.name)
+            ]
             for moment in taken:
-                del self._fresh[moment.name]
+                del self._fresh[moment.name], self._trusted_from[moment.name]
                 self.moments[moment.name] = moment
                 self._remember([moment])
         for moment in taken:
@@ -471,7 +486,7 @@ class FileObserver:
         kinds = self._kinds.setdefault(event.name, Counter())
         kinds.update(kind for kind in (Happened.WRITTEN, Happened.CLOSED, Happened.MOVED_TO) if event.what & kind)
         if event.what & Happened.WRITTEN and event.name not in self._open:
-            self._is_alive()  # whoever writes is known before its end closes the file
+            self._look()  # whoever writes is known before its end closes the file
         self._note_open(event)
         if not event.what & _COMPLETED:
             if event.what & Happened.WRITTEN:
@@ -536,6 +551,10 @@ class FileObserver:
     def _forget(self, name: str) -> None:
         self.moments.pop(name, None)
         self._fresh.pop(name, None)
+
+    def _look(self) -> None:
+        if self._life is not None:
+            self._life.is_alive()
 
     def _note_open(self, event: FileEvent) -> None:
         if event.what & _COMPLETED:
