@@ -19,6 +19,8 @@ pytest_plugins = ["support.no_process"]
 if any(name.startswith("UNBROKEN_TESTS_") for name in os.environ):
     pytest_plugins += ["support.ci_time"]
 
+# All tests of these folders have a marker.
+FOLDERS = {"cluster": "slurm", "workflow": "process"}
 ALL_START_PROCESSES = re.compile(r"^pytestmark = [^=]*pytest\.mark\.process\b", re.MULTILINE)
 READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_")
 
@@ -50,7 +52,7 @@ def _listen_to_signals() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Read no file of which all tests are left out; some take seconds to load."""
-    if "not slurm" in config.option.markexpr and collection_path.parent.name == "cluster":
+    if f"not {FOLDERS.get(collection_path.parent.name)}" in config.option.markexpr:
         return True
     if "not process" in config.option.markexpr and collection_path.name.startswith("test_"):
         return True if ALL_START_PROCESSES.search(collection_path.read_text()) else None
@@ -59,6 +61,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if marker := FOLDERS.get(item.path.parent.name):
+            item.add_marker(marker)
         if is_promise(item.path):
             item.add_marker("promise")
             if config.pluginmanager.hasplugin("rerunfailures"):
