@@ -46,7 +46,7 @@ def test_unsure():
 
 def options():
     """What the Makefile gives to each run of pytest."""
-    recipe = subprocess.run(["make", "-n", "unit-tests"], cwd=ROOT, capture_output=True, text=True).stdout
+    recipe = subprocess.run(["make", "-n", "unit-tests", "ARGS="], cwd=ROOT, capture_output=True, text=True).stdout
     line = next(line for line in recipe.splitlines() if " -m pytest " in line)
     return [word for word in shlex.split(line.split(" -m pytest ")[1]) if not word.startswith("-n")]
 
