@@ -9,6 +9,8 @@ import pytest
 
 from unbroken.config.package_files import root_folder
 
+pytestmark = pytest.mark.process
+
 MAKE = """\
 #!/bin/sh
 for target; do :; done

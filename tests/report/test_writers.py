@@ -19,6 +19,8 @@ from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.report_page import PAGE, PageProcess
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

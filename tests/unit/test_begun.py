@@ -14,6 +14,8 @@ from unbroken.runs.layout import NOTES
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

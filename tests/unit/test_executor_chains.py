@@ -28,6 +28,8 @@ from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_comment import chain_comment
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 SPEC = path_of("demo")
 

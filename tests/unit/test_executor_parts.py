@@ -144,6 +144,7 @@ def test_the_submissions_of_other_runs_stay(here: Path) -> None:
     assert submissions.newest("demo2") is not None
 
 
+@pytest.mark.process
 def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Path) -> None:
     toy(here, goal=10**6, segment_minutes=0.01)
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
@@ -178,6 +179,7 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
 # --- segments without a job ---
 
 
+@pytest.mark.process
 def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> None:
     toy(here, goal=5)
     run = toy_run(goal=5)
@@ -193,6 +195,7 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
     ]
 
 
+@pytest.mark.process
 def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     toy(here, goal=5)
     places = RunFolder("demo")
@@ -209,6 +212,7 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     assert {record and (record.kind, record.has_worked) for record in records} == {(EndKind.FINISHED, False)}
 
 
+@pytest.mark.process
 def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
     toy(here, goal=5)
 
@@ -216,6 +220,7 @@ def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> No
     assert not RunFolder("demo").record(2).exists()
 
 
+@pytest.mark.process
 def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     made = toy(here, goal=10**6, segment_minutes=0.01)
     path = RunFolder("demo").record(1)
@@ -228,6 +233,7 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     assert (again.kind, again.checkpoint, again.progress) == (EndKind.PAUSED, made.checkpoint, made.progress)
 
 
+@pytest.mark.process
 def test_what_is_not_done_needs_a_job(here: Path) -> None:
     run = toy_run(goal=10**6)
     assert not is_done(run, 1, print)
@@ -236,6 +242,7 @@ def test_what_is_not_done_needs_a_job(here: Path) -> None:
     assert not is_done(run, 2, print)
 
 
+@pytest.mark.process
 def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
     toy(here, goal=5)
     (here / "results/demo/final/summary.json").unlink()
@@ -243,6 +250,7 @@ def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
     assert not is_done(toy_run(goal=5), 2, print)
 
 
+@pytest.mark.process
 def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
     toy(here, goal=5)
     places = RunFolder("demo")
@@ -254,6 +262,7 @@ def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
     assert not places.record(2).exists()
 
 
+@pytest.mark.process
 def test_settling_leaves_the_history_alone(here: Path) -> None:
     toy(here, goal=5)
     before = History(RunFolder("demo").history).path.read_text()

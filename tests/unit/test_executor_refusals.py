@@ -26,6 +26,8 @@ from unbroken.runs import submissions
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import take
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
 NEVER = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"

@@ -106,11 +106,13 @@ def test_the_settings_are_the_parents_and_more() -> None:
     assert common_settings is parent.common_settings
 
 
+@pytest.mark.process
 def test_requeue_is_on_unless_it_is_switched_off() -> None:
     assert ExecutorSettings().requeue is True
     assert ExecutorSettings(no_requeue=True).requeue is False
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -137,6 +139,7 @@ def test_without_the_parent_the_executor_says_what_to_type() -> None:
     assert f"type: {install_line(extra='workflow')}" in str(refused.value)
 
 
+@pytest.mark.process
 def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_is_when_the_work_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.slurm.ended_job import EndedJob
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 
 

@@ -25,6 +25,8 @@ from unbroken.slurm.job_end import EndState
 from unbroken.slurm.queue import MyJob, number_of, tasks_of
 from unbroken.slurm.this_job import hide_array, own_job_id
 
+pytestmark = pytest.mark.process
+
 # What sbatch of Slurm 22.05 says.
 FAILED = "sbatch: error: Batch job submission failed:"
 NO_ARRAY = f"{FAILED} Invalid job array specification"

@@ -35,6 +35,8 @@ from unbroken.segment.settled import is_done
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 
+pytestmark = pytest.mark.process
+
 DONE = 4
 
 

@@ -115,6 +115,7 @@ def test_a_link_to_what_is_pruned_leads_to_the_newest(store: Store) -> None:
     assert (store.root / "latest").resolve().name == store.names()[-1]
 
 
+@pytest.mark.process
 def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path) -> None:
     """Snakemake takes a file whose input is newer for undone."""
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
@@ -148,6 +149,7 @@ def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
     assert obstacle(places) == f"{places.root}: {os.strerror(errno.ESTALE)}"
 
 
+@pytest.mark.process
 def test_a_command_beside_the_work_that_cannot_be_started_harms_nobody(tmp_path: Path) -> None:
     assert start_beside(["/no/such/program"], tmp_path, tmp_path / "log") is None
 

@@ -11,6 +11,8 @@ from unbroken.errors import LeaseError
 from unbroken.runs import lease
 from unbroken.runs.record import read_record
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Segment:

@@ -39,7 +39,7 @@ train(Path(sys.argv[1]), stop_at=int(sys.argv[2]), number=signal.SIGKILL, saves=
 """
 
 
-pytestmark = pytest.mark.usefixtures("signals_kept")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def test_what_cannot_be_read_back_is_named(tmp_path: Path, monkeypatch: pytest.M
         Training(variables=variables)
 
 
+@pytest.mark.process
 def test_steps_are_counted_on_after_a_stop_and_beyond_what_they_take_for_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
