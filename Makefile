@@ -4,8 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/setup-done
 STEP := tools/step.sh
-# Runs pytest as one stage; a test that fails gets a second chance, alone (CONTRIBUTING.md).
-TESTS := $(BIN)/python tools/run_tests.py
+# A test that fails is run once more, at most two of a stage, and both texts are shown; never a promise or a time-out
+# (CONTRIBUTING.md). ARGS="-k lease" goes to pytest.
+PYTEST := $(if $(UNBROKEN_COVERAGE),-m coverage run --rcfile=$(CURDIR)/pyproject.toml) -m pytest --durations=10 --reruns=1 \
+	--max-suite-reruns=2 --rerun-except=from.pytest-timeout --rerun-show-tracebacks
+TESTS := $(BIN)/python $(PYTEST)
+QUICK := not process and not slow and not slurm and not gpu and not tensorflow
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 ON_TORCH := $(wildcard tests/unit/test_training_*.py tests/unit/test_torch_*.py tests/unit/test_atomic_*.py tests/engines/test_torch*.py)
@@ -25,7 +29,7 @@ unexport TORCH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
+.PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
 	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
@@ -57,14 +61,10 @@ all-tests: setup
 		cat "$$beside/cluster" "$$beside/check"; [ $$units -eq 0 ] && [ $$slurm -eq 0 ] && [ $$checks -eq 0 ]
 
 # Side by side: without its cache mypy takes as long as the tests.
-quick: setup ## under a minute: checks of the changed files, and the tests that start no process
-	@$(STEP) check-changed $(BIN)/python tools/check_changed.py & check=$$!; \
-		$(TESTS) pytest-quick -- -p quick_tests --quick --timeout=60; tests=$$?; \
-		wait $$check || { echo "check-changed failed, see above"; exit 1; }; exit $$tests
-
-# Tries the tests without letting them start anything; FILES=tests/unit/test_new.py for these alone.
-quick-list: setup ## write down which tests start a process or take long (tests/not_quick.txt)
-	@$(TESTS) quick-list -- -p quick_tests --quick-list -rfE --timeout=120 $(FILES)
+quick: setup ## under a minute: lint, types, layout, and the tests that start no process
+	@$(MAKE) --no-print-directory lint types format-check & check=$$!; \
+		$(STEP) pytest-quick $(TESTS) -m "$(QUICK)" --timeout=60 $(ARGS); tests=$$?; \
+		wait $$check || { echo "lint, types or layout failed, see above"; exit 1; }; exit $$tests
 
 check: lint types format-check workflow-lint docs ## the quick part: lint, types, layout, dead links
 
@@ -96,32 +96,31 @@ prepare: ## setup and components
 		$(MAKE) --no-print-directory setup; setup=$$?; wait $$components; found=$$?; cat "$$beside"; \
 		[ $$setup -eq 0 ] && [ $$found -eq 0 ]
 
-# A test that would make `make quick` red is red here too.
 unit-tests: setup
-	@$(TESTS) pytest -- -p quick_tests --quick-kept -n5
+	@$(STEP) pytest $(TESTS) -n5 $(ARGS)
 
 # DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs
-	@UNBROKEN_DMTCP="$(abspath $(DMTCP))" $(TESTS) pytest-dmtcp -- -n1 -m "not slurm" tests/engines -k dmtcp
+	@UNBROKEN_DMTCP="$(abspath $(DMTCP))" $(STEP) pytest-dmtcp $(TESTS) -n1 -m "not slurm" tests/engines -k dmtcp $(ARGS)
 
 # Each in an environment of its own, .venv-torch-2.6.0.
 test-torch: setup ## the tests of trainings on another torch than the pinned one: TORCH=2.6.0
 	@test -n "$(TORCH)" || { echo "which torch? make test-torch TORCH=2.6.0"; exit 2; }
 	@PYTHON="$(PYTHON)" VENV=.venv-torch-$(TORCH) TORCH=$(TORCH) $(STEP) setup-torch-$(TORCH) tools/setup.sh
-	@.venv-torch-$(TORCH)/bin/python tools/run_tests.py pytest-torch-$(TORCH) -- -n2 $(ON_TORCH)
+	@$(STEP) pytest-torch-$(TORCH) .venv-torch-$(TORCH)/bin/python $(PYTEST) -n2 $(ON_TORCH) $(ARGS)
 
 # In an environment of its own, .venv-python3.13; which Python that is, its path says.
 test-python: ## the tests on another Python than that of .venv: PYTHON=/path/to/python3.13
 	@PYTHON="$(PYTHON)" VENV=.venv-$(notdir $(PYTHON)) $(STEP) setup-$(notdir $(PYTHON)) tools/setup.sh
-	@.venv-$(notdir $(PYTHON))/bin/python tools/run_tests.py pytest-$(notdir $(PYTHON)) -- -n5
+	@$(STEP) pytest-$(notdir $(PYTHON)) .venv-$(notdir $(PYTHON))/bin/python $(PYTEST) -n5 $(ARGS)
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(OTHER_SLURM) $(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
+	@$(OTHER_SLURM) $(STEP) pytest-slurm $(TESTS) -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM) $(ARGS)
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
-	@$(TENSORFLOW)/bin/python tools/run_tests.py pytest-tensorflow -- -m tensorflow --timeout=1200
+	@$(STEP) pytest-tensorflow $(TENSORFLOW)/bin/python $(PYTEST) -m tensorflow --timeout=1200 $(ARGS)
 
 tensorflow-setup: $(TENSORFLOW_STAMP)
 
@@ -132,10 +131,11 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
-	@$(TESTS) pytest-slow -- -n3 -m "slow and not soak and not slurm and not gpu and not tensorflow" --timeout=1200
+	@$(STEP) pytest-slow $(TESTS) -n3 -m "slow and not soak and not slurm and not gpu and not tensorflow" --timeout=1200 $(ARGS)
 
 slow-slurm-tests: setup
-	@$(OTHER_SLURM) $(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
+	@$(OTHER_SLURM) $(STEP) pytest-slurm-slow $(TESTS) -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" \
+		--timeout=1200 $(ON_SLURM) $(ARGS)
 
 gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
 	@$(STEP) gpu-wheels tools/gpu_wheels.sh
@@ -193,7 +193,7 @@ coverage-table: ## the table of what `make coverage` measured; WRITE=docs/eviden
 mutants: setup ## change store, lease, passport and classify in a thousand ways; which changes no test sees
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[mutants]"
 	@$(BIN)/mutmut run --max-children $(or $(JOBS),2)
-	@$(BIN)/python tools/mutants_table.py $(if $(WRITE),--write $(WRITE))
+	@$(BIN)/python tools/mutants_table.py mutants $(if $(WRITE),--write $(WRITE))
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
 	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """What every test may use: real components, asked for by name."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,14 @@ from support.promises import is_promise
 
 from unbroken.training.core import environment as training_environment
 
+# The second where CI, which has little time, asks for it.
+pytest_plugins = ["support.no_process"]
+if any(name.startswith("UNBROKEN_TESTS_") for name in os.environ):
+    pytest_plugins += ["support.ci_time"]
+
+# All tests of these folders have a marker.
+FOLDERS = {"cluster": "slurm", "workflow": "process"}
+ALL_START_PROCESSES = re.compile(r"^pytestmark = [^=]*pytest\.mark\.process\b", re.MULTILINE)
 READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_")
 
 
@@ -41,15 +50,35 @@ def _listen_to_signals() -> None:
             signal.signal(number, usual)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no file of which all tests are left out; some take seconds to load."""
+    if f"not {FOLDERS.get(collection_path.parent.name)}" in config.option.markexpr:
+        return True
+    if "not process" in config.option.markexpr and collection_path.name.startswith("test_"):
+        return True if ALL_START_PROCESSES.search(collection_path.read_text()) else None
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if marker := FOLDERS.get(item.path.parent.name):
+            item.add_marker(marker)
         if is_promise(item.path):
             item.add_marker("promise")
+            if config.pluginmanager.hasplugin("rerunfailures"):
+                item.add_marker(pytest.mark.flaky(reruns=0))
         is_there = item.path.parent.name == "cluster" or item.path.stem == "test_benchmarks"
         if item.get_closest_marker("slurm") and not is_there:
             raise pytest.UsageError(f"{item.nodeid}: marked slurm, but not in a folder of ON_SLURM (Makefile)")
     # They take minutes: begun last, each would keep a stage waiting alone.
     items.sort(key=lambda item: item.path.stem != "test_benchmarks")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what a worker has measured: pytest-xdist kills one that takes more than ten seconds to leave."""
+    measured = sys.modules.get("coverage")
+    if hasattr(session.config, "workerinput") and measured and (coverage := measured.Coverage.current()):
+        coverage.save()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""Which real components this machine has, which tests miss the others, and how to get them (standard library only)."""
+"""Name the components that this machine lacks, and install them where that is possible (standard library only)."""
 
 import os
 import shutil
@@ -12,19 +12,19 @@ TABLE = Path(__file__).with_name("components.txt")
 
 @dataclass(frozen=True)
 class Component:
-    """One line of components.txt."""
+    """Hold one line of components.txt."""
 
     package: str
     found_at: tuple[str, ...]
     purpose: str
 
     def is_here(self) -> bool:
-        """True when one of the places where it may be exists."""
+        """Return True if one of the places where it may be exists."""
         return any(_exists(place) for place in self.found_at)
 
 
 def read_components(table: Path = TABLE) -> dict[str, Component]:
-    """All components by package name; raises ValueError for a line that has not three fields."""
+    """Return all components by package name; raises ValueError for a line that has not three fields."""
     components = {}
     for number, line in enumerate(table.read_text().splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -37,7 +37,7 @@ def read_components(table: Path = TABLE) -> dict[str, Component]:
 
 
 def missing_components() -> list[Component]:
-    """What this machine lacks."""
+    """Return what this machine lacks."""
     return [component for component in read_components().values() if not component.is_here()]
 
 

@@ -1,30 +1,28 @@
-"""What the tests reach of each room, from the JSON of coverage.py: `tools/coverage_table.py FILE [--write PAGE]`.
+"""Show what the tests reach of each room, from the JSON of coverage.py: `tools/coverage_table.py FILE [--write PAGE]`.
 
 A room's share is that of coverage.py: lines and branches that ran, of all lines and branches. Of the rooms that hold
 every promise the modules below LEAST per cent are named, the least first; of the others they are counted. `--write`
 puts the table between `<!-- coverage -->` and `<!-- /coverage -->`.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from datetime import UTC, datetime
-from pathlib import Path
 
-from marked import write_between
+from marked import arguments, publish
 
 LEAST = 95.0
 NAMED = ("runs", "segment", "job", "executor")
 
 
 class Count:
-    """Lines and branches: how many there are, and how many ran."""
+    """Count lines and branches: how many there are, and how many ran."""
 
     def __init__(self) -> None:
         self.lines = self.ran = self.branches = self.taken = 0
 
     def add(self, summary: dict) -> None:
-        """What coverage.py says of one file."""
+        """Add what coverage.py says of one file."""
         self.lines += summary["num_statements"]
         self.ran += summary["covered_lines"]
         self.branches += summary["num_branches"]
@@ -32,13 +30,13 @@ class Count:
 
     @property
     def percent(self) -> float:
-        """100 where there is nothing to run."""
+        """Return the share; 100 where there is nothing to run."""
         there = self.lines + self.branches
         return 100 * (self.ran + self.taken) / there if there else 100.0
 
 
 def table(found: dict) -> str:
-    """The rooms as a table of Markdown, then the modules below LEAST."""
+    """Return the rooms as a table of Markdown, then the modules below LEAST."""
     rooms: defaultdict[str, Count] = defaultdict(Count)
     modules: dict[str, Count] = {}
     for file, entry in found["files"].items():
@@ -67,14 +65,9 @@ def _room(module: str) -> str:
 
 def main() -> None:
     """Print the table; write it where that is asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("file", type=Path, help="what `coverage json` wrote")
-    parser.add_argument("--write", type=Path, metavar="PAGE")
-    chosen = parser.parse_args()
-    text = table(json.loads(chosen.file.read_text()))
-    print(text)
-    if chosen.write:
-        write_between(chosen.write, "coverage", f"{datetime.now(UTC):%Y-%m-%d}\n\n{text}")
+    chosen = arguments("Show what the tests reach of each room", "what `coverage json` wrote")
+    text = table(json.loads(chosen.source.read_text()))
+    publish(text, "coverage", chosen.write, f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 if __name__ == "__main__":

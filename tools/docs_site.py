@@ -1,4 +1,4 @@
-"""What makes a site of the repository's pages (mkdocs.yml): pages outside of docs/ join it, and links follow them."""
+"""Make a site of the repository's pages (mkdocs.yml): pages outside of docs/ join it, and links follow them."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
 def site_path(path: str) -> str | None:
-    """Where a file of the repository, by its path from the root, stands in the site; None if it is not part of it."""
+    """Return where a file, by its path from the root, stands in the site; None if it is not part of it."""
     if path in PAGES:
         return PAGES[path]
     if path.startswith("docs/"):
@@ -30,7 +30,7 @@ def site_path(path: str) -> str | None:
 
 
 def relinked(text: str, path: str) -> str:
-    """The text of a page, whose path from the root is given, with its links as the site needs them."""
+    """Return the text of a page, by its path from the root, with its links as the site needs them."""
     here = site_path(path) or path
 
     def follow(match: re.Match[str]) -> str:
@@ -42,7 +42,7 @@ def relinked(text: str, path: str) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds what the site shows of files outside of docs/: pages, and what any page links to."""
+    """Add what the site shows of files outside of docs/: pages, and what any page links to."""
     pages = {*PAGES, *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("examples/*/README.md"))}
     known = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
     linked = {target for page in [*known, *pages] for target in _targets(page)}
@@ -58,7 +58,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links of a page in docs/ to what stands outside."""
+    """Follow the links of a page in docs/ to what stands outside."""
     if page.file.generated_by is not None:
         return markdown
     return relinked(markdown, f"docs/{page.file.src_uri}")

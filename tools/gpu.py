@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers what only a GPU can: `python3 tools/gpu.py [PART ...]`, for a machine that has torch and no network.
+"""Answer what only a GPU can: `python3 tools/gpu.py [PART ...]`, for a machine that has torch and no network.
 
 Needs Python 3.11 or newer with torch and nothing else: unbroken and what the tests import are installed from the wheels
 that `make gpu-wheels` has gathered, into a folder that is removed afterwards.  Each part has a time limit and a folder
@@ -21,9 +21,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from xml.etree import ElementTree
+
+from marked import write_between
 
 ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "build" / "gpu-wheels"
@@ -39,7 +41,7 @@ OPEN = "needs two GPUs: NCCL between ranks, DDP and FSDP2 with a GPU for each ra
 
 @dataclass(frozen=True)
 class Part:
-    """One question: a command, its limit in seconds, and what it asks."""
+    """Describe one question: a command, its limit in seconds, and what it asks."""
 
     asks: str
     seconds: float
@@ -47,7 +49,7 @@ class Part:
 
 
 def tests(*files: str) -> tuple[str, ...]:
-    """Any torch may warn as it likes, so a warning is no error."""
+    """Return a run of pytest in which a warning is no error: any torch may warn as it likes."""
     settings = ("-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider")
     # A process that uses a GPU takes seconds to start, and a test starts several.
     beside = ("-n4", "--dist=loadgroup")
@@ -55,7 +57,7 @@ def tests(*files: str) -> tuple[str, ...]:
 
 
 def saves(megabytes: int, *options: str) -> tuple[str, ...]:
-    """One round of the benchmark, on the GPU."""
+    """Return one round of the benchmark, on the GPU."""
     sizes = (f"--megabytes={megabytes}", "--larger=0", "--rounds=1", "--variant-seconds=150")
     return ("benchmarks/save_beside.py", *sizes, *options)
 
@@ -75,7 +77,7 @@ PARTS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit code is 1 if a part failed, 2 if there is no GPU."""
+    """Return 1 if a part failed, 2 if there is no GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for all of them together ({MINUTES:g})")
@@ -109,14 +111,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def prepared(folder: Path, gathered: Path, device: str) -> dict[str, str]:
-    """The environment of all parts, in which `import unbroken` finds our wheel; SystemExit if there is none."""
+    """Return the environment of all parts, in which `import unbroken` finds our wheel; SystemExit if there is none."""
     wheels = sorted(gathered.glob("*.whl"))
     ours = [path for path in wheels if path.name.startswith("unbroken-")]
     if not ours:
         sys.exit(f"{gathered}: no wheel of unbroken; type `make gpu-wheels` where there is a network, carry the folder")
     # Several wheels of one name are for several releases of Python: pip takes the one for this.
+    here = {(found.name or "").replace("-", "_").lower() for found in distributions()}
     names = {path.name.partition("-")[0] for path in wheels} - {"unbroken"}
-    lacking = [*map(str, ours), *sorted(name for name in names if not is_here(name))]
+    lacking = [*map(str, ours), *sorted(name for name in names if name.lower() not in here)]
     install = ["--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check"]
     places = ["--find-links", str(gathered), "--target", str(folder / "site")]
     command = [sys.executable, "-m", "pip", "install", *install, *places, *lacking]
@@ -133,17 +136,8 @@ def prepared(folder: Path, gathered: Path, device: str) -> dict[str, str]:
     }
 
 
-def is_here(package: str) -> bool:
-    """True if this Python has the package already."""
-    try:
-        version(package.replace("_", "-"))
-    except PackageNotFoundError:
-        return False
-    return True
-
-
 def machine(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the answers hold for; `gpu` is empty without one."""
+    """Return what the answers hold for; `gpu` is empty without one."""
     ask = (
         "import json, torch; there = torch.cuda.is_available()\n"
         "print(json.dumps({'torch': torch.__version__, 'cuda': torch.version.cuda or '',\n"
@@ -156,7 +150,7 @@ def machine(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def answer(name: str, environment: Mapping[str, str], folder: Path, end: float, device: str) -> dict[str, object]:
-    """Runs a part in a folder of its own, which is removed, within its limit and what is left of the time."""
+    """Run a part in a folder of its own, which is removed, within its limit and what is left of the time."""
     part = PARTS[name]
     left = end - time.monotonic()
     if left < part.seconds / 2:
@@ -181,7 +175,9 @@ def answer(name: str, environment: Mapping[str, str], folder: Path, end: float, 
         try:
             code: int | str = process.wait(min(part.seconds, left))
         except subprocess.TimeoutExpired:
-            ask_to_end(process)
+            process.send_signal(signal.SIGINT)  # pytest then says what failed until now
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GENTLE_SECONDS)
             code = f"its {min(part.seconds, left):.0f} s were over"
         finally:
             end_all(process)
@@ -195,27 +191,20 @@ def answer(name: str, environment: Mapping[str, str], folder: Path, end: float, 
     return {**found, "why": why, "tests": results, "table": table_in(text), "log": text[-TAIL:]}
 
 
-def ask_to_end(process: "subprocess.Popen[bytes]") -> None:
-    """pytest then says what failed until now."""
-    process.send_signal(signal.SIGINT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GENTLE_SECONDS)
-
-
 def end_all(process: "subprocess.Popen[bytes]") -> None:
-    """What a part has started ends with it: a training that is left would take the GPU's memory from the next."""
+    """Kill all that a part has started: a training that is left would take the GPU's memory from the next."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def not_run(why: str) -> dict[str, object]:
-    """The answer of a part that was not asked."""
+    """Return the answer of a part that was not asked."""
     return {"outcome": NOT_RUN, "why": why}
 
 
 def tests_in(report: Path) -> dict[str, str]:
-    """How each test went, from pytest's JUnit file."""
+    """Return how each test went, from pytest's JUnit file."""
     if not report.exists():
         return {}
     found = {}
@@ -226,13 +215,13 @@ def tests_in(report: Path) -> dict[str, str]:
 
 
 def table_in(text: str) -> str:
-    """What a benchmark prints to be published: from its line about the machine to its end; empty for tests."""
+    """Return what a benchmark prints to be published: from its line about the machine to its end; empty for tests."""
     found = re.search(r"^\d{4}-\d\d-\d\d, \d+ cores .*", text, re.MULTILINE | re.DOTALL)
     return found[0].strip() if found else ""
 
 
 def write_tables(found: Sequence[Mapping[str, dict]]) -> None:
-    """Puts the tests and the tables between `<!-- gpu -->` and `<!-- /gpu -->`; SystemExit if they are not there."""
+    """Put the tests and the tables between `<!-- gpu -->` and `<!-- /gpu -->`; SystemExit if they are not there."""
     lines, tables = ["| part | tests passed | seconds | on |", "| --- | --- | --- | --- |"], []
     for name, part in PARTS.items():
         answers = [(one["parts"][name], one["machine"]) for one in found if one["parts"][name]["outcome"] != NOT_RUN]
@@ -245,15 +234,7 @@ def write_tables(found: Sequence[Mapping[str, dict]]) -> None:
             lines.append(f"| `{name}`: {part.asks} | {passed} of {of} | {answer['seconds']:.0f} | {on} |")
         if answer.get("table"):
             tables.append(f"\n{answer['table']}")
-    lines += tables
-    page = PAGE.read_text()
-    text = "\n".join(lines)
-    changed, count = re.subn(
-        r"(<!-- gpu -->\n).*?(<!-- /gpu -->)", lambda place: f"{place[1]}{text}\n{place[2]}", page, flags=re.DOTALL
-    )
-    if count != 1:
-        sys.exit(f"{PAGE}: {count} places marked <!-- gpu -->, one is needed")
-    PAGE.write_text(changed)
+    write_between(PAGE, "gpu", "\n".join(lines + tables))
 
 
 if __name__ == "__main__":

@@ -1,31 +1,19 @@
-"""What all soaks came to, summed for each engine: `tools/soak_table.py FILE [--write PAGE]`.
+"""Sum what all soaks came to, for each engine: `tools/soak_table.py FILE [--write PAGE]`.
 
 FILE has a line of JSON for each soak (tests/cluster/test_soak.py). `--write` puts the table between `<!-- soak -->` and
 `<!-- /soak -->` of a page.
 """
 
-import argparse
 import json
 from collections import Counter
-from pathlib import Path
 
-from marked import write_between
+from marked import arguments, publish
 
-COLUMNS = (
-    "engine",
-    "driver",
-    "minutes",
-    "runs",
-    "kills",
-    "other accidents",
-    "lost checkpoints",
-    "wrong results",
-    "last",
-)
+COLUMNS = "engine | driver | minutes | runs | kills | other accidents | lost checkpoints | wrong results | last"
 
 
 def table(lines: list[str]) -> str:
-    """A row for each engine and way to drive it, then the sum; the day is that of the last soak."""
+    """Return a row for each engine and way to drive it, then the sum; the day is that of the last soak."""
     sums: dict[tuple[str, str], Counter[str]] = {}
     days: dict[tuple[str, str], str] = {}
     for soak in map(json.loads, lines):
@@ -34,7 +22,7 @@ def table(lines: list[str]) -> str:
             count.update({key: soak[key] for key in ("minutes", "runs", "lost", "wrong")})
             count.update(kills=sum(soak["kills"].values()), others=sum(soak["others"].values()))
             days[row] = max(days.get(row, ""), soak["day"])
-    said = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    said = [f"| {COLUMNS} |", "|" + "---|" * (COLUMNS.count("|") + 1)]
     for row in sorted(sums, key=lambda each: (each[0] == "all", each)):
         count = sums[row]
         numbers = [f"{count[key]:,}" for key in ("minutes", "runs", "kills", "others", "lost", "wrong")]
@@ -44,14 +32,8 @@ def table(lines: list[str]) -> str:
 
 def main() -> None:
     """Print the table; write it where that is asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("file", type=Path, help="a line of JSON for each soak")
-    parser.add_argument("--write", type=Path, metavar="PAGE")
-    chosen = parser.parse_args()
-    text = table(chosen.file.read_text().splitlines())
-    print(text)
-    if chosen.write:
-        write_between(chosen.write, "soak", text)
+    chosen = arguments("Sum all soaks", "a file with a line of JSON for each soak")
+    publish(table(chosen.source.read_text().splitlines()), "soak", chosen.write)
 
 
 if __name__ == "__main__":

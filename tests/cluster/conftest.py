@@ -18,7 +18,6 @@ COMPONENTS = ("slurm-wlm", "slurmdbd", "munge", "mariadb-server")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.slurm)
             item.add_marker(pytest.mark.needs(*COMPONENTS))
 
 

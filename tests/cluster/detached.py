@@ -1,9 +1,11 @@
 """Chains of detached jobs: submitting them, waiting for them, reading what they said."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from cluster.lab import Cluster
 from cluster.site_scripts import IN_QUEUE
@@ -20,6 +22,28 @@ def detached(work: WorkDir) -> WorkDir:
     """The same working directory, whose drivers only submit from now on."""
     work.words = DETACHED
     return work
+
+
+# Python finds no command of Slurm in a job.
+WITHOUT_SLURM = """\
+import os
+if "SLURM_JOB_ID" in os.environ:
+    os.environ["PATH"] = os.environ["BARE_PATH"]
+"""
+
+
+def without_slurm_on_nodes(work: WorkDir) -> None:
+    """Let jobs find the programs of this machine without those of Slurm."""
+    folder = work.root / "bare"
+    folder.mkdir()
+    slurms = {"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "srun", "salloc", "sacctmgr", "sstat"}
+    for place in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            if program.name not in slurms and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    work.write("site/sitecustomize.py", WITHOUT_SLURM)
+    path = f"{Path(sys.executable).parent}:{folder}"
+    work.added_environment |= {"BARE_PATH": path, "PYTHONPATH": str(work.root / "site")}
 
 
 def attached(work: WorkDir) -> WorkDir:

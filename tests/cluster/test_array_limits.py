@@ -1,10 +1,8 @@
 """Sites that take no array, a small one, or few jobs at a time: the run gets what fits, and the rest follows."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps
+from cluster.detached import without_slurm_on_nodes
 from cluster.lab import Cluster
 from cluster.lab_limits import configured, lazy_scheduling, room_for_jobs, user_limited
 from support.workdir import WorkDir
@@ -124,36 +122,12 @@ def test_a_full_site_gets_a_single_job_and_one_submitter(
     assert chain.text.count("submitted ") <= 3, chain.text
 
 
-# Python finds no command of Slurm in a job.
-WITHOUT_SLURM = """\
-import os
-if "SLURM_JOB_ID" in os.environ:
-    os.environ["PATH"] = os.environ["BARE_PATH"]
-"""
-
-
-def bare_path(work: WorkDir) -> str:
-    """The programs of this machine without those of Slurm."""
-    folder = work.root / "bare"
-    folder.mkdir()
-    slurms = {"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "srun", "salloc", "sacctmgr", "sstat"}
-    for place in ("/usr/local/bin", "/usr/bin", "/bin"):
-        for program in Path(place).iterdir():
-            if program.name not in slurms and not (folder / program.name).exists():
-                (folder / program.name).symlink_to(program)
-    return f"{Path(sys.executable).parent}:{folder}"
-
-
 @BOTH_WAYS
 def test_without_sbatch_on_nodes_an_array_is_done_and_what_follows_is_said(
     slurm_work: WorkDir, cluster: Cluster, is_attached: bool
 ) -> None:
     """A driver submits the next array; without one somebody types it."""
-    slurm_work.write("site/sitecustomize.py", WITHOUT_SLURM)
-    slurm_work.added_environment |= {
-        "BARE_PATH": bare_path(slurm_work),
-        "PYTHONPATH": str(slurm_work.root / "site"),
-    }
+    without_slurm_on_nodes(slurm_work)
     slurm_work.configure({"a": steps(5)})
     chain = Chain(slurm_work, cluster, is_attached)
     chain.let("all")

@@ -4,15 +4,13 @@ What is broken is broken while the chain is under way: between its first job and
 """
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
-from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs, without_slurm_on_nodes
 from cluster.endings import arrays
 from cluster.lab import Cluster
 from support.disks import as_root, mount_small, unmount
@@ -406,30 +404,9 @@ def test_a_chain_that_dies_on_such_a_node_is_told_by_status(work: WorkDir, clust
     assert f"ended as FAILED on {bad} before its work; fix the cause, then type: unbroken run --slurm" in status
 
 
-# Python finds no command of Slurm in a job.
-WITHOUT_SLURM = """\
-import os
-if "SLURM_JOB_ID" in os.environ:
-    os.environ["PATH"] = os.environ["BARE_PATH"]
-"""
-
-
-def bare_path(work: WorkDir) -> str:
-    """The programs of this machine without those of Slurm."""
-    folder = work.root / "bare"
-    folder.mkdir()
-    slurms = {"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "srun", "salloc", "sacctmgr", "sstat"}
-    for place in ("/usr/local/bin", "/usr/bin", "/bin"):
-        for program in Path(place).iterdir():
-            if program.name not in slurms and not (folder / program.name).exists():
-                (folder / program.name).symlink_to(program)
-    return f"{Path(sys.executable).parent}:{folder}"
-
-
 @pytest.mark.slow
 def test_jobs_on_nodes_without_slurm_s_commands_say_that_nobody_follows(work: WorkDir, cluster: Cluster) -> None:
-    work.write("site/sitecustomize.py", WITHOUT_SLURM)
-    work.added_environment |= {"BARE_PATH": bare_path(work), "PYTHONPATH": str(work.root / "site")}
+    without_slurm_on_nodes(work)
     (work.root / "go").touch()
     detached(work)
 

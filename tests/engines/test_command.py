@@ -74,6 +74,7 @@ def test_twelve_kills_at_random_moments_leave_the_table_of_one_run(tmp_path, way
     assert chain.final()["trace.csv"] == walk(tmp_path / "chain", goal=3000)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("way", WAYS)
 def test_pieces_leave_the_table_of_one_run(tmp_path, way, whole):
     settings = walker_settings(step_seconds=0.03, limit=0, **WAYS[way])
@@ -89,6 +90,7 @@ def test_pieces_leave_the_table_of_one_run(tmp_path, way, whole):
     assert max(attempt.saves for attempt in history(job)) >= 2
 
 
+@pytest.mark.process
 def test_a_killed_segment_loses_only_what_the_program_had_not_saved(tmp_path, whole):
     settings = walker_settings(step_seconds=0.01)
     job = command_job(tmp_path, settings, save_minutes=0.5)
@@ -107,6 +109,7 @@ def test_a_killed_segment_loses_only_what_the_program_had_not_saved(tmp_path, wh
     assert (job.places.final / "trace.csv").read_bytes() == whole
 
 
+@pytest.mark.process
 def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_path, whole):
     settings = walker_settings(step_seconds=0.01)
     job = command_job(tmp_path, settings, segment_minutes=0.05)
@@ -125,6 +128,7 @@ def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_pat
 # --- what it is given ---
 
 
+@pytest.mark.process
 def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
     (tmp_path / "job.in").write_text("restart='@@file@@' seconds=@@seconds@@ {braces} stay @@ @ \n")
     (tmp_path / "data").mkdir()
@@ -148,6 +152,7 @@ def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
     assert f"restart='{(first / 'state.txt').resolve()}'" in (second / "state.txt").read_text()
 
 
+@pytest.mark.process
 def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
     (tmp_path / "here").mkdir()
     settings = {"start": ["sh", "-c", 'pwd > "$UNBROKEN_SAVE/where"; exit 0'], "folder": "here"}
@@ -159,6 +164,7 @@ def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
     assert Path(where.strip()) == tmp_path / "here"
 
 
+@pytest.mark.process
 def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
     script = """
         n=0; [ -n "$UNBROKEN_RESUME" ] && n=$(cat "$UNBROKEN_RESUME/n")
@@ -187,6 +193,7 @@ def test_the_command_is_the_users_words_with_the_placeholders_filled():
     assert resumed == ["lmp", "-r", "/c/a.rst", "${x}"]
 
 
+@pytest.mark.process
 def test_progress_and_pace_are_told_while_it_works(tmp_path):
     settings = walker_settings(step_seconds=0.01, buffer_bytes=20)
     process = start_command_segment(tmp_path, settings, save_minutes=0.5)

@@ -22,6 +22,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import fs
 
+pytestmark = pytest.mark.process
+
 GOAL = 30
 # Saves at every fifth step, by a rename.  Keeps a table and a trajectory open, begins `segment.log` again in each call,
 # writes `status.txt` again and again, and one snapshot a save; `latest` leads to the last one.  It leaves after `more`

@@ -11,6 +11,8 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import UnbrokenError
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 
 def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
     settings = {**walker_settings(step_seconds=0.01), "goal": 100_000, "margin_seconds": 50}

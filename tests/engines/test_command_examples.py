@@ -20,6 +20,8 @@ from unbroken.errors import UnbrokenError
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 
 @dataclass(frozen=True)
 class Example:

@@ -66,6 +66,7 @@ def rename(folder, step):
 # --- found out ---
 
 
+@pytest.mark.process
 def test_a_program_that_writes_in_place_is_saved_when_its_file_is_closed_and_it_is_told(tmp_path):
     process = start_command_segment(
         tmp_path, counter("--style", "in-place", "--rest-seconds", 0.05, "--step-seconds", 0.3), save_minutes=0.001
@@ -94,6 +95,7 @@ def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engin
     assert "in place" not in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_path):
     process = start_command_segment(tmp_path, counter("--rest-seconds", 0.01), save_minutes=0.001)
 
@@ -144,6 +146,7 @@ def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine
     assert [each.handover.progress.done for each in found] == steps
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "before", ["exec 3> state.txt; printf 'step 10' >&3", "printf 'step 10' > state.txt; exec 3>> state.txt"]
 )
@@ -189,6 +192,7 @@ PATIENT = """
 """
 
 
+@pytest.mark.process
 def test_check_command_leaves_out_a_torn_copy_and_takes_the_next_one(tmp_path):
     words = ["sh", "-c", PATIENT.replace("{", "{{").replace("}", "}}"), "sh", "{base}"]
 
@@ -201,6 +205,7 @@ def test_check_command_leaves_out_a_torn_copy_and_takes_the_next_one(tmp_path):
     assert log.count(said) == 1
 
 
+@pytest.mark.process
 def test_a_torn_file_at_the_end_of_a_segment_is_no_checkpoint(tmp_path):
     words = ["sh", "-c", "echo step 7 > state.txt; exit 85"]
 
@@ -212,6 +217,7 @@ def test_a_torn_file_at_the_end_of_a_segment_is_no_checkpoint(tmp_path):
     assert checkpoints(tmp_path) == []
 
 
+@pytest.mark.process
 def test_a_check_that_does_not_answer_leaves_the_copy_out(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.2)
     run = command_run(**SETTINGS, check_command=["sleep", "600"])

@@ -20,6 +20,8 @@ from unbroken.engines.files.holes import (
 from unbroken.errors import UnbrokenError
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 RIGHT = r"^step (\d+)$"
 HALF = r"^half (\d+)$"

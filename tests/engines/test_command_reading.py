@@ -145,6 +145,7 @@ def test_globs_mean_what_they_mean_in_a_shell(glob, name, is_match):
 # --- how far ---
 
 
+@pytest.mark.process
 def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
     made(tmp_path, "text", text="step 10\nstep 2.5e3\n")
     made(tmp_path, "json", text='{"runs": [{"step": 40}]}')
@@ -169,6 +170,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_restart_file_that_says_nothing_is_named(tmp_path, case):
     made(tmp_path, "a", text="nothing")

@@ -23,6 +23,7 @@ RANK = """
 """
 
 
+@pytest.mark.process
 @pytest.mark.needs("openmpi-bin")
 def test_mpirun_passes_usr1_on_to_every_task(tmp_path):
     settings = {

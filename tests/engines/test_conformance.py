@@ -10,6 +10,8 @@ from support.workdir import ROOT, WorkDir
 
 from unbroken.engines.found import known_schemas
 
+pytestmark = pytest.mark.process
+
 
 def marks_of(engine):
     """One process an engine, so that its uninterrupted run is made once; and the group that its tests belong to."""

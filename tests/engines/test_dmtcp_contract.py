@@ -42,6 +42,8 @@ from support.dmtcp_here import REAL, RELEASES, STAND_IN
 from support.dmtcp_play import PATIENCE_SECONDS, Play, count, numbers
 from support.workdir import until
 
+pytestmark = pytest.mark.process
+
 EACH = [
     pytest.param(STAND_IN / RELEASES[0], id=RELEASES[0]),
     *(pytest.param(STAND_IN / release, id=release, marks=pytest.mark.slow) for release in RELEASES[1:]),

@@ -16,6 +16,8 @@ from support.workdir import until
 from unbroken.errors import SegmentError
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def at_20(dmtcp_run):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from support.workdir import until
 
 from unbroken.engines.dmtcp.files import put_back, save_files, size_bytes
@@ -31,6 +32,7 @@ def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
     assert os.readlink(tmp_path / "again" / "link") == "sub/tool"
 
 
+@pytest.mark.process
 def test_a_folder_is_weighed_while_its_program_makes_and_removes_files(tmp_path):
     (tmp_path / "stays").write_bytes(bytes(1000))
     (tmp_path / "link").symlink_to("stays")

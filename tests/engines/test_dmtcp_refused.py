@@ -9,7 +9,7 @@ from support.dmtcp_runs import keep
 
 from unbroken.errors import SegmentError
 
-pytestmark = pytest.mark.xdist_group("dmtcp_refused")  # one process, one `dmtcp_paused`
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("dmtcp_refused")]  # one process, one `dmtcp_paused`
 
 
 class Damage:

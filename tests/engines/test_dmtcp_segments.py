@@ -19,7 +19,7 @@ from unbroken.errors import SegmentError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.segment_end import EndKind
 
-pytestmark = pytest.mark.xdist_group("dmtcp_segments")  # one process, one `dmtcp_paused`
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("dmtcp_segments")]  # one process, one `dmtcp_paused`
 
 
 def test_the_pieces_are_the_whole_and_the_passport_knows_the_machine(dmtcp_run):

@@ -16,6 +16,8 @@ from unbroken.engines.dmtcp.programs import FOREIGN, QUIET, Programs, clean_envi
 from unbroken.engines.dmtcp.session import DmtcpSession
 from unbroken.errors import SegmentError
 
+pytestmark = pytest.mark.process
+
 PATIENCE_SECONDS = 600.0
 
 

@@ -31,7 +31,7 @@ from unbroken.engines.torch.engine import TorchEngine
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.export_run import export_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Asks to stop, as a run alone; by a signal, which is heard before the next step.
 STOP = """
 import os, signal

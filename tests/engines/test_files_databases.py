@@ -63,6 +63,7 @@ def test_what_is_committed_is_copied_while_the_program_has_the_database_open(tmp
         assert not has_journal(tmp_path / "copy.db")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_is_copied_of_a_transaction_that_is_being_written(tmp_path, book, mode):
     book.execute(f"PRAGMA journal_mode = {mode}")
@@ -79,6 +80,7 @@ def test_nothing_is_copied_of_a_transaction_that_is_being_written(tmp_path, book
     assert rows_in(tmp_path / "copy.db") == ROWS
 
 
+@pytest.mark.process
 def test_a_program_that_left_without_closing_its_database_has_all_in_it_that_was_committed(tmp_path):
     program = IN_TRANSACTION.format(mode="wal") + 'book.execute("ROLLBACK")\nos._exit(0)\n'
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
@@ -89,6 +91,7 @@ def test_a_program_that_left_without_closing_its_database_has_all_in_it_that_was
     assert rows_in(tmp_path / "draft" / "book.db") == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
 def test_a_database_of_a_program_that_was_killed_stays_as_it_is_when_it_is_copied(tmp_path, mode):
     """What our copy changed in it would look like a commit of the program."""
@@ -106,6 +109,7 @@ def test_a_database_of_a_program_that_was_killed_stays_as_it_is_when_it_is_copie
     assert rows_in(tmp_path / "copy.db") == 1
 
 
+@pytest.mark.process
 def test_a_full_disk_is_told_and_no_torn_copy_is_left(tmp_path, book):
     book.execute("PRAGMA journal_mode = persist")
     fill(book)

@@ -163,6 +163,7 @@ with open("table", "ab", buffering=0) as table:
 """
 
 
+@pytest.mark.process
 def test_no_length_is_wrong_however_fast_a_program_saves(tmp_path):
     """Each moment is blurred, or has the length that the state itself says."""
     watched, said = Watched(tmp_path), {}
@@ -358,6 +359,7 @@ def test_a_file_that_is_open_is_known_before_anything_is_written(watched, tmp_pa
 # --- what goes wrong ---
 
 
+@pytest.mark.process
 def test_after_an_overflow_nothing_is_known_that_was_not_seen(watched, tmp_path):
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     watched.start()
@@ -399,6 +401,7 @@ def test_without_a_watch_left_it_says_so_and_knows_nothing(watched, tmp_path, mo
     assert watched.moment() is None
 
 
+@pytest.mark.process
 def test_ten_thousand_states_at_once_take_no_minute(watched, tmp_path):
     watched.start()
     with watched.sleep_through():
@@ -582,6 +585,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.process
 def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
     mark = f"UNBROKEN_SAVE={tmp_path}"
     found: list[Moment] = []
@@ -600,6 +604,7 @@ def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
     assert made.moments == {}
 
 
+@pytest.mark.process
 def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_complete(tmp_path):
     """The script lives on, and it worked alone when its processes were last looked for."""
     life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
@@ -621,6 +626,7 @@ def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_
     assert set(made.moments) == {"first"}
 
 
+@pytest.mark.process
 def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_there(tmp_path):
     life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
     script = subprocess.Popen(["sh", "-c", "while :; do sleep 0.02; done"], env={"UNBROKEN_SAVE": str(tmp_path)})
@@ -659,6 +665,7 @@ def one_of_two_ends(folder: Path, *before: str) -> Iterator[ProgramLife]:
     assert not life.is_alive()
 
 
+@pytest.mark.process
 def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue_was_empty(tmp_path):
     """A rank that died has closed its part of a state; the others find out later."""
     with one_of_two_ends(tmp_path) as life:
@@ -671,6 +678,7 @@ def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue
     assert (at_once, before, later) == (True, True, False)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("has_written", [False, True])
 def test_a_file_that_a_living_process_wrote_is_not_closed_by_the_end_of_one_that_never_wrote(tmp_path, has_written):
     with one_of_two_ends(tmp_path, "echo words >> words;" if has_written else "") as life:
@@ -689,6 +697,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.process
 def test_a_state_is_complete_though_a_helper_of_its_program_has_just_ended(tmp_path):
     found: list[float] = []
     life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
@@ -705,6 +714,7 @@ def test_a_state_is_complete_though_a_helper_of_its_program_has_just_ended(tmp_p
     made.close()
 
 
+@pytest.mark.process
 def test_a_state_that_may_have_been_closed_by_an_end_is_taken_though_other_helpers_end_after_it(tmp_path):
     """Helpers that write are not known from a program, and each of them ends while the one before is in doubt."""
     words = "for number in 1 2 3 4; do sh -c 'echo x >> words; sleep 1.1; :'; echo state > state$number; done; sleep 60"

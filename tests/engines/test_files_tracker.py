@@ -319,6 +319,7 @@ def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_
 # --- many, large, damaged, no room ---
 
 
+@pytest.mark.process
 def test_ten_thousand_files_are_told_of_once_with_what_to_type(kept):
     for number in range(MANY_FILES + 1):
         kept.write(f"{number % 100}/{number}", "x" * (number == 7))

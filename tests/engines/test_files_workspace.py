@@ -128,6 +128,7 @@ def test_a_file_that_is_begun_again_becomes_a_piece(kept, tmp_path):
     assert (tmp_path / "final" / "segments" / "002" / "run.log").read_text() == "second\n"
 
 
+@pytest.mark.process
 def test_many_pieces_of_one_segment_stand_in_the_order_in_which_a_shell_names_them(kept, tmp_path):
     checkpoint = None
     for number in range(12):
@@ -488,6 +489,7 @@ def with_everything(kept: KeptFolder) -> None:
     kept.append("run.log", "tail\n")
 
 
+@pytest.mark.process
 def test_a_kill_between_any_two_steps_of_a_restore_loses_nothing(kept, tmp_path):
     with_everything(kept)
     kept.leave()
@@ -513,6 +515,7 @@ def test_a_kill_between_any_two_steps_of_a_restore_loses_nothing(kept, tmp_path)
     assert steps > 15
 
 
+@pytest.mark.process
 def test_a_kill_between_any_two_steps_of_a_copy_loses_nothing_and_leaves_nothing(kept, tmp_path):
     with_everything(kept)
     whole = kept.files()
@@ -560,6 +563,7 @@ def small(tmp_path):
     unmount(place)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("options", ["size=1m", "size=64m,nr_inodes=40"], ids=["full", "no inodes"])
 @pytest.mark.parametrize("what", ["restore", "copy", "final"])
 def test_a_disk_that_is_full_loses_nothing_and_names_the_path(small, options, what):

@@ -26,6 +26,7 @@ def scratch(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("end", ["exit 3", "exit 0", "exit 1", "sleep 1000"])
 def test_a_program_of_the_command_engine_that_puts_a_link_in_the_place_of_its_folder(
     tmp_path: Path, scratch: Path, end: str
@@ -44,6 +45,7 @@ def test_a_program_of_the_command_engine_that_puts_a_link_in_the_place_of_its_fo
     assert [attempt.kind for attempt in history(command_job(base, settings))] == [EndKind.FAILED, EndKind.FINISHED]
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_an_mdrun_in_whose_folders_place_there_is_a_link(tmp_path: Path, scratch: Path) -> None:
     program = tmp_path / "gmx_that_moves"

@@ -38,6 +38,7 @@ from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.needs("gromacs"),
     pytest.mark.xdist_group("gromacs"),
 ]  # one process, one system and one `whole`

@@ -16,7 +16,7 @@ from unbroken.engines.gromacs.outputs import newest_log
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.lifecycle import run_segment
 
-pytestmark = [pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
+pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 ROTATION = {"md_rotation.xvg", "md_rotangles.log", "md_rotslabs.log", "md_rottorque.log"}
 NAMES = ("-ro", "md_rotation.xvg", "-ra", "md_rotangles.log", "-rs", "md_rotslabs.log", "-rt", "md_rottorque.log")
 WITH_PLUMED = Path(__file__).parents[1] / "support" / "gmx_with_plumed.py"

@@ -199,6 +199,7 @@ def test_a_tpr_without_its_parameters_is_named():
         parse_tpr(["   integrator                     = md"])
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_a_real_tpr_is_read(base):
     tpr = gmx_systems.water_tpr("read", nsteps=8000)
@@ -226,6 +227,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_a_checkpoint_file_says_what_gmx_dump_says(stopped):
     cpt = read_cpt(stopped / "md.cpt")
@@ -247,6 +249,7 @@ def test_a_checkpoint_file_says_what_gmx_dump_says(stopped):
     verify_outputs(cpt, stopped)
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 @pytest.mark.parametrize("kept", [0, 1, 4, 50, 100, 150, 1000, -400, -4, -1])
 def test_a_torn_checkpoint_file_is_refused(stopped, tmp_path, kept):
@@ -262,6 +265,7 @@ def test_a_checkpoint_file_that_is_not_there_is_named(tmp_path):
         read_cpt(tmp_path / "md.cpt")
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_pieces_that_are_shorter_than_the_checkpoint_counts_are_refused(stopped, tmp_path):
     cpt = read_cpt(stopped / "md.cpt")
@@ -274,6 +278,7 @@ def test_pieces_that_are_shorter_than_the_checkpoint_counts_are_refused(stopped,
         copy_head(tmp_path / output.name, tmp_path / "x", output.size_bytes)
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
     cpt = read_cpt(stopped / "md.cpt")
@@ -296,6 +301,7 @@ def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
 # --- the energy file ---
 
 
+@pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_the_head_of_an_energy_file_ends_where_its_first_frame_begins(stopped):
     head = energy_head(stopped / "md.part0001.edr")

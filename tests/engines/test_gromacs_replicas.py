@@ -28,7 +28,7 @@ from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 
 # One process makes the systems, and the mdrun that all are compared with.
-pytestmark = [pytest.mark.xdist_group("gromacs")]
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("gromacs")]
 
 STEPS, EVERY = 6000, 100
 TEMPERATURES = (300, 303, 306)

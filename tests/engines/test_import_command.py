@@ -25,6 +25,8 @@ from unbroken.segment.export_run import export_run
 from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 
+pytestmark = pytest.mark.process
+
 STYLES = ("numbered", "rename", "marker")
 
 

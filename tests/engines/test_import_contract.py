@@ -17,6 +17,8 @@ from unbroken.runs.store import Store
 from unbroken.segment.export_run import export_run
 from unbroken.segment.import_run import import_run
 
+pytestmark = pytest.mark.process
+
 
 def saved(base: Path, name: str) -> Path:
     """A folder as the toy saves it: a run's newest checkpoint, as the program wrote it."""

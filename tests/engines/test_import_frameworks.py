@@ -16,7 +16,7 @@ import torch
 from unbroken.errors import SegmentError
 from unbroken.runs.segment_end import EndKind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Nothing is drawn, and the order is that of the data: what the library saves is all there is.
 DIGITS = """
 import sys

@@ -23,7 +23,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.segment.export_run import export_run
 from unbroken.segment.import_run import import_run
 
-pytestmark = [pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
+pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000
 PATHS = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 FINAL = ("md.xtc", "md.trr", "md.gro", "energy.tsv")

@@ -19,6 +19,8 @@ from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
+pytestmark = pytest.mark.process
+
 # Nothing is drawn but the first weights, and the order is that of the data.
 MODEL = """
 import os, sys

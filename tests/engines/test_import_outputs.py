@@ -17,6 +17,8 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.import_run import import_run
 
+pytestmark = pytest.mark.process
+
 # Three steps at each start: appends to two files, one of them in a folder, and writes a snapshot at each step.
 PROGRAM = """
 n=$(cat n 2>/dev/null || echo 0)

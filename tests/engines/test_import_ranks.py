@@ -13,7 +13,7 @@ from engines.test_import_torch import job, segment, taken, weights
 
 from unbroken.runs.segment_end import EndKind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Nothing is drawn but the first weights; each rank's batches are those that the loader of unbroken gives it in order.
 BEGIN = """
 import sys

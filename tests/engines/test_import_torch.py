@@ -27,6 +27,8 @@ from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
+pytestmark = pytest.mark.process
+
 # Nothing is drawn: what the user's checkpoint holds is all there is.
 BY_HAND = """
 import sys

@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.cli.init_command import choose  # noqa: E402
 
+pytestmark = pytest.mark.process
+
 HEAD = """
     import json
 

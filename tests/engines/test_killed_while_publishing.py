@@ -21,6 +21,8 @@ from unbroken.program.contract import HandedOver
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 START = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "300", "--steps"]
 SAYS = {"progress_file": "state.txt", "progress_pattern": r"^step (\d+)$", "goal": 300}

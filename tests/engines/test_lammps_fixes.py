@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.needs("lammps")
+pytestmark = [pytest.mark.process, pytest.mark.needs("lammps")]
 
 UNITS = "units lj\natom_style atomic\natom_modify sort 0 0.0\n"
 CRYSTAL = """\

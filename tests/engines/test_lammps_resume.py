@@ -9,7 +9,7 @@ import pytest
 from unbroken.engines.command.lammps.resumable import LammpsInput, read_input
 from unbroken.engines.files.settings import record_of
 
-pytestmark = pytest.mark.needs("lammps")
+pytestmark = [pytest.mark.process, pytest.mark.needs("lammps")]
 
 MELT = """\
 units           lj

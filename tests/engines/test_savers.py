@@ -16,6 +16,8 @@ from support.saver_runs import FILES, SAVERS, SaverRun, files_below
 
 from unbroken.engines.files.outputs import LIST
 
+pytestmark = pytest.mark.process
+
 # A kill about every 25 steps.
 QUICK, MANY = 4, 200
 STATES = {"latest": "save_*/*", "times": "*/?"}

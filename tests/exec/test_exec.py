@@ -11,6 +11,8 @@ from support.exec_calls import KEEP, Called, expected
 
 from unbroken.runs.exec_note import read_note
 
+pytestmark = pytest.mark.process
+
 
 def pause_at(called: Called, number: int, *options: str, **more) -> None:
     """The program is stopped by a signal to exec when it is there."""

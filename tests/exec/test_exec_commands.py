@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.exec_calls import KEEP, Called, expected
 
+pytestmark = pytest.mark.process
+
 
 def unbroken(called: Called, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command, told = [sys.executable, "-m", "unbroken", *words], {**os.environ, **environment}

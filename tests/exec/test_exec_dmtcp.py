@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.dmtcp_here import PROGRAMS
 
+pytestmark = pytest.mark.process
+
 # Counts in memory alone, prints, and writes its result at the end; knows nothing of files to go on from.
 PROGRAM = """
 import sys, time

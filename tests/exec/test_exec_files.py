@@ -29,6 +29,8 @@ from support.file_programs import (
     whole,
 )
 
+pytestmark = pytest.mark.process
+
 kills = pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 
 

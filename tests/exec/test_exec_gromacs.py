@@ -18,7 +18,7 @@ SHORT = (*MDRUN, "-nsteps", "1000")
 HERE = ("gmx", "mdrun", "-s", "here.tpr")
 needs_gmx = pytest.mark.needs("gromacs")
 # One process makes the water, and the mdrun that all are compared with.
-pytestmark = pytest.mark.xdist_group("called-mdrun")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("called-mdrun")]
 
 
 @pytest.fixture(scope="module")

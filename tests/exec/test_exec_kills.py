@@ -7,6 +7,8 @@ from support.exec_calls import KEEP, Called, expected
 
 from unbroken.system import fs
 
+pytestmark = pytest.mark.process
+
 
 def kill_at(called: Called, number: int, *options: str) -> None:
     """exec itself is killed when the program is there and that is saved."""

@@ -24,6 +24,8 @@ from support.file_programs import (
 from unbroken.runs.checkpoint import verify_files
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 kills = pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 OPTIONS = ("--outputs", "result.txt", "--save-minutes", "0")
 

@@ -9,6 +9,8 @@ import pytest
 from support.exec_calls import Called
 from support.file_programs import KILLS, PRINTING, made, wait_for, wait_for_moment
 
+pytestmark = pytest.mark.process
+
 GOAL = 900
 OPTIONS = ("--keep", "state.txt", "--save-minutes", "0", "--stdout", "printed.txt")
 WHOLE = "".join(f"line {number:06d} of what this program prints\n" for number in range(1, GOAL + 1))

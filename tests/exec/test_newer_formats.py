@@ -6,6 +6,8 @@ from support.snapshots import snapshot
 
 from unbroken.runs.layout import RunFolder
 
+pytestmark = pytest.mark.process
+
 KEEP = ("--keep", "ckpt/*")
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from unbroken.config.package_files import root_folder
 
+pytestmark = pytest.mark.process
+
 MAKE = """\
 #!/bin/sh
 for target; do :; done
 echo "$target $UNBROKEN_TESTS_DEADLINE" >> asked
-[ -z "$UNBROKEN_TESTS_BEGIN_UNTIL" ] || echo "$target $UNBROKEN_TESTS_BEGIN_UNTIL $UNBROKEN_TESTS_FIRST_FILE" >> parts
+[ -z "$UNBROKEN_TESTS_BEGIN_UNTIL" ] || echo "$target $UNBROKEN_TESTS_BEGIN_UNTIL $UNBROKEN_TESTS_HALF" >> parts
 echo "pytest of $target"
 case " $RED " in *" $target "*) exit 2 ;; esac
 """
@@ -27,7 +29,7 @@ LAST = {"tensorflow-tests", "slow-tests"}
 @pytest.fixture
 def ci(tmp_path):
     """Runs it; gives the exit code, the last line and what make was asked for."""
-    for name in (".ci/run", "tools/step.sh", "tools/stage_times.py"):
+    for name in (".ci/run", "tools/step.sh"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(root_folder() / name, tmp_path / name)
     (tmp_path / "make").write_text(MAKE)
@@ -39,7 +41,9 @@ def ci(tmp_path):
         (tmp_path / "asked").unlink(missing_ok=True)
         there = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "true", "RED": red}
         there["COMMIT"] = commit
-        there.pop("UNBROKEN_CI_MINUTES", None)
+        # This test may be part of such a run.
+        for name in ("CI_MINUTES", "TESTS_DEADLINE", "TESTS_BEGIN_UNTIL", "TESTS_HALF"):
+            there.pop(f"UNBROKEN_{name}", None)
         there |= {"UNBROKEN_CI_MINUTES": minutes} if minutes else {}
         done = subprocess.run([tmp_path / ".ci" / "run"], env=there, capture_output=True, text=True)
         asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
@@ -92,7 +96,16 @@ def test_after_a_red_test_nothing_slow_is_begun(ci):
     assert {target for target, _ in asked} == {"prepare", "tensorflow-setup", "test"}
 
 
-def test_which_slow_stage_finds_no_time_is_not_always_the_same(ci):
-    first = [next(target for target, _ in ci(commit=str(number))[2] if target in LAST) for number in range(12)]
+def test_two_commits_run_both_halves_of_the_slow_tests(ci, tmp_path):
+    for commit in ("1234", "1235"):
+        ci(commit=commit)
 
-    assert set(first) == LAST
+    parts = [line.split() for line in (tmp_path / "parts").read_text().splitlines()]
+    assert {int(half) % 2 for _, _, half in parts[:3]} == {0}
+    assert {int(half) % 2 for _, _, half in parts[3:]} == {1}
+
+
+def test_of_each_half_it_is_not_always_the_same_slow_stage_that_may_find_no_time(ci):
+    first = [next(target for target, _ in ci(commit=str(number))[2] if target in LAST) for number in range(4)]
+
+    assert set(first[::2]) == set(first[1::2]) == LAST

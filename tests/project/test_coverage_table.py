@@ -8,6 +8,8 @@ from pathlib import Path
 import coverage_table
 import pytest
 
+pytestmark = pytest.mark.process
+
 MODULES = {
     "unbroken/__init__.py": "",
     "unbroken/runs/__init__.py": "",

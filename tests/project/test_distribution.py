@@ -17,6 +17,8 @@ from support.needs import skip_or_fail
 
 import unbroken
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"unbroken", "snakemake_executor_plugin_unbroken", "snakemake_logger_plugin_unbroken"}
 

@@ -17,7 +17,7 @@ import yaml
 from support.toyrun import until
 from support.workdir import ROOT
 
-pytestmark = pytest.mark.xdist_group("engine_package")  # one process, one installed package
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("engine_package")]  # one process, one installed package
 
 EXAMPLE = ROOT / "examples" / "engine_package"
 STEPS = 500

@@ -11,6 +11,8 @@ import gpu
 import pytest
 from support.toyrun import is_alive, until
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 
 

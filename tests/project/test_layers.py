@@ -21,6 +21,7 @@ def modules_in(folder: str) -> list[str]:
     return [".".join(file.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__") for file in files]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("folder", ALONE)
 def test_a_room_needs_the_standard_library_alone(folder: str) -> None:
     modules = [*modules_in(folder), "unbroken.training.files.directory"]

@@ -11,6 +11,8 @@ import pytest
 from support.prefork import Forked, Server, server
 from support.toyrun import is_alive, until
 
+pytestmark = pytest.mark.process
+
 LOADED = ("json",)
 TELL = """
 import json, os, sys

@@ -1,4 +1,4 @@
-"""The table of promises, which decides what gets no second chance."""
+"""The table of promises, which decides what is never run again."""
 
 from fnmatch import fnmatch
 
@@ -41,3 +41,6 @@ def test_the_marker_is_set_on_this_very_run(pytestconfig, request):
     collected = {item.path for item in request.session.items}
 
     assert promised == {path for path in collected if is_promise(path)}
+    for item in request.session.items:
+        if item.get_closest_marker("promise"):
+            assert item.get_closest_marker("flaky").kwargs == {"reruns": 0}

@@ -29,6 +29,8 @@ from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
 
+pytestmark = pytest.mark.process
+
 Work = Callable[[Path], object]
 
 

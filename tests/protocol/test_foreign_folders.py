@@ -67,6 +67,7 @@ REPLACES = {
 ENDS = {"leaves well": "exit 85", "is done": "exit 0", "fails": "exit 1", "works on": "sleep 1000"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("replaces", REPLACES)
 def test_what_a_program_puts_in_the_place_of_its_save_folder_is_left_alone(
@@ -87,6 +88,7 @@ def test_what_a_program_puts_in_the_place_of_its_save_folder_is_left_alone(
     assert not list(job.places.work.iterdir())
 
 
+@pytest.mark.process
 def test_a_handed_over_link_is_no_state_and_what_it_leads_to_is_left_alone(base: Path, scratch: Path) -> None:
     before = snapshot(scratch)
     command = ["sh", "-c", f'ln -s {scratch}/000001.ready "$UNBROKEN_SAVE/1.ready"; exit 85']
@@ -99,6 +101,7 @@ def test_a_handed_over_link_is_no_state_and_what_it_leads_to_is_left_alone(base:
     assert checkpoints(toy_job(base)) == []
 
 
+@pytest.mark.process
 def test_links_among_loose_files_are_refused_and_what_they_lead_to_is_left_alone(base: Path, scratch: Path) -> None:
     before = snapshot(scratch)
     command = ["sh", "-c", f'ln -s {scratch} "$UNBROKEN_SAVE/data"; echo 1 > "$UNBROKEN_SAVE/n"; exit 85']
@@ -110,6 +113,7 @@ def test_links_among_loose_files_are_refused_and_what_they_lead_to_is_left_alone
     assert snapshot(scratch) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("replaces", ["a link", "another folder"])
 def test_a_successor_leaves_alone_what_stands_in_the_place_of_a_killed_attempts_save_folder(
     base: Path, scratch: Path, replaces: str
@@ -138,6 +142,7 @@ def test_a_successor_leaves_alone_what_stands_in_the_place_of_a_killed_attempts_
 # --- the other folders -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", OWN)
 def test_a_link_in_the_place_of_a_folder_of_the_run_is_refused_before_anything_is_done(
     base: Path, scratch: Path, name: str
@@ -161,6 +166,7 @@ def test_a_link_in_the_place_of_a_folder_of_the_run_is_refused_before_anything_i
     assert (snapshot(scratch), snapshot(job.places.root)) == (before, run_before)
 
 
+@pytest.mark.process
 def test_another_file_system_in_the_place_of_a_folder_of_the_run_is_refused(base: Path) -> None:
     """A checkpoint is shown by a rename, which needs one file system; and what is mounted there is not ours."""
     run_program(base, program("one_step"), goal=100)
@@ -177,6 +183,7 @@ def test_another_file_system_in_the_place_of_a_folder_of_the_run_is_refused(base
     assert len(checkpoints(toy_job(base))) == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("linked", ["results", "results/demo"])
 def test_the_runs_whole_folder_may_be_a_link(base: Path, tmp_path: Path, linked: str) -> None:
     (tmp_path / "disk").mkdir()
@@ -191,6 +198,7 @@ def test_the_runs_whole_folder_may_be_a_link(base: Path, tmp_path: Path, linked:
     assert (base / linked).is_symlink()
 
 
+@pytest.mark.process
 def test_a_run_whose_folder_is_linked_elsewhere_while_it_works_ends_and_touches_nothing_there(
     base: Path, tmp_path: Path, scratch: Path
 ) -> None:
@@ -278,6 +286,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path, scratch: Path) -> No
     assert list(tmp_path.iterdir()) == [scratch]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["another file system", "a folder of the same"])
 def test_what_is_mounted_below_is_not_emptied(tmp_path: Path, kind: str) -> None:
     """As a program does that mounts a bucket, another machine's disk, or a container's folders in its own."""
@@ -325,6 +334,7 @@ def test_a_link_that_appears_while_a_folder_is_removed_is_not_followed(
     assert list(tmp_path.iterdir()) == [scratch]
 
 
+@pytest.mark.process
 def test_a_save_folder_that_is_replaced_while_a_state_is_published_leaves_nothing_elsewhere(
     base: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

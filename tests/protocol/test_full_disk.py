@@ -15,6 +15,8 @@ from unbroken.runs import lease
 from unbroken.runs.select import verify
 from unbroken.system import fs
 
+pytestmark = pytest.mark.process
+
 Mount = Callable[[str], Path]
 
 

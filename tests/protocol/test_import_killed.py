@@ -20,6 +20,8 @@ from unbroken.errors import ConfigError, FencedError, StorageError
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 SETTINGS = walker_settings(seed=3)
 
 

@@ -9,6 +9,8 @@ import pytest
 from protocol.kill_harness import KINDS
 from support.toyrun import PYTHONPATH
 
+pytestmark = pytest.mark.process
+
 HARNESS = Path(__file__).with_name("kill_harness.py")
 
 

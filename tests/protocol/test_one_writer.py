@@ -25,6 +25,8 @@ from support.toyrun import (
 
 from unbroken.segment.job import Job
 
+pytestmark = pytest.mark.process
+
 # A heart that beats fast and is missed soon.
 QUICK = {"runs.lease.HEARTBEAT_SECONDS": 0.1}
 

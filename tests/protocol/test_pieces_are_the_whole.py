@@ -23,6 +23,8 @@ from support.toyrun import (
     whole_toy,
 )
 
+pytestmark = pytest.mark.process
+
 # Too far to be reached between twelve kills.
 GOAL = 900
 SETTINGS = {"goal": GOAL, "step_seconds": 0.005, "save_steps": 7, "attempts_without_progress": 99}

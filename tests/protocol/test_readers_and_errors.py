@@ -17,6 +17,8 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.plan.load import load_plan
 from unbroken.segment.job import Job
 
+pytestmark = pytest.mark.process
+
 SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}
 RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "keep": 3, "settings": SETTINGS}
 

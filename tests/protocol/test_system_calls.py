@@ -25,7 +25,7 @@ CALLS = {
 }
 FROM_PUBLISH = 4  # of the many fsyncs every fourth is enough
 
-pytestmark = pytest.mark.needs("strace")
+pytestmark = [pytest.mark.process, pytest.mark.needs("strace")]
 
 
 def traced(base: Path, calls: str, *more: str) -> tuple[int, list[str]]:

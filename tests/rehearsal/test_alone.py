@@ -12,6 +12,8 @@ import pytest
 import yaml
 from support.toyrun import until
 
+pytestmark = pytest.mark.process
+
 UNBROKEN = Path(sys.executable).with_name("unbroken")
 RUN = {"engine": "toy", "segments": 9, "segment_minutes": 60, "settings": {"goal": 100_000}}
 

@@ -134,6 +134,7 @@ def written(save, *values):
     return file.getvalue()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("has_checksums", [True, False])
 def test_keys_and_values_of_a_torch_file_are_named_without_torch(folders, has_checksums):
     torch = pytest.importorskip("torch")

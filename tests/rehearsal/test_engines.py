@@ -10,6 +10,8 @@ import pytest
 
 from unbroken.config.package_files import root_folder
 
+pytestmark = pytest.mark.process
+
 UNBROKEN = Path(sys.executable).with_name("unbroken")
 COUNT = """
 import sys, time

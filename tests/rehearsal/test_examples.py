@@ -85,6 +85,7 @@ def test_no_engine_is_left_out():
     assert {run["engine"] for config in configs for run in config["runs"].values()} == set(known_schemas().engines)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("example", CASES, ids=lambda example: example.id)
 def test_an_example_is_identical_or_says_what_it_loses(tmp_path, example):

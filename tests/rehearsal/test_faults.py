@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 IN_TABLE = r"table\.csv: column (value|lr), from row \d+ \(step \d+\) on: \S+ instead of \S+"
 EPOCHS_END = r"from (80|100|120|140|160|180|200|220) on: something that is used first there is not saved"
 WENT_ON = r"it resumed from \d+ after a (polite stop|SIGKILL in mid-\w+), and differs"

@@ -73,6 +73,7 @@ def test_too_much_to_copy_is_refused_with_what_to_type(
     assert str(raised.value).endswith("name what the program only reads, such as --read-only data")
 
 
+@pytest.mark.process
 def test_a_disk_that_is_too_small_for_the_copy_is_told_with_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.bin").write_bytes(bytes(400_000))

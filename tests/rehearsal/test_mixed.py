@@ -41,6 +41,7 @@ def test_progress_alone_is_no_state(right, other):
     assert mixed(right, other, 150.0) == right
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("has_checksums", [True, False])
 def test_tensors_of_a_torch_file_are_those_of_the_other_and_its_step_is_right(has_checksums):
     torch = pytest.importorskip("torch")
@@ -72,6 +73,7 @@ def test_an_output_lacks_one_of_its_last_lines():
     assert shortened(b"a\nb\nc\n") == b"a\nc\n"
 
 
+@pytest.mark.process
 def test_the_newest_checkpoint_before_the_goal_is_valid_and_wrong_and_links_to_its_files_are_not(tmp_path):
     toy(tmp_path, goal=40, save_steps=10, keep=9)
     places = RunFolder("demo", tmp_path)

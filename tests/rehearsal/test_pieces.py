@@ -28,6 +28,7 @@ def rehearser(tmp_path):
     return made
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("way", [Way.KILL, Way.KILL_SAVE])
 def test_a_run_that_a_killed_piece_has_finished_was_done_before(rehearser, way):
     piece = rehearser._worked(way, 600.0, 0.5)
@@ -36,6 +37,7 @@ def test_a_run_that_a_killed_piece_has_finished_was_done_before(rehearser, way):
         rehearser._confirm_met(piece, "after a polite stop")
 
 
+@pytest.mark.process
 def test_a_run_that_a_killed_piece_has_finished_ends_well(rehearser):
     piece = rehearser._worked(Way.END, 600.0)
 

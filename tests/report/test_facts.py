@@ -232,6 +232,7 @@ def test_a_run_whose_history_is_unreadable_is_told_and_the_others_are_shown(tmp_
     assert "attempts" in told[other]
 
 
+@pytest.mark.process
 def test_a_spoilt_line_of_one_run_takes_the_page_from_nobody(tmp_path: Path) -> None:
     one, other = make_runs(tmp_path, 2, segments=3, seed=2)
     history = RunFolder(one, tmp_path).history
@@ -295,6 +296,7 @@ def test_the_page_needs_nothing_beside_it(tmp_path: Path) -> None:
     assert "BSD" in text or "Redistribution and use" in text
 
 
+@pytest.mark.process
 def test_the_page_of_all_runs_is_written_in_one_step_beside_theirs(tmp_path: Path) -> None:
     make_runs(tmp_path, 3, segments=2)
     before = time.time()

@@ -63,6 +63,7 @@ def calls_of_the_account(base: Path) -> int:
     return pstats.Stats(profile).total_calls
 
 
+@pytest.mark.process
 def test_status_of_a_hundred_thousand_attempts_reads_the_end_alone(tmp_path: Path) -> None:
     written(tmp_path, LINES)
 
@@ -84,6 +85,7 @@ def test_the_page_of_a_hundred_thousand_attempts_is_written_and_counts_all_of_th
     assert megabytes < REPORT_MEGABYTES
 
 
+@pytest.mark.process
 def test_the_account_of_many_attempts_costs_in_proportion(tmp_path: Path) -> None:
     few, many = tmp_path / "few", tmp_path / "many"
     written(few, 500)

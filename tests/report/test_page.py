@@ -23,7 +23,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("browser")]
 
 CONFIG = Path("config/config.yaml")
 OPEN_ALL = "for (const run of document.querySelectorAll('details.run')) run.open = true"

@@ -18,6 +18,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 # Appends three lines to a log, begins another file again, and drops a third.
 PROGRAM = """
 n=$(cat n 2>/dev/null || echo 0)

@@ -19,6 +19,8 @@ from unbroken.job.work import Work
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from support.dmtcp_here import PROGRAMS, REAL
-from support.workdir import until
+from support.toyrun import parent_of, until
 
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
@@ -124,7 +124,7 @@ class Run:
         """The shell around it, and what stands for it."""
         program = self.program()
         if REAL:  # where the command line of a process is gone after a restart
-            return [int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])]
+            return [parent_of(program)]
         return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
 
     def command(self, request):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.exec_calls import Called
+from support.toyrun import is_alive
 
 _BEGIN = """
 import json, os, signal, struct, sys, time
@@ -389,17 +390,10 @@ def wait_for_end(called: Called) -> None:
     """Until the program is gone."""
     pid = _pid(called)
     give_up = time.monotonic() + 60
-    while _is_there(pid):
+    while is_alive(pid):
         assert time.monotonic() < give_up
         time.sleep(0.01)
 
 
 def _pid(called: Called) -> int:
     return int((called.folder / "pid").read_text())
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False

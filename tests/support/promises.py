@@ -1,6 +1,6 @@
 """Which tests keep a promise of the project: no work lost, none done twice, no torn checkpoint.
 
-One of them that fails once is a fault, also if it passes afterwards, so tools/run_tests.py gives it no second chance.
+One of them that fails once is a fault, also if it passes afterwards, so it is never run again (tests/conftest.py).
 """
 
 from fnmatch import fnmatch
@@ -31,7 +31,7 @@ PROMISES = (
 
 
 def is_promise(path: Path) -> bool:
-    """Whether the tests of this file are promises."""
+    """Return True if the tests of this file are promises."""
     if not path.is_relative_to(TESTS):
         return False
     name = path.relative_to(TESTS).as_posix()

@@ -188,7 +188,7 @@ def start_segment(
     return SegmentProcess(process, base)
 
 
-def whole_toy(base: Path, name: str = "demo", **changes: object) -> dict[str, bytes]:
+def whole_toy(base: Path, **changes: object) -> dict[str, bytes]:
     """What an uninterrupted run of the toy comes to, without unbroken around it."""
     save = base / "save"
     save.mkdir(parents=True)

@@ -6,11 +6,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import yaml
 from support.prefork import Started, start_command
+from support.toyrun import PATIENCE_SECONDS, ROOT, until, whole_toy
 
 from unbroken.program import guard
 from unbroken.runs.checkpoint import Passport
@@ -26,11 +25,10 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.store import Store
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["PATIENCE_SECONDS", "ROOT", "until"]
 BIN = Path(sys.executable).parent
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
 MARKER = "UNBROKEN_TEST_DIRECTORY"
-PATIENCE_SECONDS = 600.0
 # Most tests read what each segment says, which the console leaves to the logs; its own tests are in test_console.py.
 PLAIN_OUTPUT = {"UNBROKEN_CONSOLE": "off", "UNBROKEN_REPORT": "off"}
 NOT_REHEARSED = "unbroken: not rehearsed: "
@@ -235,40 +233,9 @@ class WorkDir:
         return int(max((passport.progress.done for passport in self.passports(run)), default=0))
 
 
-def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits until it holds; a failure if it never does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def uninterrupted(folder: Path, goal: int, seed: int = 0) -> dict[str, bytes]:
-    """What the toy program leaves when it counts to its goal in one piece, without unbroken around it."""
-    save = folder / "save"
-    save.mkdir(parents=True)
-    told = {
-        "UNBROKEN_RESUME": "",
-        "UNBROKEN_SAVE": str(save),
-        "UNBROKEN_DEADLINE": str(time.time() + 3600),
-        "UNBROKEN_STOP": str(folder / "stop"),
-        "UNBROKEN_PROGRESS": str(folder / "progress.json"),
-        "UNBROKEN_SAVE_SECONDS": "3600",
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "unbroken.engines.toy.program",
-        "--goal",
-        str(goal),
-        "--seed",
-        str(seed),
-        "--step-seconds",
-        "0",
-    ]
-    subprocess.run(command, env={**os.environ, **told}, check=True)
-    (state,) = save.iterdir()
-    return {path.name: path.read_bytes() for path in sorted(state.iterdir()) if path.name != "progress.json"}
+    """Return what the toy program leaves when it counts to its goal in one piece, without unbroken around it."""
+    return whole_toy(folder, goal=goal, seed=seed)
 
 
 def overlaps(attempts: list[Attempt]) -> Iterator[str]:

@@ -9,6 +9,8 @@ import pytest
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 
+pytestmark = pytest.mark.process
+
 
 def test_an_answer_has_both_outputs_and_the_exit_code() -> None:
     answer = child.ask(["sh", "-c", "echo out; echo err >&2; cat; exit 3"], told="in\n")

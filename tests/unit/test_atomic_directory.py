@@ -16,6 +16,8 @@ from unbroken.runs.store import Store
 from unbroken.system import host
 from unbroken.training import AtomicDirectory
 
+pytestmark = pytest.mark.process
+
 
 def write(directory: AtomicDirectory, done: int, **more) -> Path:
     with directory.checkpoint(done, **more) as draft:

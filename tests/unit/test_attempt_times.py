@@ -23,6 +23,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.runs.times import NO_TIMES, Times, parse_times, read_times
 
+pytestmark = pytest.mark.process
+
 ORDER = ("job_started", "program_started", "first_step", "program_ended", "ended")
 
 

@@ -12,6 +12,8 @@ from unbroken.runs import lease
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import QUARANTINE
 
+pytestmark = pytest.mark.process
+
 # Counts one step and saves; breaks when it is to go on from a number of steps that its arguments name.
 STEP = """\
 done=0

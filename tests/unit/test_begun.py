@@ -14,6 +14,8 @@ from unbroken.runs.layout import NOTES
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.segment.job_note import end_before_work
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

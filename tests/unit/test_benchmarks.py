@@ -95,6 +95,7 @@ def measure(script: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("script", [marked(script) for script in SCRIPTS])
 def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) -> None:
     if script.stem == "gromacs":

@@ -53,6 +53,7 @@ def test_where_only_snakemake_can_run_it_its_command_is_made_for_that_segment_an
     assert words == ["python", "--target-jobs", "toy_segment:run=demo,segment=012", "--attempt", "3", "--cores"]
 
 
+@pytest.mark.process
 def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> None:
     toy(here, 1, goal=5)
     job = ChainJob(toy_spec(goal=5, segments=3), "17")
@@ -64,6 +65,7 @@ def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> No
     assert (job.now().last_segment, job.now().next_segment()) == (9, 2)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm: Slurm, job: ChainJob) -> None:
     slurm.shows("16_3", "COMPLETING")
@@ -78,6 +80,7 @@ def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm:
 # --- room in the queue for other runs --------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path: Path) -> None:
     told: list[str] = []
     for name in ("b", "a"):
@@ -93,6 +96,7 @@ def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path
     assert left_out.left_out() == []
 
 
+@pytest.mark.process
 def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slurm: Slurm, tmp_path: Path) -> None:
     """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
     chain_spec(tmp_path).write()
@@ -105,6 +109,7 @@ def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slur
     assert left_out.left_out() == []
 
 
+@pytest.mark.process
 def test_two_jobs_that_look_for_room_in_the_same_moment_submit_a_run_once(slurm: Slurm, tmp_path: Path) -> None:
     """The second one tries the next run."""
     told: list[str] = []
@@ -119,6 +124,7 @@ def test_two_jobs_that_look_for_room_in_the_same_moment_submit_a_run_once(slurm:
     assert left_out.left_out() == ["a"]
 
 
+@pytest.mark.process
 def test_a_run_over_whose_submission_a_job_was_killed_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
     """Later than sbatch may take, another job submits it."""
     told: list[str] = []
@@ -193,6 +199,7 @@ def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
     assert decisions("18", alive=["18"]) == ["18"]
 
 
+@pytest.mark.process
 def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue(
     slurm: Slurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +216,7 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
 
 
+@pytest.mark.process
 def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, tmp_path: Path) -> None:
     told: list[str] = []
     chain_spec(tmp_path).write()
@@ -228,6 +236,7 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     ]
 
 
+@pytest.mark.process
 def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slurm: Slurm, tmp_path: Path) -> None:
     toy(Path(), 1)
     chain_spec(tmp_path).write()
@@ -305,6 +314,7 @@ def listening() -> Iterator[None]:
 TERM = {"killed": "kill -TERM $$", "answered": "kill -TERM $PPID; exit 1"}
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("term", TERM)
 @pytest.mark.parametrize(("state", "requeued"), [("CANCELLED", False), ("RUNNING", True)])
@@ -322,6 +332,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_tasks(
     assert has_gone_back(slurm) is requeued
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job: ChainJob) -> None:
     """The next task waits, so this job does not come back."""
@@ -337,6 +348,7 @@ def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job
     assert not has_gone_back(slurm)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("reason", "requeued"), [("TimeLimit", True), ("None", False)])
 def test_a_job_at_its_limit_behind_which_no_task_waits_comes_back_and_submits_nothing(
     slurm: Slurm, job: ChainJob, reason: str, requeued: bool
@@ -351,6 +363,7 @@ def test_a_job_at_its_limit_behind_which_no_task_waits_comes_back_and_submits_no
     assert slurm.told == []
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(
     ("reason", "is_taken", "stops"),
@@ -378,6 +391,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     assert bool(left_out.left_out()) is (reason == "TimeLimit" and not is_taken)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: ChainJob) -> None:
     slurm_shows(slurm, "RUNNING")
@@ -389,6 +403,7 @@ def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: C
     assert has_gone_back(slurm)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("listening")
 def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
     left_out.leave_out("demo")
@@ -401,6 +416,7 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm,
     assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")
 
 
+@pytest.mark.process
 def test_where_the_queue_is_full_the_job_itself_comes_back(slurm: Slurm, job: ChainJob) -> None:
     """With MaxSubmitJobs=1 a run goes on by its one job."""
     slurm_shows(slurm, "RUNNING")
@@ -411,6 +427,7 @@ def test_where_the_queue_is_full_the_job_itself_comes_back(slurm: Slurm, job: Ch
     assert has_gone_back(slurm)
 
 
+@pytest.mark.process
 def test_where_slurm_refuses_the_next_tasks_for_good_the_run_stops_and_its_history_says_why(
     slurm: Slurm, job: ChainJob
 ) -> None:
@@ -427,6 +444,7 @@ def test_where_slurm_refuses_the_next_tasks_for_good_the_run_stops_and_its_histo
     assert not has_gone_back(slurm)
 
 
+@pytest.mark.process
 def test_a_controller_that_is_away_is_asked_again_for_some_minutes(
     slurm: Slurm, job: ChainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from support.toyrun import guards_of, is_alive, until
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:

@@ -182,6 +182,7 @@ def test_the_identity_of_an_engine_is_what_its_schema_says():
     assert known_schemas().engines["torch"].identity == IdentityKeys(("args",), ("script", "inputs"), ("threads",))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "folder",
     [
@@ -204,6 +205,7 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
     assert runs
 
 
+@pytest.mark.process
 def test_importing_unbroken_needs_none_of_the_libraries():
     script = """
 import sys

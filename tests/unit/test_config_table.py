@@ -198,6 +198,7 @@ def test_the_table_is_looked_up_from_the_base(tmp_path):
     ]
 
 
+@pytest.mark.process
 def test_ten_thousand_rows_are_read_and_each_of_their_mistakes_is_named(tmp_path):
     numbers = range(1, 10_001)
 

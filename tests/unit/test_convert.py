@@ -79,6 +79,7 @@ def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_fr
     assert "# ?" not in text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("stem", [stem for stem in BED if stem not in CONFIGS])
 def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_again(folder: Path, stem: str) -> None:
     found = of_bed(folder, stem)
@@ -374,6 +375,7 @@ def test_the_call_stands_before_the_long_command(folder: Path, script: str, line
     assert [each for each in text.splitlines() if f"unbroken exec --name run {line}" in each], text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "lines"),
     [

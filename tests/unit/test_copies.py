@@ -61,6 +61,7 @@ def done(store: Store) -> list[float]:
 # --- what is copied --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_checkpoint_is_copied_whole_with_history_records_and_the_number_of_its_run(base: Path, backup: Path) -> None:
     step(base, backup, 1)
 
@@ -76,6 +77,7 @@ def test_a_checkpoint_is_copied_whole_with_history_records_and_the_number_of_its
     assert log(base)[0].startswith(f"{name} (1 of {GOAL} steps) copied to {copy.root} in ")
 
 
+@pytest.mark.process
 def test_the_newest_copies_stay_and_the_pieces_of_all(base: Path, backup: Path) -> None:
     for segment in range(1, 5):
         step(base, backup, segment, keep=1)
@@ -86,6 +88,7 @@ def test_the_newest_copies_stay_and_the_pieces_of_all(base: Path, backup: Path) 
     assert pieces == [["piece_1"], ["piece_2"], ["piece_3"]]
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_is_too_young_is_left_out_but_for_its_pieces_and_the_last_one_never(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +102,7 @@ def test_a_checkpoint_that_is_too_young_is_left_out_but_for_its_pieces_and_the_l
     assert len(copies(backup).store.archived()) == GOAL - 2
 
 
+@pytest.mark.process
 def test_the_pieces_of_a_checkpoint_that_is_pruned_in_this_moment_are_copied(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +128,7 @@ def test_the_pieces_of_a_checkpoint_that_is_pruned_in_this_moment_are_copied(
     assert {name.split("_")[0] for name in pieces} == {f"{number:06d}" for number in range(1, GOAL + 1)}
 
 
+@pytest.mark.process
 def test_what_is_bad_is_not_copied_and_takes_no_copy_away(base: Path, backup: Path) -> None:
     step(base, backup, 1)
     run_segment(toy_job(base, 2, goal=GOAL), ProgramEngine(STEP))
@@ -147,6 +152,7 @@ def run_on(base: Path, folder: Path, segment: int, command: list[str] = STEP) ->
     return log(base, segment)
 
 
+@pytest.mark.process
 def test_a_location_that_is_gone_costs_one_line_and_is_used_again_when_it_is_back(base: Path, backup: Path) -> None:
     step(base, backup, 1)
     backup.rename(backup.with_name("away"))
@@ -159,6 +165,7 @@ def test_a_location_that_is_gone_costs_one_line_and_is_used_again_when_it_is_bac
     assert done(copies(backup).store) == [2, 3]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_seen_before", [True, False])
 def test_a_location_that_is_full_costs_one_line_and_is_not_filled_up(
     base: Path, small_backup: Path, monkeypatch: pytest.MonkeyPatch, is_seen_before: bool
@@ -176,6 +183,7 @@ def test_a_location_that_is_full_costs_one_line_and_is_not_filled_up(
     assert fs.free_bytes(small_backup) > 500_000
 
 
+@pytest.mark.process
 def test_a_location_that_is_read_only_costs_one_line(base: Path, small_backup: Path) -> None:
     step(base, small_backup, 1)
     assert as_root("mount", "-o", "remount,ro", str(small_backup)).returncode == 0
@@ -194,6 +202,7 @@ def answer(pipe: Path, text: str) -> None:
     os.close(descriptor)
 
 
+@pytest.mark.process
 def test_a_location_that_hangs_is_waited_for_a_moment_and_the_run_continues(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +253,7 @@ def refused(base: Path, folder: Path | str) -> str:
     return line
 
 
+@pytest.mark.process
 def test_the_copies_of_another_run_are_refused_and_left_alone(base: Path, backup: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -276,6 +286,7 @@ def link(backup: Path) -> None:
     (backup / "demo").symlink_to(backup.parent / "scratch")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
@@ -301,6 +312,7 @@ def test_a_location_inside_the_run_is_refused(base: Path) -> None:
     assert f"{base}/results: leads into {base}/results/demo" in line
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["checkpoints", "parts", "segments"])
 def test_a_link_among_the_folders_of_the_copies_is_left_alone(
     base: Path, backup: Path, tmp_path: Path, name: str
@@ -317,6 +329,7 @@ def test_a_link_among_the_folders_of_the_copies_is_left_alone(
     assert snapshot(tmp_path / "scratch") == before
 
 
+@pytest.mark.process
 def test_a_file_system_that_is_mounted_among_them_is_left_alone(base: Path, backup: Path) -> None:
     step(base, backup, 1)
     store = copies(backup).store.root
@@ -331,6 +344,7 @@ def test_a_file_system_that_is_mounted_among_them_is_left_alone(base: Path, back
     assert touched == []
 
 
+@pytest.mark.process
 def test_a_location_that_somebody_took_while_the_run_worked_gets_nothing_more(base: Path, backup: Path) -> None:
     step(base, backup, 1)
     copy = copies(backup)
@@ -421,6 +435,7 @@ def test_what_stands_in_the_place_of_a_file_is_not_copied(tmp_path: Path) -> Non
         Transfer(tmp_path / "second").copy(source)
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_is_just_being_copied_is_not_pruned(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

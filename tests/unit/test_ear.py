@@ -10,6 +10,8 @@ from support.toyrun import children_of, is_alive, until
 
 from unbroken.slurm.signal_relay import SignalListener
 
+pytestmark = pytest.mark.process
+
 # A site's srun that is a script around the real one.
 WRAPPED = """\
 #!/bin/sh

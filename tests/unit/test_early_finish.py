@@ -1,8 +1,11 @@
 """A program that is done before its goal (early stopping) says so, and is believed."""
 
+import pytest
 from support.toyrun import run_program
 
 from unbroken.runs.segment_end import EndKind
+
+pytestmark = pytest.mark.process
 
 STOPS_EARLY = """
 mkdir "$UNBROKEN_SAVE/draft" && cd "$UNBROKEN_SAVE/draft" && echo result > file

@@ -22,6 +22,8 @@ from unbroken.slurm.queue import Queue, ended_job
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds
 
+pytestmark = pytest.mark.process
+
 FAILED = "JobId=17 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=75:0 NodeList=node[1-2] BatchHost=node1"
 CANCELLED = "JobId=17 JobName=x JobState=CANCELLED Reason=Dependency ExitCode=0:0 ReqNodeList=(null) NodeList=(null)"
 RUNNING = "JobId=17 JobName=x JobState=RUNNING Reason=None ExitCode=0:0 NodeList=node1 BatchHost=node1"

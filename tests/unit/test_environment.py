@@ -117,6 +117,7 @@ def test_the_driver_is_read_where_no_program_says_it() -> None:
     assert [nvidia_version(text) for text in (closed, opened, "")] == ["535.104.05", "570.86.15", ""]
 
 
+@pytest.mark.process
 def test_the_driver_is_part_of_a_run_with_gpus_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = "#!/bin/sh\necho NVIDIA H100, 550.54.15\n"
     (tmp_path / "nvidia-smi").write_text(answer)
@@ -160,6 +161,7 @@ def test_what_asks_the_program_enters_without_its_launcher(tmp_path: Path) -> No
 # --- of a segment --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_strict_segment_is_refused_on_its_node_and_its_checkpoint_stays(tmp_path: Path) -> None:
     make_venv(tmp_path / "env", "1.0")
     run_program(tmp_path, program("one_step"), 1, venv="env")

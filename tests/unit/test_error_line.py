@@ -87,6 +87,7 @@ def test_one_line_explains_it(printed: str, line: str) -> None:
     assert error_in(printed).startswith(line)
 
 
+@pytest.mark.process
 def test_what_really_fails_is_explained(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import json\n\n\ndef load():\n    return json.loads('{')\n\n\nload()\n")

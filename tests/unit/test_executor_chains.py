@@ -27,6 +27,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.job import chain_comment
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 SPEC = path_of("demo")
 

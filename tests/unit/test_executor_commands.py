@@ -41,6 +41,7 @@ def test_a_job_of_a_chain_starts_unbroken_where_snakemake_stood_and_outlives_the
     assert command == (*OURS.split(), "--attempt", "1", "--keep-incomplete")
 
 
+@pytest.mark.process
 def test_a_job_of_a_users_rule_waits_for_its_inputs_and_finds_this_unbroken() -> None:
     job = SimpleNamespace(get_wait_for_files=lambda: ["a b", "c"])
     batch, command = commands_of(OURS, job, work())
@@ -91,6 +92,7 @@ def test_a_job_without_a_script_of_its_own_keeps_its_snakemake(tmp_path: Path) -
     assert [found("gone.py"), found(None)] == [None] * 2
 
 
+@pytest.mark.process
 def test_an_error_in_a_thread_that_submits_ends_the_driver(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would wait for that job for ever."""
     driver, errors = Driver(monkeypatch, slurm), list[BaseException]()

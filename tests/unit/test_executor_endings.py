@@ -27,6 +27,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 
 

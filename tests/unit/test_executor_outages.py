@@ -15,6 +15,8 @@ from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
 from unbroken.job import submissions
 from unbroken.runs.layout import CHAINS
 
+pytestmark = pytest.mark.process
+
 ENDING = "of its run is ending; the segment goes on as soon as it has left; tried again"
 AGED_SECONDS = 200.0  # a submission that was made before anything was asked
 

@@ -25,6 +25,8 @@ from unbroken.job.segment_script import only_hands_on
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import take
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
 NEVER = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"

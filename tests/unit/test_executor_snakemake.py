@@ -103,11 +103,13 @@ def test_the_settings_are_the_parents_and_more() -> None:
     assert common_settings is parent.common_settings
 
 
+@pytest.mark.process
 def test_requeue_is_on_unless_it_is_switched_off() -> None:
     assert ExecutorSettings().requeue is True
     assert ExecutorSettings(no_requeue=True).requeue is False
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -122,6 +124,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], line
     assert line in str(refused.value)
 
 
+@pytest.mark.process
 def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

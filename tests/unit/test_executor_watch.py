@@ -16,6 +16,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.slurm.job import ListedJob
 
+pytestmark = pytest.mark.process
+
 __all__ = ["slurm"]  # a fixture
 
 

@@ -13,6 +13,8 @@ from support.needs import skip_or_fail
 from unbroken.system import flush
 from unbroken.system.flush import MANY, flush_tree
 
+pytestmark = pytest.mark.process
+
 FLUSH = (
     "import sys; from pathlib import Path; from unbroken.system import flush; {}; flush.flush_tree(Path(sys.argv[1]))"
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 # One process, which measures once.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forecast_cases")]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("forecast_cases")]
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "forecast_cases.py"
 COLUMNS = ("cases", "held", "early", "before_median", "before_p90", "segments_p90")

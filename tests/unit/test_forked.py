@@ -13,6 +13,8 @@ from support.toyrun import until
 
 from unbroken.job.forked import Forked
 
+pytestmark = pytest.mark.process
+
 
 def in_child(work: Callable[[], int], **environment: str) -> Forked:
     return Forked(work, environment, [signal.SIGTERM, signal.SIGINT])

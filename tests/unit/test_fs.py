@@ -137,6 +137,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.process
 def test_a_program_that_still_writes_into_a_folder_does_not_keep_it_in_sight(tmp_path: Path) -> None:
     folder = tmp_path / "000001"
     folder.mkdir()

@@ -42,6 +42,7 @@ def failing(
     monkeypatch.setattr(os, name, call)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", MISHAPS)
 @pytest.mark.parametrize("call", ["rename", "rmdir"])
 def test_a_checkpoint_that_cannot_be_pruned_ends_no_work(
@@ -65,6 +66,7 @@ def test_a_checkpoint_that_cannot_be_pruned_ends_no_work(
     assert hidden(job.places.checkpoints) == []
 
 
+@pytest.mark.process
 def test_the_checkpoint_that_an_attempt_goes_on_from_stays_while_it_works(tmp_path: Path) -> None:
     """A program may read it piece by piece."""
     run_program(tmp_path, program("one_step"), goal=100, keep=1)
@@ -99,6 +101,7 @@ def test_a_checkpoint_that_was_put_back_beside_its_archived_parts_is_pruned_agai
     assert (store.archive / first.name / "parts" / "piece").read_text() == "1\n"
 
 
+@pytest.mark.process
 def test_final_results_are_there_although_the_old_ones_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,7 @@ def test_final_results_are_there_although_the_old_ones_cannot_be_removed(
     assert hidden(toy_job(tmp_path).places.root) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("call", ["unlink", "listdir", "scandir"])
 def test_leftovers_that_cannot_be_removed_end_no_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
@@ -155,6 +159,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_a_killed_attempt_left_half_made_the_run_goes_on_without_it(tmp_path: Path, error: Exception) -> None:
     run_program(tmp_path, program("one_step"), goal=100)

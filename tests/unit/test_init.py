@@ -206,6 +206,7 @@ def test_a_workflow_of_the_users_own_gets_the_lines_to_paste_and_nothing_else(tm
     assert MODULE.format(run="demo") in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_the_diff_alone_goes_to_patch_and_nothing_is_written(tmp_path, capsys):
     write(tmp_path / "train.py", TRAINING)
 
@@ -539,6 +540,7 @@ def test_a_fit_that_splits_its_data_itself_is_not_plain(tmp_path):
     assert "(no diff could be made: line 2: `validation_split`)" in choose(tmp_path, []).starter.todo[0]
 
 
+@pytest.mark.process
 def test_a_script_whose_lines_end_as_on_windows_is_patched_and_stays_so(tmp_path):
     text = textwrap.dedent(TRAINING).lstrip("\n").replace("\n", "\r\n")
     (tmp_path / "train.py").write_bytes(text.encode())
@@ -604,6 +606,7 @@ def test_the_example_of_a_library_needs_nothing_more_and_has_the_goal_of_before(
 # --- LAMMPS ---
 
 
+@pytest.mark.process
 def test_an_input_script_gets_its_restart_files_and_a_script_that_resumes(tmp_path):
     script = read_input(write(tmp_path / "in.melt", MELT))
     subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=script.diff(), text=True, check=True)

@@ -22,6 +22,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import EndState, ListedJob, chain_comment, number_of, tasks_of
 from unbroken.slurm.this_job import hide_array, own_job_id
 
+pytestmark = pytest.mark.process
+
 # What sbatch of Slurm 22.05 says.
 FAILED = "sbatch: error: Batch job submission failed:"
 NO_ARRAY = f"{FAILED} Invalid job array specification"

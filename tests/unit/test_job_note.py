@@ -85,6 +85,7 @@ def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[
     return command.run()
 
 
+@pytest.mark.process
 def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -> None:
     code = f"{TELLS}job_note.tell_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
 
@@ -99,6 +100,7 @@ def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -
     )
 
 
+@pytest.mark.process
 def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "1")
     told: list[str] = []
@@ -111,6 +113,7 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: full"]
 
 
+@pytest.mark.process
 def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_path: Path) -> None:
     code = "error = OutageError('results: no answer'); import time; error.since = time.monotonic() - 600; "
     words = [sys.executable, "-c", f"{TELLS}{code}job_note.tell_refused(error); sys.exit(1)"]
@@ -122,6 +125,7 @@ def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_pat
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: no answer"]
 
 
+@pytest.mark.process
 def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
     monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
@@ -148,6 +152,7 @@ record.touch()
     assert before + 600 <= float(second) <= time.monotonic() + 600
 
 
+@pytest.mark.process
 def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
     monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
@@ -159,6 +164,7 @@ def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: py
     assert history(toy_job(tmp_path)) == []
 
 
+@pytest.mark.process
 def test_a_command_that_ends_well_and_leaves_no_record_has_done_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +177,7 @@ def test_a_command_that_ends_well_and_leaves_no_record_has_done_nothing(
     assert found == (0, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 
 
+@pytest.mark.process
 def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +191,7 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
     assert found == (1, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 
 
+@pytest.mark.process
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     code = f"{TELLS}job_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
@@ -194,6 +202,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     assert history(toy_job(tmp_path)) == []
 
 
+@pytest.mark.process
 def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tmp_path: Path) -> None:
     """It had no time to say that its work begins; else its end would be in the history twice."""
     places = toy_job(tmp_path).places
@@ -207,6 +216,7 @@ def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tm
     assert [each.token for each in (newest_claim(places.lease),) if each] == [1]
 
 
+@pytest.mark.process
 def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "0.1")
     places = toy_job(tmp_path).places
@@ -217,6 +227,7 @@ def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypat
     assert end is not None and end.kind is EndKind.UNAVAILABLE
 
 
+@pytest.mark.process
 def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -> None:
     """As where the program runs in a PID namespace of its own."""
     places = toy_job(tmp_path).places

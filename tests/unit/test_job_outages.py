@@ -14,6 +14,8 @@ from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:

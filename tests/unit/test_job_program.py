@@ -19,6 +19,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.job import chain_comment
 
+pytestmark = pytest.mark.process
+
 START = "20260101T000000Z-1a2b3c4d"
 QUICK = {"segment_minutes": 0.01, "step_seconds": 0.01, "save_steps": 5, "start": START}
 

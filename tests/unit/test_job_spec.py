@@ -74,6 +74,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.process
 def test_a_spec_that_is_written_again_just_now_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / path_of("demo")
     words = [sys.executable, "-m", "unbroken.job", str(path_of("demo"))]
@@ -87,6 +88,7 @@ def test_a_spec_that_is_written_again_just_now_is_waited_for(tmp_path: Path) -> 
     assert ": found version 0, allowed: 1; start snakemake again" in said
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("text", "said"), UNUSABLE.values(), ids=UNUSABLE)
 @pytest.mark.parametrize("is_job", [True, False], ids=["job", "segment"])
 def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, is_job: bool, text: str | None, said: str) -> None:
@@ -146,6 +148,7 @@ def test_where_the_newest_spec_cannot_be_read_a_job_does_what_it_was_told(here: 
 # --- which segments are to be done -----------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_the_first_segment_without_a_record_is_next(here: Path) -> None:
     assert toy_spec().next_segment() == 1
     toy(here, 1, goal=10**6, segment_minutes=0.01)
@@ -158,6 +161,7 @@ def test_the_first_segment_without_a_record_is_next(here: Path) -> None:
     assert toy_spec(last_segment=0).next_segment() is None
 
 
+@pytest.mark.process
 def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
     assert not toy_spec(goal=10**6).is_over()
     toy(here, 1, goal=10**6, segment_minutes=0.01)
@@ -170,6 +174,7 @@ def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
     assert toy_spec(goal=1, last_segment=3).remaining_segments() == 0
 
 
+@pytest.mark.process
 def test_a_run_whose_goal_was_raised_is_not_over(here: Path) -> None:
     toy(here, 1, goal=5)
     assert toy_spec(goal=5).is_over()
@@ -178,6 +183,7 @@ def test_a_run_whose_goal_was_raised_is_not_over(here: Path) -> None:
     assert (toy_spec(goal=50).next_segment(), toy_spec(goal=50).remaining_segments()) == (2, 4)
 
 
+@pytest.mark.process
 def test_a_run_that_a_newer_unbroken_carries_on_is_not_taken_for_over(here: Path) -> None:
     toy(here, 1, goal=5)
     newer_record(RunFolder("demo"))

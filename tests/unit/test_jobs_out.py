@@ -89,6 +89,7 @@ def test_status_shows_the_task_that_starts_and_how_many_wait(tmp_path: Path) -> 
     assert row.advice == "Slurm job 17_3 is RUNNING; 4 tasks of job 17 wait behind it"
 
 
+@pytest.mark.process
 def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         f"me|node1|17_3|RUNNING|None|1|2|unbroken chain demo|{tmp_path}",
@@ -105,6 +106,7 @@ def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, mo
     assert [job.job_id for job in queue.over] == ["17_2"]
 
 
+@pytest.mark.process
 def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = "$(( $(date +%s) - 102 )) $(( $(date +%s) - 100 ))"
     answer(tmp_path, monkeypatch, "squeue", f'echo "17_[1-5%1] {times}"')
@@ -116,6 +118,7 @@ def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatc
     assert {kind.value for kind, seconds in found.seconds.items() if seconds > 5} == {"queued"}
 
 
+@pytest.mark.process
 def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +131,7 @@ def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
     assert {kind.value for kind, seconds in held.seconds.items() if seconds > 5} == {"idle"}
 
 
+@pytest.mark.process
 def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

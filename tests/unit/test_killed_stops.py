@@ -60,6 +60,7 @@ def margin_of(*attempts: Attempt, first: float | None = None, segment_seconds: f
 # --- with real programs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_program_that_is_killed_while_stopping_is_asked_earlier_until_it_can_save(tmp_path: Path) -> None:
     words = program("slow_to_save", 1.2)
     ended = [one_attempt(tmp_path, number, words, first_margin_seconds=0.5) for number in (1, 2, 3)]
@@ -81,6 +82,7 @@ def test_a_program_that_is_killed_while_stopping_is_asked_earlier_until_it_can_s
     assert nodes_to_avoid("demo", tmp_path) == []
 
 
+@pytest.mark.process
 def test_status_shows_the_kill_and_the_key(tmp_path: Path) -> None:
     one_attempt(tmp_path, 1, program("slow_to_save", 3), first_margin_seconds=0.5)
 
@@ -91,6 +93,7 @@ def test_status_shows_the_kill_and_the_key(tmp_path: Path) -> None:
     assert "raise first_margin_seconds" in lines
 
 
+@pytest.mark.process
 def test_a_job_that_is_killed_in_the_middle_of_a_stop_doubles_the_margin_too(tmp_path: Path) -> None:
     segment = start_segment(
         tmp_path, 1, 1, program("slow_to_save", 30), environment=on_node(4711), first_margin_seconds=0.7
@@ -109,6 +112,7 @@ def test_a_job_that_is_killed_in_the_middle_of_a_stop_doubles_the_margin_too(tmp
     assert nodes_to_avoid("demo", tmp_path) == []
 
 
+@pytest.mark.process
 def test_a_program_that_saved_when_it_was_asked_and_then_hangs_is_no_reason_for_a_larger_margin(tmp_path: Path) -> None:
     patch = {"segment.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "segment.supervisor.TERM_PATIENCE_SECONDS": 0.2}
     words = program("saves_and_stays")

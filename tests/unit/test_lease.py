@@ -151,6 +151,7 @@ def test_waiting_can_be_given_up(folder: Path) -> None:
         take(folder, 1, 60, lambda line: None, give_up)
 
 
+@pytest.mark.process
 def test_a_dead_process_is_replaced_at_once(folder: Path) -> None:
     pid, start = dead_process()
     put(folder, our_claim(pid=pid, pid_start=start))
@@ -172,6 +173,7 @@ def test_a_process_id_that_was_given_to_another_process_is_not_the_holder(folder
         assert held.claim.token == 2
 
 
+@pytest.mark.process
 def test_a_zombie_process_holds_nothing(folder: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
     claim = our_claim(pid=process.pid, pid_start=host.process_start(process.pid))
@@ -217,6 +219,7 @@ def waiter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Waiter:
     return Waiter(folder, monkeypatch)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("changes", UNSEEN)
 def test_whom_we_cannot_see_is_dead_after_twelve_looks_without_a_heartbeat_and_not_before(
     folder: Path, waiter: Waiter, changes: dict[str, object]
@@ -315,6 +318,7 @@ def test_a_process_that_lives_here_is_never_robbed_however_silent_and_whatever_s
     assert waiter.remark() == f"process {os.getpid()} lives, but sends no heartbeat; {hint}"
 
 
+@pytest.mark.process
 def test_a_stopped_process_is_named_with_what_to_type(folder: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
     put(folder, our_claim(pid=process.pid, pid_start=host.process_start(process.pid)))
@@ -348,6 +352,7 @@ ENDED_JOB = "ada|node1|17|CANCELLED|None|1700000000|1700003600||/"
 # --- what Slurm says -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("own", "of_the_claim", "may_ask"),
     [("alpha", "alpha", True), ("alpha", "beta", False), ("alpha", "", True), ("", "beta", True)],
@@ -746,6 +751,7 @@ def test_no_heart_beats_on_after_the_run_was_given_back(folder: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.process
 def test_earlier_claims_stay_until_they_are_in_the_history(folder: Path) -> None:
     pid, start = dead_process()
     for token in (1, 2):

@@ -59,6 +59,7 @@ def test_the_log_of_the_segment_at_work_is_shown_and_not_the_empty_one_of_a_job_
     ]
 
 
+@pytest.mark.process
 def test_a_follower_stays_with_the_log_that_is_written_while_a_later_one_is_empty(
     places: RunFolder, follower: subprocess.Popen[bytes]
 ) -> None:
@@ -87,6 +88,7 @@ def follower(places: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.process
 def test_a_log_is_followed_into_the_next_attempt_and_the_next_segment(
     places: RunFolder, follower: subprocess.Popen[bytes]
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_log_is_followed_into_the_next_attempt_and_the_next_segment(
     assert follower.wait(60) == 0
 
 
+@pytest.mark.process
 def test_a_reader_who_has_seen_enough_is_no_error(places: RunFolder) -> None:
     places.log(2).write_text("line\n" * 100_000)
     command = f"{Path(sys.executable).with_name('unbroken')} logs demo -d {places.base} | head -1"

@@ -75,42 +75,49 @@ def test_where_nobody_counts_nothing_was_killed(groups):
     assert out_of_memory_kills("17") == Kills(0, is_job=False)
 
 
+@pytest.mark.process
 def test_a_neighbours_want_of_memory_is_not_taken_for_that_of_a_program_that_failed(tmp_path, groups):
     groups.live_in(SESSION)
 
     assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
 
 
+@pytest.mark.process
 def test_a_program_that_the_kernel_killed_lacked_memory(tmp_path, groups):
     groups.live_in(SESSION)
 
     assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; kill -KILL $$") == "OUT_OF_MEMORY"
 
 
+@pytest.mark.process
 def test_a_program_that_somebody_killed_did_not_lack_memory(tmp_path, groups):
     groups.live_in(SESSION)
 
     assert cause_of(tmp_path, groups, "kill -KILL $$") is None
 
 
+@pytest.mark.process
 def test_a_shell_that_says_so_of_its_program_is_believed(tmp_path, groups):
     groups.live_in(SESSION)
 
     assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit {128 + signal.SIGKILL}") == "OUT_OF_MEMORY"
 
 
+@pytest.mark.process
 def test_in_its_own_job_a_program_that_failed_because_of_a_worker_lacked_memory(tmp_path, groups, in_job_17):
     groups.live_in(JOB)
 
     assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") == "OUT_OF_MEMORY"
 
 
+@pytest.mark.process
 def test_in_a_group_of_another_job_a_failed_program_is_not_blamed_on_memory(tmp_path, groups, in_job_17):
     groups.live_in(JOB.replace("17", "18"))
 
     assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
 
 
+@pytest.mark.process
 def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_path, groups, in_job_17):
     groups.live_in(JOB)
     progress = '{"done": 20, "goal": 20}'

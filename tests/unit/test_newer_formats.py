@@ -36,6 +36,8 @@ from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_policy import Saves
 
+pytestmark = pytest.mark.process
+
 DONE = 4
 
 

@@ -19,6 +19,8 @@ from unbroken.segment.deadline import Margin, deadline_for
 from unbroken.segment.job_time import JobTime
 from unbroken.slurm.this_job import SlurmJob, job_around_us
 
+pytestmark = pytest.mark.process
+
 SDIAG = """\
 echo '*******************************************************'
 echo "sdiag output at Sun Nov 22 19:31:05 2026 ($(($(date +%s) - AHEAD)))"

@@ -78,6 +78,7 @@ def attempt(token: int, outcome: EndKind, minutes_ago: float, has_advanced: bool
     return replace(ATTEMPT, token=token, kind=outcome, started_utc=begin, ended_utc=end, to_checkpoint=to)
 
 
+@pytest.mark.process
 def test_of_four_processes_that_look_at_once_one_tells_each_event(tmp_path: Path) -> None:
     count = 60
     tellers = [teller(tmp_path, "cat >> told.txt", count) for _ in range(4)]
@@ -89,6 +90,7 @@ def test_of_four_processes_that_look_at_once_one_tells_each_event(tmp_path: Path
     assert sorted(told(tmp_path)) == sorted(f"demo/finished-{number}" for number in range(count))
 
 
+@pytest.mark.process
 def test_what_a_killed_process_had_claimed_the_next_one_tells(tmp_path: Path) -> None:
     command = "if test -e go; then cat >> told.txt; else echo $$ > pid.new; mv pid.new pid; exec sleep 3000; fi"
     killed = teller(tmp_path, command)
@@ -109,6 +111,7 @@ def test_what_a_killed_process_had_claimed_the_next_one_tells(tmp_path: Path) ->
     assert told(tmp_path) == ["demo/finished-0"]
 
 
+@pytest.mark.process
 def test_what_could_not_be_told_is_told_by_the_next_look(tmp_path: Path) -> None:
     event = Event("stopped", "demo", "stopped-1", "why")
     for command, why in {
@@ -121,6 +124,7 @@ def test_what_could_not_be_told_is_told_by_the_next_look(tmp_path: Path) -> None
     assert told(tmp_path) == ["demo/stopped-1"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "command",
     [
@@ -159,6 +163,7 @@ def test_a_run_that_ended_on_a_node_whose_clock_is_ahead_is_told_when_it_was_lef
     assert [event.event for event in events_of(row, places, Look([row]), settings())] == ["stopped"]
 
 
+@pytest.mark.process
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     command = "sleep 3000 & echo $! > pid; wait"
     said = tell_once(Event("storm", "demo", "storm-1", "why"), tmp_path, settings(command, limit_seconds=1.0))

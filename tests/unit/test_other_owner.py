@@ -17,6 +17,8 @@ from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:

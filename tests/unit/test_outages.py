@@ -185,6 +185,7 @@ def failing_digest(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(checkpoint_module, "digest_file", broken)
 
 
+@pytest.mark.process
 def test_a_segment_goes_on_from_the_one_before_and_the_unread_one_is_there_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_segment_goes_on_from_the_one_before_and_the_unread_one_is_there_after
     assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED] * 4
 
 
+@pytest.mark.process
 def test_who_waits_for_a_file_server_leaves_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_program(tmp_path, program("one_step"), goal=100)
     failing_digest(monkeypatch, "state")
@@ -218,6 +220,7 @@ def test_who_waits_for_a_file_server_leaves_when_told(tmp_path: Path, monkeypatc
         run_program(tmp_path, program("one_step"), 2, goal=100)
 
 
+@pytest.mark.process
 def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +240,7 @@ def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_go
     assert not (toy_job(tmp_path).places.checkpoints / ".quarantine").exists()
 
 
+@pytest.mark.process
 def test_a_job_that_waits_already_ends_the_waiting_of_its_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +257,7 @@ def test_a_job_that_waits_already_ends_the_waiting_of_its_segment(
     assert before < raised.value.since < time.monotonic()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOTCONN, errno.EBUSY, errno.EIO])
 def test_an_outage_while_a_state_is_published_has_its_line_and_costs_no_checkpoint(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,7 @@ def test_what_a_run_was_imported_from_stands_in_it(folder: Path) -> None:
 
 
 # No clock: a machine may stand still for a moment.
+@pytest.mark.process
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     some.floats(0, allow_nan=False, allow_infinity=False),

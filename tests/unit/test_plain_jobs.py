@@ -9,6 +9,8 @@ from support.slurm_commands import Slurm
 
 from snakemake_executor_plugin_unbroken import plain_jobs
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:

@@ -94,6 +94,7 @@ def test_the_link_at_the_top_level_leads_to_the_slurm_profile() -> None:
     assert os.readlink(ROOT / "slurm") == "profiles/slurm"
 
 
+@pytest.mark.process
 def test_profile_slurm_is_found_from_the_top_level_and_keeps_its_own_lines() -> None:
     names = "executor,jobs,latency_wait,nolock,retries,cores"
 
@@ -109,6 +110,7 @@ def test_profile_slurm_is_found_from_the_top_level_and_keeps_its_own_lines() -> 
     }
 
 
+@pytest.mark.process
 def test_profile_slurm_brings_its_site_from_wherever_it_lies(tmp_path: Path) -> None:
     copy = shutil.copytree(ROOT / "profiles" / "slurm", tmp_path / "elsewhere")
 
@@ -118,6 +120,7 @@ def test_profile_slurm_brings_its_site_from_wherever_it_lies(tmp_path: Path) -> 
     assert (here["configfile"], there["configfile"]) == ("[PosixPath('slurm/site.yaml')]", f"[{copy / 'site.yaml'!r}]")
 
 
+@pytest.mark.process
 def test_the_site_has_a_line_for_every_key_and_the_schemas_default() -> None:
     text = (ROOT / "profiles" / "slurm" / "site.yaml").read_text()
     written = yaml.safe_load(text)["site"]
@@ -139,15 +142,18 @@ def test_the_partitions_that_come_along_are_none_and_the_example_in_the_file_is_
     assert PartitionLimits(**example["partitions"]["long"]).max_runtime == 10080
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("word", ["--profile=slurm", "--executor=slurm", "-eslurm"])
 def test_jobs_that_run_elsewhere_are_not_cut_to_the_cores_of_this_machine(word: str) -> None:
     assert ask_snakemake(word, names="cores") == {"cores": "None"}
 
 
+@pytest.mark.process
 def test_a_profile_named_in_the_environment_counts_as_named() -> None:
     assert ask_snakemake(names="cores", SNAKEMAKE_PROFILE="profiles/slurm") == {"cores": "None"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [[], ["--directory", "examples/toy"]], ids=["plain", "in an example"])
 def test_the_default_profile_applies_by_itself_in_a_clone(words: list[str]) -> None:
     asked = ask_snakemake(*words, names="cores,nolock,rerun_incomplete,keep_going,retries")

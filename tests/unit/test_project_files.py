@@ -45,6 +45,7 @@ def test_everything_that_the_project_names_is_pinned_within_its_range() -> None:
     assert loose == []
 
 
+@pytest.mark.process
 def test_make_help_names_every_target_that_a_person_types() -> None:
     wanted = (
         "setup",
@@ -66,6 +67,7 @@ def test_make_help_names_every_target_that_a_person_types() -> None:
     assert [target for target in wanted if f"make {target} " not in shown] == []
 
 
+@pytest.mark.process
 def test_setup_with_too_old_a_python_says_so_in_one_line(tmp_path: Path) -> None:
     old = tmp_path / "python3"
     old.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'Python 3.9.2' && exit 0\nexit 1\n")

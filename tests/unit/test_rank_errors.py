@@ -51,6 +51,7 @@ def end_of(launcher: "subprocess.Popen[str]") -> tuple[int, str]:
     return launcher.returncode, said.strip()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "end"),
     [
@@ -70,6 +71,7 @@ def test_the_launcher_says_how_its_ranks_ended_and_ends_the_others(script: str, 
     assert end_of(started("sh", "-c", script, PATH="/usr/bin:/bin")) == end
 
 
+@pytest.mark.process
 def test_a_rank_that_was_killed_is_the_cause_although_the_others_have_failed_too_when_it_is_found(
     tmp_path: Path,
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_rank_that_was_killed_is_the_cause_although_the_others_have_failed_too
     assert end_of(launcher) == (137, "unbroken: rank 1 was ended by SIGKILL")
 
 
+@pytest.mark.process
 def test_no_rank_outlives_a_killed_launcher() -> None:
     """Two of them with the ranks of the next attempt would be four that write."""
     launcher = started("sleep", "1000", PATH="/usr/bin:/bin")
@@ -98,6 +101,7 @@ def test_no_rank_outlives_a_killed_launcher() -> None:
     until(lambda: not any(is_alive(pid) for pid in ranks))
 
 
+@pytest.mark.process
 def test_a_program_that_cannot_be_started_is_named() -> None:
     assert end_of(started("/no/such/python")) == (
         1,
@@ -105,6 +109,7 @@ def test_a_program_that_cannot_be_started_is_named() -> None:
     )
 
 
+@pytest.mark.process
 def test_a_rank_that_fails_elsewhere_ends_those_here(tmp_path: Path) -> None:
     script = "[ $RANK = 1 ] && exit 3; exec sleep 1000"
     more = {"SLURM_NTASKS": "2", "UNBROKEN_STOP": str(tmp_path / "stop"), "PATH": "/usr/bin:/bin"}

@@ -24,6 +24,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:

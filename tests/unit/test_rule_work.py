@@ -97,6 +97,7 @@ def note(kind: EndKind | None) -> ExecNote:
     return ExecNote("train", STORE, kind, 1, "the inputs were changed")
 
 
+@pytest.mark.process
 def test_a_rule_whose_job_ends_well_is_done_and_is_not_run_again(chain: Chain) -> None:
     assert chain.job("finished", code=0) == 0
     assert rule_state.is_done(KEY)
@@ -105,6 +106,7 @@ def test_a_rule_whose_job_ends_well_is_done_and_is_not_run_again(chain: Chain) -
     assert chain.starts == 1
 
 
+@pytest.mark.process
 def test_after_a_pause_the_next_job_goes_on(chain: Chain) -> None:
     assert chain.job("paused", "paused") == 0, "a pause is no failure to be mailed"
     assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=1)
@@ -118,6 +120,7 @@ def test_after_a_pause_the_next_job_goes_on(chain: Chain) -> None:
     assert chain.starts == 3
 
 
+@pytest.mark.process
 def test_a_pause_with_no_more_segments_than_before_is_a_failure(chain: Chain) -> None:
     """With --anew in the rule each job begins again, and would for ever."""
     chain.job("paused", "paused")
@@ -133,6 +136,7 @@ def test_a_pause_with_no_more_segments_than_before_is_a_failure(chain: Chain) ->
     assert str(stop.value) == f"rule train failed 2 times: {why}"
 
 
+@pytest.mark.process
 def test_when_its_segments_are_used_up_the_run_stops(chain: Chain) -> None:
     chain.job("paused", "paused", segments=2)
 
@@ -145,6 +149,7 @@ def test_when_its_segments_are_used_up_the_run_stops(chain: Chain) -> None:
     )
 
 
+@pytest.mark.process
 def test_a_refusal_stops_it_at_once(chain: Chain) -> None:
     with pytest.raises(Stop, match=r"^the inputs were changed$"):
         chain.job("refused", retries=9)
@@ -152,6 +157,7 @@ def test_a_refusal_stops_it_at_once(chain: Chain) -> None:
     assert chain.starts == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_job_in_which_no_run_began_is_tried_as_often_as_the_rule_may_be_retried(chain: Chain, retries: int) -> None:
     for _ in range(retries):
@@ -168,6 +174,7 @@ def test_a_job_in_which_no_run_began_is_tried_as_often_as_the_rule_may_be_retrie
     assert chain.starts == retries + 1
 
 
+@pytest.mark.process
 def test_a_pause_between_two_failures_makes_the_second_one_the_first(chain: Chain) -> None:
     chain.job("")
     chain.job("paused", "paused")
@@ -177,11 +184,13 @@ def test_a_pause_between_two_failures_makes_the_second_one_the_first(chain: Chai
     assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=1, failures=1)
 
 
+@pytest.mark.process
 def test_the_rest_of_a_rule_that_fails_after_its_program_is_done_is_a_failure(chain: Chain) -> None:
     with pytest.raises(Stop, match="rule train failed: the rest of the rule failed although its program was done"):
         chain.job("finished", retries=0)
 
 
+@pytest.mark.process
 def test_a_program_that_fails_is_judged_by_its_history_at_once(chain: Chain) -> None:
     chain.job("failed", "failed", retries=1)
     assert read_state(KEY).failures == 0
@@ -192,6 +201,7 @@ def test_a_program_that_fails_is_judged_by_its_history_at_once(chain: Chain) -> 
     assert chain.starts == 2
 
 
+@pytest.mark.process
 def test_a_job_that_slurm_ends_is_no_failure(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     chain.job("paused", "paused")
     monkeypatch.setattr(segment_process, "_received", {signal.SIGTERM})
@@ -202,6 +212,7 @@ def test_a_job_that_slurm_ends_is_no_failure(chain: Chain, monkeypatch: pytest.M
     assert read_state(KEY) == RuleState(note(None), pauses=1)
 
 
+@pytest.mark.process
 def test_while_the_program_works_the_next_tasks_are_submitted(chain: Chain, slurm: Slurm) -> None:
     """Once its run has begun, so a rule that fails at once submits nothing."""
     slurm.shows(17, "RUNNING", key=KEY)

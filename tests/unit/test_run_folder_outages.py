@@ -74,6 +74,7 @@ def test_where_the_lease_does_not_say_who_works_nobody_is_shown_at_work(places: 
 # --- checkpoints and records ---
 
 
+@pytest.mark.process
 def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path) -> None:
     """Snakemake takes a file whose input is newer for undone."""
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
@@ -107,6 +108,7 @@ def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
     assert obstacle(places) == f"{places.root}: {os.strerror(errno.ESTALE)}"
 
 
+@pytest.mark.process
 def test_a_command_beside_the_work_that_cannot_be_started_harms_nobody(tmp_path: Path) -> None:
     assert background.start(["/no/such/program"], tmp_path, tmp_path / "log") is None
 

@@ -22,6 +22,8 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.lifecycle import run_segment
 
+pytestmark = pytest.mark.process
+
 
 class Saving(ProgramEngine):
     """Saves a step from the folder of a killed attempt."""

@@ -72,6 +72,7 @@ def attempt_that(end: SegmentEnd) -> Attempt:
     return Attempt.of(end, **{name: value for name, value in job.items() if not hasattr(end, name)})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EndKind)
 def test_an_end_goes_from_the_process_to_its_job_the_history_and_the_report_unchanged(
     tmp_path: Path, kind: EndKind, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +102,7 @@ def test_an_end_goes_from_the_process_to_its_job_the_history_and_the_report_unch
 OF_ITS_JOB = [entry.name for entry in fields(Attempt) if entry.name not in SegmentEnd.__dataclass_fields__]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "kind", "cause"),
     [
@@ -121,6 +123,7 @@ def test_what_a_segment_says_to_its_job_is_what_stands_in_the_history(
         assert (line.kind, line.cause) == (kind, cause)
 
 
+@pytest.mark.process
 def test_an_attempt_that_is_refused_says_so_to_its_job_and_the_history(tmp_path: Path) -> None:
     start_segment(tmp_path, command=program("one_step")).end()
     for checkpoint in checkpoints(toy_job(tmp_path)):

@@ -24,6 +24,8 @@ from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, Se
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 
+pytestmark = pytest.mark.process
+
 
 def dones(base: Path) -> list[float]:
     return [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(base))]

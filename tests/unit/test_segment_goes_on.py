@@ -30,6 +30,8 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs, host
 from unbroken.system.fs import unique_name
 
+pytestmark = pytest.mark.process
+
 
 def steps(base: Path, count: int, **changes: object) -> None:
     """So many segments of one step each."""

@@ -12,6 +12,8 @@ from unbroken.runs.history import History
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 
 def test_the_margin_is_learned_from_the_runs_history(tmp_path: Path) -> None:
     places = toy_job(tmp_path).places

@@ -84,6 +84,7 @@ def test_a_disk_that_takes_no_record_is_named(
     assert "/segments: " in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_was_set_aside_since_its_record_is_not_waited_for(tmp_path: Path) -> None:
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
     places = RunFolder("demo", tmp_path)
@@ -100,6 +101,7 @@ def test_a_checkpoint_that_was_set_aside_since_its_record_is_not_waited_for(tmp_
     assert shows(places.record(1), places)
 
 
+@pytest.mark.process
 def test_a_newer_checkpoint_than_that_of_the_record_is_as_good(tmp_path: Path) -> None:
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
     places = RunFolder("demo", tmp_path)

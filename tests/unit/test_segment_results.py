@@ -22,6 +22,8 @@ from unbroken.runs.run import Run
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
 
+pytestmark = pytest.mark.process
+
 ONE_STEP = program("one_step")
 
 

@@ -23,6 +23,8 @@ from unbroken.runs.record import Record, read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
+pytestmark = pytest.mark.process
+
 
 def segment(folder: Path, number: int, attempt: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -27,6 +27,8 @@ from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
 from unbroken.segment import supervisor
 
+pytestmark = pytest.mark.process
+
 IMPATIENT = {"segment.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "segment.supervisor.TERM_PATIENCE_SECONDS": 0.2}
 SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}
 

@@ -59,6 +59,7 @@ SPOILS = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("spoil", "reason"), SPOILS)
 def test_of_a_bad_newest_checkpoint_the_one_before_is_taken_and_the_reason_is_kept(store: Store, spoil, reason) -> None:
     before = publish(store, 1)

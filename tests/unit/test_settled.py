@@ -16,6 +16,8 @@ from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.settled import is_done, settle_rest, settled_record
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Segment:

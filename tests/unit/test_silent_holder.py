@@ -66,6 +66,7 @@ def sleeper() -> Iterator[int]:
     process.wait()
 
 
+@pytest.mark.process
 def test_a_holder_that_is_stopped_on_this_machine_is_named_with_what_to_type(tmp_path: Path, sleeper: int) -> None:
     held(tmp_path, 86400, host=platform.node(), pid=sleeper, pid_start=host.process_start(sleeper))
     todo = f"type kill -CONT {sleeper} and it goes on, or kill -KILL {sleeper} and the run is free"

@@ -1,9 +1,12 @@
 """A program that says nothing of its progress: its exit code is all there is, beside its files."""
 
+import pytest
 from support.toyrun import run_program
 
 from unbroken.errors import SegmentError
 from unbroken.runs.segment_end import EndKind
+
+pytestmark = pytest.mark.process
 
 COUNTS = 'n=$(cat "$UNBROKEN_RESUME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$UNBROKEN_SAVE/n"; exit '
 PAUSES, FINISHES = ["sh", "-c", COUNTS + "85"], ["sh", "-c", COUNTS + "0"]

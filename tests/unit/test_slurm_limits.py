@@ -194,6 +194,7 @@ def test_an_account_that_the_user_does_not_have_is_refused():
     assert said(toy_run("c", account="Science"), accounts=("science",)) == []
 
 
+@pytest.mark.process
 def test_a_qos_that_the_cluster_does_not_know_is_refused():
     lines = said(toy_run(qos="hihg"), toy_run("b"), site="site: {qos: gold}", qos=("normal", "high"))
 
@@ -205,10 +206,12 @@ def test_a_qos_that_the_cluster_does_not_know_is_refused():
     assert said(toy_run(qos="HIGH"), qos=("normal", "high")) == []
 
 
+@pytest.mark.process
 def test_where_accounts_and_qos_cannot_be_asked_for_every_one_passes():
     assert said(toy_run(account="anything", qos="anything")) == []
 
 
+@pytest.mark.process
 def test_sacctmgr_is_asked_only_where_one_of_them_is_set(tmp_path, monkeypatch):
     asked, command = tmp_path / "asked", tmp_path / "sacctmgr"
     command.write_text(f"#!/bin/sh\necho x >> {asked}\necho high\n")

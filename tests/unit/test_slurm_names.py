@@ -64,6 +64,7 @@ FITTING = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("keys", FITTING, ids=str)
 def test_what_the_cluster_knows_is_no_mistake(slurm: Path, keys: dict[str, str]) -> None:
     assert said(toy_run(**keys)) == []
@@ -89,11 +90,13 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("keys", "line"), REFUSED, ids=str)
 def test_what_the_cluster_does_not_know_is_refused_in_one_line(slurm: Path, keys: dict[str, str], line: str) -> None:
     assert said(toy_run(**keys)) == [f"runs.demo.{line}"]
 
 
+@pytest.mark.process
 def test_a_mistake_of_the_site_names_its_file_and_is_said_once(slurm: Path) -> None:
     lines = said(toy_run("a"), toy_run("b"), site="site: {partition: short, qos: gold, constraint: plan}")
 
@@ -105,6 +108,7 @@ def test_a_mistake_of_the_site_names_its_file_and_is_said_once(slurm: Path) -> N
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["sacctmgr", "scontrol"])
 def test_what_nobody_answers_refuses_nothing(slurm: Path, command: str) -> None:
     (slurm / command).write_text("#!/bin/sh\nexit 1\n")

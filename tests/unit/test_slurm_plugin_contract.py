@@ -328,6 +328,7 @@ def said_of(folder: Path, alone: int) -> list[str]:
     return found[0].read_text().rstrip("\0").split("\0")
 
 
+@pytest.mark.process
 def test_our_words_for_sbatch_are_those_of_the_plugin(tmp_path: Path) -> None:
     plugins, ours = said_of(tmp_path / "plain", alone=0), said_of(tmp_path / "alone", alone=1)
 
@@ -343,6 +344,7 @@ def test_our_words_for_sbatch_are_those_of_the_plugin(tmp_path: Path) -> None:
     assert [word for word in ours if "--job-name" in word] == ["--job-name=alone"]
 
 
+@pytest.mark.process
 def test_a_held_executor_has_no_thread_that_an_end_would_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

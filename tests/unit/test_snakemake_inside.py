@@ -57,6 +57,7 @@ def test_what_is_changed_is_as_it_was_read(changed: object) -> None:
     assert hashlib.sha256(inspect.getsource(changed).encode()).hexdigest()[:16] == READ[changed]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     [
@@ -83,6 +84,7 @@ def without_times(text: str) -> list[str]:
     return sorted(re.split(r"\n(?=\S)", "\n".join(lines)))
 
 
+@pytest.mark.process
 def test_a_script_that_is_not_there_is_told_as_ever(folder: Path) -> None:
     (folder / "Snakefile").write_text(
         "from unbroken.plan import snakemake_inside\nsnakemake_inside.quicken()\n"

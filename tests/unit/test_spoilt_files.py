@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from unbroken.cli.main import app
 from unbroken.runs import lease
 
+pytestmark = pytest.mark.process
+
 SPOILT = {
     "versions is a number": b'{"done": 1, "goal": 5, "versions": 5}',
     "NaN": b'{"done": 1, "goal": 5, "save_seconds": NaN}',

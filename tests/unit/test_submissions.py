@@ -33,6 +33,7 @@ def in_process(barrier: object, answers: object) -> None:
     answers.put(take_after_all_have_looked(barrier))  # type: ignore[attr-defined]
 
 
+@pytest.mark.process
 def test_of_many_that_take_the_next_submission_one_has_it() -> None:
     submit(17)
     context = multiprocessing.get_context("fork")

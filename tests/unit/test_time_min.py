@@ -31,6 +31,7 @@ def in_slurm(seconds: float, job: str = "17") -> dict[str, str]:
     return {"SLURM_JOB_ID": job, "SLURM_JOB_END_TIME": f"{time.time() + seconds:.0f}", "PATH": "/usr/bin:/bin"}
 
 
+@pytest.mark.process
 def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_had_its_length(tmp_path: Path) -> None:
     """The jobs get half of a segment: 3 s of 6, more where a busy machine needs as long to start the job's programs.
 
@@ -58,12 +59,14 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
     assert "Slurm gives this job" in ends[0].screen
 
 
+@pytest.mark.process
 def test_a_segment_of_one_length_is_over_with_a_job_that_got_less(tmp_path: Path) -> None:
     start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "least_minutes": None}).end()
 
     assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED]
 
 
+@pytest.mark.process
 def test_a_program_that_leaves_long_before_its_time_is_over_ends_the_segment(tmp_path: Path) -> None:
     """Else one that pauses after each step would make jobs for ever."""
     once = [sys.executable, "-c", PAUSES_AT_ONCE]
@@ -96,6 +99,7 @@ def test_sbatch_gets_whole_minutes() -> None:
     assert sbatch.time_min_words(59.5) == ["--time-min=60"]
 
 
+@pytest.mark.process
 def test_the_same_segment_goes_on_after_a_job_that_used_its_time(tmp_path: Path) -> None:
     start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "segment_minutes": 0.5}).end()
 

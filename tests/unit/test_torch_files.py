@@ -56,6 +56,7 @@ def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypa
     assert verified_torch_load(tmp_path / "state.pt")["step"] == 7
 
 
+@pytest.mark.process
 def test_every_flipped_byte_is_found_before_torch_opens_the_file(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "state.pt"
     atomic_torch_save({"a": torch.arange(20.0)}, path)
@@ -190,6 +191,7 @@ def test_a_file_that_torch_saved_before_may_be_replaced(tmp_path: Path) -> None:
     assert verified_torch_load(tmp_path / "state.pt") == {"step": 1}
 
 
+@pytest.mark.process
 def test_a_kill_before_after_or_within_any_step_leaves_a_file_that_proves_to_be_the_old_or_the_new_one(
     tmp_path: Path,
 ) -> None:
@@ -227,6 +229,7 @@ def test_a_kill_before_after_or_within_any_step_leaves_a_file_that_proves_to_be_
     assert seen == {(1, 1), (2, 1), (2, 2)}
 
 
+@pytest.mark.process
 def test_a_first_file_killed_at_any_step_is_not_there_or_whole(tmp_path: Path) -> None:
     for at in range(1, 9):
         base = tmp_path / str(at)

@@ -43,7 +43,7 @@ train(Path(sys.argv[1]), stop_at=int(sys.argv[2]), number=signal.SIGKILL, saves=
 """
 
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 @pytest.fixture

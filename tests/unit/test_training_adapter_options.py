@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.adapter_runs import AdapterRun, needs_adapters
 
-pytestmark = needs_adapters()
+pytestmark = [pytest.mark.process, needs_adapters()]
 
 FRAMEWORKS = ["transformers", "lightning", "accelerate"]
 LOADERS = ["lightning", "accelerate"]

@@ -30,6 +30,7 @@ def numbers(loader) -> list[list[int]]:
     return [batch[0].tolist() for batch in loader]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(workers: int) -> None:
     whole, resumed = (resumable_loader(DATA, 3, 7, num_workers=workers) for _ in range(2))
@@ -84,6 +85,7 @@ def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.process
 def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl = pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
     from unbroken.training.lightning import UnbrokenCallback

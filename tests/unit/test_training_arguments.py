@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 class Drawn(torch.utils.data.Dataset):
@@ -72,6 +72,7 @@ def test_best_and_is_best(tmp_path) -> None:
     assert seen == [True, True, False, True, True, False, False, False]
 
 
+@pytest.mark.process
 def test_validate(tmp_path) -> None:
     trained(tmp_path / "run", validate=lambda: torch.ones(1))
 
@@ -79,6 +80,7 @@ def test_validate(tmp_path) -> None:
         trained(tmp_path / "run", 5, validate=lambda: torch.full((1,), 2.0))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["rtol", "atol"])
 def test_a_wider_tolerance_of_validate(tmp_path, name) -> None:
     trained(tmp_path / "run", validate=lambda: torch.ones(1))
@@ -86,6 +88,7 @@ def test_a_wider_tolerance_of_validate(tmp_path, name) -> None:
     trained(tmp_path / "run", 5, validate=Validate(lambda: torch.full((1,), 1.5), **{name: 1.0}))
 
 
+@pytest.mark.process
 def test_folder_and_state(tmp_path) -> None:
     one, other = Tracker(), Tracker()
     one.add(loss=2.0)
@@ -95,12 +98,14 @@ def test_folder_and_state(tmp_path) -> None:
     assert other.means() == {"loss": 2.0}
 
 
+@pytest.mark.process
 def test_saves_steps_and_keep(tmp_path) -> None:
     trained(tmp_path / "run", saves=Saves(steps=2, keep=4))
 
     assert steps_saved(tmp_path / "run") == [8, 10, 12, 12]  # the last one at the end
 
 
+@pytest.mark.process
 def test_saves_minutes(tmp_path) -> None:
     trained(tmp_path / "run", saves=Saves(minutes=1e-9, keep=99))
 
@@ -113,6 +118,7 @@ def test_saves_mtbf_hours(tmp_path) -> None:
     assert training._link.pace.interval_seconds < 1
 
 
+@pytest.mark.process
 def test_saves_milestone_every(tmp_path) -> None:
     trained(tmp_path / "run", saves=Saves(steps=1, keep=1, milestone_every=4))
 
@@ -183,6 +189,7 @@ def test_seeded_samples(is_seeded) -> None:
     assert (draws() == first) is is_seeded
 
 
+@pytest.mark.process
 def test_collate_fn_and_options_of_dataloader() -> None:
     training = made()
     loader = training.loader(Drawn(), 4, collate_fn=len, num_workers=1, prefetch_factor=7)
@@ -229,6 +236,7 @@ def test_tensorboard_and_its_folder(tmp_path) -> None:
     assert [b"loss" in path.read_bytes() for path in (tmp_path / "here").iterdir()] == [True]
 
 
+@pytest.mark.process
 def test_finish(tmp_path) -> None:
     training = made(tmp_path / "run")
     numbers(training, batch_size=4)

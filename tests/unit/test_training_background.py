@@ -121,6 +121,7 @@ def test_room_for_a_snapshot_is_used_again() -> None:
     assert len(stage._rooms) == 2
 
 
+@pytest.mark.process
 def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_begins(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_beg
     assert not torch.equal(loop.model.weight, moment["weight"])
 
 
+@pytest.mark.process
 def test_a_fork_that_exits_during_a_save_waits_for_nothing(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     may_copy, copy = threading.Event(), Snapshot.wait
 
@@ -172,6 +174,7 @@ def test_a_fork_that_exits_during_a_save_waits_for_nothing(loop: Loop, monkeypat
     loop.training._link.wait()
 
 
+@pytest.mark.process
 def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_of_before_stays(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
     assert saved(tmp_path)["position"]["step"] == 2
 
 
+@pytest.mark.process
 def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(loop: Loop, tmp_path: Path) -> None:
     for _ in range(5):
         loop.step()
@@ -212,6 +216,7 @@ def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(
     assert saved(tmp_path)["position"]["step"] == 4
 
 
+@pytest.mark.process
 def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +229,7 @@ def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
     assert saved(tmp_path)["position"]["step"] == 2
 
 
+@pytest.mark.process
 def test_where_memory_is_short_saves_stop_the_training_and_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +247,7 @@ def test_where_memory_is_short_saves_stop_the_training_and_say_so(
     assert len(said) == 1
 
 
+@pytest.mark.process
 def test_small_states_are_saved_at_once(tmp_path: Path) -> None:
     loop = Loop(tmp_path, in_background=None)
     for _ in range(3):
@@ -268,6 +275,7 @@ def test_a_last_save_that_reads_back_otherwise_is_no_pause_and_no_finish(
     assert Store(tmp_path / "checkpoints").names() == []
 
 
+@pytest.mark.process
 def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loop = Loop(tmp_path, steps=None, mtbf_hours=24)
     loop.training._link.pace._saved_at -= 10**6

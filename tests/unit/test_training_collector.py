@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.prefork import TORCH, start_script
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """\
 import gc
 import weakref

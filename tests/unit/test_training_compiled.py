@@ -60,6 +60,7 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 2), nn.Dropout())
 
 
+@pytest.mark.process
 def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
     assert "environment changed since this checkpoint (compiled parts model -> none): training continues" in said
 
 
+@pytest.mark.process
 def test_an_average_of_a_compiled_model_goes_on_as_one(tmp_path: Path) -> None:
     averages = [AveragedModel(torch.compile(small())) for _ in range(2)]
     averages[0].update_parameters(small())

@@ -132,6 +132,7 @@ def assert_pieces_are_the_whole(tmp_path: Path, make) -> None:
     assert len(set(drawn)) == len(drawn) == 3 * SAMPLES
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_generator_of_the_data_set_draws_for_each_sample_what_it_draws_in_one_piece(name, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(
@@ -139,6 +140,7 @@ def test_a_generator_of_the_data_set_draws_for_each_sample_what_it_draws_in_one_
     )
 
 
+@pytest.mark.process
 def test_a_generator_of_the_data_set_draws_the_same_in_worker_processes(tmp_path: Path) -> None:
     def with_workers(workers):
         return lambda: ({}, lambda training: training.loader(Numbers(Shift(), Late()), 4, num_workers=workers))
@@ -157,6 +159,7 @@ def test_a_generator_of_the_data_set_is_left_as_it_was() -> None:
     assert shift(0.0) == untouched(0.0)
 
 
+@pytest.mark.process
 def test_without_seeded_samples_an_own_generator_must_be_a_part_of_the_training(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"seeded_samples=False\): the data set has .* of its own \(Generator\)"):
         Training().loader(Numbers(Twister().add), 4, seeded_samples=False)
@@ -191,6 +194,7 @@ def test_a_data_set_that_reads_batches_at_once_is_asked_once_for_each(wrap) -> N
     assert data.fetches == 12
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_drawn_for_a_batch_that_is_read_at_once_is_that_of_one_piece(workers, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(
@@ -218,6 +222,7 @@ def stateful(data, **options):
     return StatefulDataLoader(data, 4, **options)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_keeps_the_generators_of_a_data_set_in_random_kept(workers, tmp_path: Path) -> None:
     def kept():
@@ -307,6 +312,7 @@ training.finish()
 """
 
 
+@pytest.mark.process
 def test_the_last_batch_is_known_where_other_ranks_began_the_epoch(tmp_path: Path) -> None:
     """11 batches: three steps of two ranks, then five of one process, where no batch is the 11th."""
     from support.forked_ranks import ForkedRanks

@@ -22,7 +22,7 @@ BATCHES, EPOCHS = 6, 2
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 class Numbers(torch.utils.data.Dataset):

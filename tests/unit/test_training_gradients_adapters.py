@@ -162,6 +162,7 @@ def trainer(stop: int) -> nn.Module:
     return model
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore")  # Lightning's, of few workers, few batches and Slurm
 @pytest.mark.parametrize(
     "by_hand", [pytest.param(False, id="by lightning", marks=pytest.mark.slow), pytest.param(True, id="by hand")]
@@ -183,6 +184,7 @@ def test_gradients_that_are_added_up_with_accelerate_survive_a_stop(by_hand: boo
     assert pieces == whole
 
 
+@pytest.mark.process
 def test_gradients_that_the_trainer_adds_up_survive_a_stop(tmp_path: Path) -> None:
     _, whole = attempts(tmp_path / "whole", trainer, 0)
     codes, pieces = attempts(tmp_path / "pieces", trainer, 6, 5, 0)  # the second within its own first group but one

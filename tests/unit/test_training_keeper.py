@@ -91,6 +91,7 @@ def test_what_the_configuration_says_of_failures_comes_before_what_the_script_sa
     assert (own.mtbf_hours, both.mtbf_hours, both.keep) == (5, 24, 7)
 
 
+@pytest.mark.process
 def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_path: Path) -> None:
     said = 'cd "$UNBROKEN_SAVE"; printf %s "$UNBROKEN_MTBF_HOURS" >hours; echo "{\\"done\\": 9}" >progress.json'
 
@@ -109,6 +110,7 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
     assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (NextAction.GO_ON, None)
 
 
+@pytest.mark.process
 def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
     from unbroken.training.transformers import UnbrokenCallback

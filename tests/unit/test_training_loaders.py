@@ -21,7 +21,7 @@ from unbroken.training.torch import (  # noqa: E402
     seed_everything,
 )
 
-pytestmark = pytest.mark.usefixtures("signals_kept")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 class Numbers(Dataset):
@@ -144,11 +144,13 @@ def repeated_once(seen):
 BODIES = (by_iter, by_renewed_iter, by_zip, by_zip_ahead, by_generator, by_one_draw_each, by_passes)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("body", BODIES)
 def test_a_second_loader_goes_on_where_it_was(body, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(tmp_path, [1, 6, 6.5, 8], body)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("body", "size"),
     [(by_renewed_iter, 8), (by_renewed_iter, 60), (by_zip_ahead, 10), (by_zip_ahead, 60), (by_generator, 10)],
@@ -163,11 +165,13 @@ def by_kept_generator(first, second, training, epoch):
         yield rows(batch), rows(next(training.kept))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("body", [by_generator, by_kept_generator])
 def test_a_generator_that_is_made_in_each_epoch_begins_again_as_it_was_seen_to_do(body, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(tmp_path, [2, 8, 12, 12.5], body, second=60)
 
 
+@pytest.mark.process
 def test_a_generator_of_which_nobody_knows_whether_it_outlives_its_epoch_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +191,7 @@ def by_pieces_that_are_kept(first, second, training, epoch):
             yield rows(batch), rows(next(part)), rows(next(part))
 
 
+@pytest.mark.process
 def test_an_iterator_that_is_left_before_its_end_is_begun_again_or_the_script_is_refused(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", by_pieces_that_are_kept)
     train(tmp_path / "late", by_pieces_that_are_kept, stop_at=4)
@@ -197,6 +202,7 @@ def test_an_iterator_that_is_left_before_its_end_is_begun_again_or_the_script_is
         train(tmp_path / "early", by_pieces_that_are_kept)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_second_loader_goes_on_with_worker_processes(workers: int, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(tmp_path, [2, 8], by_renewed_iter, second=12, workers=workers)
@@ -213,6 +219,7 @@ def after_one_draw(loader):
     return found
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("across", "size"), [(again_and_again, 20), (after_one_draw, 200), (iter, 100)])
 def test_an_iterator_that_lives_longer_than_an_epoch_goes_on_where_it_was(across, size: int, tmp_path: Path) -> None:
     assert_pieces_are_the_whole(tmp_path, [1, 4, 6, 6.5, 9, 12.5], drawn_across, second=size, across=across)
@@ -229,6 +236,7 @@ def test_loaders_of_one_length_have_orders_and_draws_of_their_own() -> None:
         assert len({*one[1]} & {*other[1]}) < 20
 
 
+@pytest.mark.process
 def test_loaders_that_are_made_in_each_epoch_have_the_same_order_after_a_restart(tmp_path: Path) -> None:
     def made_anew(first, second, training, epoch):
         newest = training.loader(Numbers(24), 4)
@@ -273,6 +281,7 @@ def train_by_weights(folder: Path, *, stop_at=None, epochs=3, replacement=True, 
     return seen
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "options",
     [{}, {"replacement": False}, {"asks_length": True}, {"is_second": True}],
@@ -347,6 +356,7 @@ training.finish()
 """
 
 
+@pytest.mark.process
 def test_ranks_whose_weights_differ_share_one_order_and_others_go_on_with_it(tmp_path: Path) -> None:
     together = ForkedRanks(tmp_path / "run", RANKS, [str(tmp_path)], ranks=2)
     together.run()
@@ -412,6 +422,7 @@ training.finish({"model.pt": model.state_dict()})
 """
 
 
+@pytest.mark.process
 def test_kills_change_no_byte_of_a_training_with_loaders_of_each_kind(tmp_path: Path) -> None:
     whole = TrainingParent(tmp_path / "whole", EVERYTHING, [str(tmp_path)])
     pieces = TrainingParent(tmp_path / "pieces", EVERYTHING, [str(tmp_path), "4", "12", "23"], save_seconds=0.01)

@@ -45,6 +45,7 @@ def fold(number: int, folder: Path | None) -> tuple[int, list[float]]:
     return steps, [value for each in model.parameters() for value in each.flatten().tolist()]
 
 
+@pytest.mark.process
 def test_folds_with_folders_of_their_own_are_the_folds_alone(tmp_path: Path) -> None:
     alone = [fold(number, None) for number in range(3)]
     found = [fold(number, tmp_path / f"fold{number}") for number in range(3)]
@@ -53,6 +54,7 @@ def test_folds_with_folders_of_their_own_are_the_folds_alone(tmp_path: Path) -> 
     assert [steps for steps, _ in found] == [6, 6, 6]
 
 
+@pytest.mark.process
 def test_a_second_fold_in_the_folder_of_the_first_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = re.escape(
         f"{tmp_path / 'runs'}: this process has finished a training there, and a second one would go on from"

@@ -83,6 +83,7 @@ def trained(sampler, batch_size, batches=1000, workers=0):
     return seen
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_plain_loader_goes_on_where_it_was_stopped_twice(workers):
     whole = trained(InterruptibleSampler(53, seed=4), 5)
@@ -132,6 +133,7 @@ def test_distributed_samples_go_on_with_other_ranks():
     assert [len(sampler) for sampler in ranks(2, "drop")] == [26, 26]
 
 
+@pytest.mark.process
 def test_a_batch_sampler_gives_every_sample_once_on_changing_ranks_with_workers():
     kinds = [index % 2 for index in range(53)]
     seen, state, mixed = Counter(), None, 0

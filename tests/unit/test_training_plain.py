@@ -120,6 +120,7 @@ def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.process
 def test_a_forked_helper_still_dies_of_term_and_lives_through_usr1() -> None:
     code = """
 import os, signal, sys, time
@@ -272,6 +273,7 @@ def test_metrics_survive_a_restart_and_share_rows() -> None:
     assert second.mean("loss", 0) == 0.375
 
 
+@pytest.mark.process
 def test_the_parts_without_torch_import_only_the_standard_library() -> None:
     modules = ("environment", "position", "metrics", "save_schedule", "run_directory", "save_policy")
     names = ", ".join(f"unbroken.training.core.{name}" for name in modules)

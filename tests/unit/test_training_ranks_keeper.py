@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 PROGRAM = """

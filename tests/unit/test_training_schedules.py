@@ -14,7 +14,7 @@ from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.torch import Saves, Training  # noqa: E402
 from unbroken.training.torch.schedules import end_of, too_short  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 def optimizer_of(lr=0.1):
@@ -83,6 +83,7 @@ def lines(capsys):
     return [line for line in capsys.readouterr().out.splitlines() if "schedule" in line]
 
 
+@pytest.mark.process
 def test_a_raised_goal_is_compared_with_the_schedule_before_the_first_step(tmp_path, capsys) -> None:
     trained(tmp_path / "run", 4, cosine(4))
     assert lines(capsys) == []
@@ -95,6 +96,7 @@ def test_a_raised_goal_is_compared_with_the_schedule_before_the_first_step(tmp_p
     ]
 
 
+@pytest.mark.process
 def test_a_schedule_that_cannot_make_another_step_ends_the_training_before_one(tmp_path) -> None:
     trained(tmp_path / "run", 2, one_cycle(6), is_per_batch=True)
 
@@ -104,6 +106,7 @@ def test_a_schedule_that_cannot_make_another_step_ends_the_training_before_one(t
         trained(tmp_path / "run", 4, one_cycle(6), is_per_batch=True)
 
 
+@pytest.mark.process
 def test_a_script_that_asks_before_each_step_of_its_schedule_goes_on(tmp_path) -> None:
     class Guarded(lr_scheduler.OneCycleLR):
         def step(self, epoch=None):
@@ -118,6 +121,7 @@ def test_a_script_that_asks_before_each_step_of_its_schedule_goes_on(tmp_path) -
     assert len(found) == 9
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheduler_of", [cosine, one_cycle, warm, chained, of_lambda])
 @pytest.mark.parametrize("is_per_batch", [True, False])
 def test_a_new_schedule_goes_on_where_it_would_be_had_it_been_there_from_the_start(
@@ -134,6 +138,7 @@ def test_a_new_schedule_goes_on_where_it_would_be_had_it_been_there_from_the_sta
     assert found[:12] != whole[:12]
 
 
+@pytest.mark.process
 def test_without_the_option_the_schedule_of_the_checkpoint_stays(tmp_path) -> None:
     trained(tmp_path / "run", 4, cosine(8))
 
@@ -142,6 +147,7 @@ def test_without_the_option_the_schedule_of_the_checkpoint_stays(tmp_path) -> No
     assert found == trained(tmp_path / "whole", 8, cosine(8))
 
 
+@pytest.mark.process
 def test_a_goal_within_the_schedule_and_schedules_without_an_end_are_not_named(tmp_path, capsys) -> None:
     for number, scheduler_of in enumerate(
         [cosine(6), cosine(5), one_cycle(18), warm(4), lambda optimizer: lr_scheduler.StepLR(optimizer, 2)]

@@ -173,6 +173,7 @@ def train(folder, stop_at=None, batch_size=5):
     return seen
 
 
+@pytest.mark.process
 def test_a_training_stopped_at_any_step_sees_what_the_whole_one_sees(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole")
     for stop_at in (1, 5, 10, 11, 12, 21, 22, 30):
@@ -184,6 +185,7 @@ def test_a_training_stopped_at_any_step_sees_what_the_whole_one_sees(tmp_path: P
     assert [sum(len(batch) for epoch, batch, _ in whole if epoch == number) for number in range(3)] == [SAMPLES] * 3
 
 
+@pytest.mark.process
 def test_another_batch_size_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tmp_path, 3)
 

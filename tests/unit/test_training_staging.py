@@ -136,6 +136,7 @@ def test_a_copy_that_lost_a_file_to_a_cleaner_is_made_anew(tmp_path: Path, fast:
 # --- several processes ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_processes_of_one_node_share_one_copy(tmp_path: Path, fast: Path) -> None:
     source = data_set(tmp_path / "data", 400)
 
@@ -146,6 +147,7 @@ def test_processes_of_one_node_share_one_copy(tmp_path: Path, fast: Path) -> Non
     assert content(Path(said[0].splitlines()[-1])) == content(source)
 
 
+@pytest.mark.process
 def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_a_copy(tmp_path: Path, fast: Path) -> None:
     source = data_set(tmp_path / "data", 3000)
     torn = 0
@@ -190,6 +192,7 @@ def test_without_a_fast_disk_or_without_room_the_data_are_read_where_they_are(
     assert not list(fast.rglob("*.bin"))
 
 
+@pytest.mark.process
 def test_a_disk_that_fills_up_in_the_middle_is_left_as_it_was(tmp_path: Path, told: list[str]) -> None:
     source = tmp_path / "data"
     source.mkdir()

@@ -106,11 +106,13 @@ def pieces_are_the_whole(tmp_path: Path, stops, make, **more) -> None:
         assert last_state(folder) == last_state(tmp_path / "whole")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("make", "stops"), [(noisy, [*range(1, 13), 6.5, 17]), (by_rank, [2, 6, 6.5, 7])])
 def test_a_stop_at_any_batch_changes_nothing(make, stops: list[float], tmp_path: Path) -> None:
     pieces_are_the_whole(tmp_path, stops, make)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("is_persistent", "stops"), [(False, [2, 6, 6.5]), (True, [8])])
 def test_random_numbers_of_worker_processes_go_on_exactly(
     is_persistent: bool, stops: list[float], tmp_path: Path
@@ -121,6 +123,7 @@ def test_random_numbers_of_worker_processes_go_on_exactly(
     pieces_are_the_whole(tmp_path, stops, make, workers=2)
 
 
+@pytest.mark.process
 def test_every_sample_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(tmp_path: Path) -> None:
     seen = train(tmp_path, noisy)
     epochs = [[index for epoch, indices, *_ in seen if epoch == number for index in indices] for number in range(3)]
@@ -129,12 +132,14 @@ def test_every_sample_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+@pytest.mark.process
 def test_the_start_of_a_loader_leaves_no_trace_in_the_global_generators(tmp_path: Path) -> None:
     one, two = ([own for *_, own in train(tmp_path / str(workers), by_rank, workers=workers)] for workers in (1, 2))
 
     assert one == two
 
 
+@pytest.mark.process
 def test_a_stream_of_unknown_length_goes_on_in_the_middle(tmp_path: Path) -> None:
     def make(workers):
         return StatefulDataLoader(Counting(), 4)
@@ -149,6 +154,7 @@ def test_a_stream_of_unknown_length_goes_on_in_the_middle(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.process
 def test_workers_are_not_started_before_their_epoch_and_live_through_a_term(tmp_path: Path) -> None:
     class Looking(Noisy):
         def __getitem__(self, index):
@@ -166,6 +172,7 @@ def test_workers_are_not_started_before_their_epoch_and_live_through_a_term(tmp_
     assert answers == [1.0] * SAMPLES
 
 
+@pytest.mark.process
 def test_another_number_of_workers_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tmp_path, noisy, stop_at=2, workers=2)
 

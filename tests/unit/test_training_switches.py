@@ -20,7 +20,7 @@ OFTEN = Saves(steps=1)
 STOPS = (2, 10, 12, 15)
 
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 def classifier():

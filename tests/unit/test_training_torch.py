@@ -11,7 +11,7 @@ from support.training_parent import TrainingParent, wait_for
 
 from unbroken.system.digests import digest_file
 
-pytestmark = pytest.mark.xdist_group("training_torch")  # one process, one `whole`
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("training_torch")]  # one process, one `whole`
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 

@@ -74,6 +74,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield folder
 
 
+@pytest.mark.process
 def test_batches_are_the_same_in_this_process_and_in_workers() -> None:
     here, there = batches_of(collate_fn=mixed_up), batches_of(collate_fn=mixed_up, workers=2)
 
@@ -347,6 +348,7 @@ def restored(saved: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> dict
     return state
 
 
+@pytest.mark.process
 def test_moments_of_another_type_than_their_parameter_come_back_bit_for_bit() -> None:
     """torch casts them to the type of the parameter when it loads them."""
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
@@ -400,6 +402,7 @@ def test_a_sample_that_comes_twice_in_an_epoch_draws_anew_and_the_first_time_as_
     assert again[0] == (4, once[4]) and again[1] == (1, once[1])
 
 
+@pytest.mark.process
 def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
     """Neither in the next segment, which starts in the middle of an epoch, nor on another rank."""
     streams = []
@@ -642,6 +645,7 @@ def trained(kind: type, options: dict[str, object], dtype: torch.dtype, steps: i
     return parameters, optimizer, step
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_every_optimizer_of_torch_goes_on_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
     tried = []

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from support import fsdp2, ranks_program  # noqa: E402
 from support.forked_ranks import ForkedRanks  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("training_torch_ranks")  # one process, one `whole`
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("training_torch_ranks")]  # one process, one `whole`
 
 SAMPLES = list(range(ranks_program.SAMPLES))
 TEXT = Path(ranks_program.__file__).read_text()

@@ -88,6 +88,7 @@ def saved(base: Path) -> list[float]:
 # --- under unbroken ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_kept(tmp_path: Path) -> None:
     line = (
         r"^runs\.demo: loss is nan, allowed: a finite number \(Guard\.finite\), at step 11 in epoch 1; "
@@ -300,6 +301,7 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
     assert non_finite_weight(weights) == "the weights model.weight hold NaN or infinity"
 
 
+@pytest.mark.process
 def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -333,6 +335,7 @@ def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second
     assert f"unbroken: {before[-2]} was not set aside, because the one after it was: the fault may be" in said
 
 
+@pytest.mark.process
 def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_is_taken_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from unbroken.training.torch.unsaved import make_persistent  # noqa: E402
 OFTEN = Saves(steps=1)
 
 
-pytestmark = pytest.mark.usefixtures("signal_handlers")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
 
 
 def fit(training, model, optimizer, trap=lambda: None, each=lambda: None, epochs=3):

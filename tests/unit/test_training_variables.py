@@ -14,14 +14,7 @@ import numpy as np  # noqa: E402
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import Training, Variables  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def signals_as_before():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 def test_what_is_put_in_comes_out_of_a_state_that_was_written_and_read(tmp_path: Path) -> None:
@@ -59,6 +52,7 @@ def test_what_cannot_be_read_back_is_named(tmp_path: Path, monkeypatch: pytest.M
         Training(variables=variables)
 
 
+@pytest.mark.process
 def test_steps_are_counted_on_after_a_stop_and_beyond_what_they_take_for_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -297,6 +297,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.process
 def test_the_ranks_are_added_up_and_the_state_of_all_serves_any_number_of_them(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
     words = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meeting")]

@@ -27,6 +27,7 @@ def aside(base: Path) -> list[str]:
     return sorted(os.listdir(hidden)) if hidden.is_dir() else []
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_the_program_rejects_is_set_aside_and_the_one_before_is_taken_at_once(tmp_path: Path) -> None:
     first, second, third = three_steps(tmp_path)
 
@@ -42,6 +43,7 @@ def test_a_checkpoint_that_the_program_rejects_is_set_aside_and_the_one_before_i
     assert f"bad checkpoint {third}: a prediction differs by 0.5 in state 3; moved to" in log
 
 
+@pytest.mark.process
 def test_two_rejected_in_a_row_are_both_left_where_they_were_and_the_run_is_not_tried_again(tmp_path: Path) -> None:
     before = three_steps(tmp_path)
     line = (
@@ -59,6 +61,7 @@ def test_two_rejected_in_a_row_are_both_left_where_they_were_and_the_run_is_not_
     assert [attempt.cause for attempt in history(toy_job(tmp_path))] == [None, None, None, EndCause.DIVERGED]
 
 
+@pytest.mark.process
 def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> None:
     run_program(tmp_path, program("one_step"), 1)
     before = names(tmp_path)
@@ -71,6 +74,7 @@ def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> 
     assert names(tmp_path) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("code", [0, 1, 85])
 def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path, code: int) -> None:
     with pytest.raises(
@@ -86,6 +90,7 @@ def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path,
     assert (attempt.kind, attempt.cause) == (EndKind.FAILED, EndCause.DIVERGED)
 
 
+@pytest.mark.process
 def test_who_has_gone_on_from_a_checkpoint_cannot_reject_it_any_more(tmp_path: Path) -> None:
     with pytest.raises(SegmentError, match=r"calls its checkpoint bad \(I changed my mind\), but it was given none$"):
         run_program(tmp_path, program("reject_too_late"))
@@ -95,6 +100,7 @@ def test_who_has_gone_on_from_a_checkpoint_cannot_reject_it_any_more(tmp_path: P
     assert aside(tmp_path) == []
 
 
+@pytest.mark.process
 def test_a_malformed_verdict_is_shown_with_what_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(SegmentError, match=r'left the verdict .*hopless.*, allowed: .*"bad_checkpoint" or "hopeless"'):
         run_program(tmp_path, program("malformed_verdict"))

@@ -17,6 +17,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import EndState
 
+pytestmark = pytest.mark.process
+
 FAILED = replace(ATTEMPT, kind=EndKind.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
 HOSTNAMES = """\
 case "$3" in

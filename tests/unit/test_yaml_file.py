@@ -52,6 +52,7 @@ def test_defaults_that_many_runs_share_by_an_alias_are_no_mistake(tmp_path):
     assert written(tmp_path, f"usual: &usual {{engine: toy, settings: {{goal: 3}}}}\nruns:\n{runs}")[1] == []
 
 
+@pytest.mark.process
 def test_lists_in_lists_without_end_are_left_to_those_who_load_them(tmp_path):
     assert written(tmp_path, "a: " + "[" * 1500)[1] == []
 

@@ -1,16 +1,18 @@
-"""Draws docs/console.svg: the screen of a real chain, a training and a simulation side by side, in its middle.
+"""Draw the pictures of the docs: `.venv/bin/python tools/pictures.py console|report`.
 
-    .venv/bin/python tools/picture.py
-
-It needs torch, scikit-learn and gmx, and takes a minute.
+console: docs/console.svg, the screen of a training and a simulation side by side, in the middle of their chains.
+report: docs/report*.png, the page of these two with kills, in their middle and at their end, and of 1,000 made-up runs.
+Both need torch, scikit-learn and gmx, and take minutes; `report` needs chromium with its driver.
 """
 
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import yaml
@@ -20,11 +22,18 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+from support.browser import Browser, browser  # noqa: E402
+from support.many_runs import make_runs  # noqa: E402
 from support.terminal import Terminal  # noqa: E402
-from support.workdir import BIN, WorkDir  # noqa: E402
+from support.workdir import BIN, WorkDir, until  # noqa: E402
 
-PICTURE = ROOT / "docs" / "console.svg"
+from unbroken.report.page import write_report  # noqa: E402
+from unbroken.runs.lease import newest_claim  # noqa: E402
+
+DOCS = ROOT / "docs"
+CONFIG = Path("config/config.yaml")
 COLUMNS, LINES = 104, 16
+WIDTH, HEIGHT = 1000, 1250
 # Black, red, green, yellow, blue, magenta, cyan, white.
 COLORS = ["1b1e24", "e06c75", "98c379", "e5c07b", "61afef", "c678dd", "56b6c2", "dcdfe4"]
 RGB = [(int(each[:2], 16), int(each[2:4], 16), int(each[4:], 16)) for each in COLORS]
@@ -32,7 +41,7 @@ THEME = TerminalTheme(RGB[0], RGB[-1], RGB, RGB)
 
 
 def prepare(folder: Path) -> None:
-    """Two of the examples as two runs of one folder."""
+    """Make two of the examples two runs of one folder."""
     shutil.copy(ROOT / "examples" / "torch" / "train.py", folder)
     water = ROOT / "examples" / "gromacs"
     system = folder / "gromacs"
@@ -60,11 +69,11 @@ def prepare(folder: Path) -> None:
         "baseline": {"engine": "toy", "segments": 5, "segment_minutes": 1, "settings": {"goal": 200}},
     }
     (folder / "config").mkdir()
-    (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": runs}, sort_keys=False))
+    (folder / CONFIG).write_text(yaml.safe_dump({"runs": runs}, sort_keys=False))
 
 
 def screen_of(folder: Path) -> list[list[tuple[str, str]]]:
-    """The lines of the screen once both runs have been through some segments: pieces of text, each with its style."""
+    """Return the lines of the screen once both runs have been through some segments: text with its style."""
     work = WorkDir(folder, added_environment={"UNBROKEN_CONSOLE": ""})
     environment = {**work.environment(), "PATH": f"{BIN}:{work.environment()['PATH']}"}
     command = [str(BIN / "unbroken"), "run", "--", "--cores", "3"]
@@ -78,7 +87,7 @@ def screen_of(folder: Path) -> list[list[tuple[str, str]]]:
 
 
 def drawn(lines: list[list[tuple[str, str]]]) -> str:
-    """An SVG without anything that has to be fetched."""
+    """Return an SVG without anything that has to be fetched."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     for line in lines:
         text = Text(no_wrap=True)
@@ -91,12 +100,63 @@ def drawn(lines: list[list[tuple[str, str]]]) -> str:
     return console.export_svg(title="unbroken run", theme=THEME, code_format=plain, unique_id="unbroken")
 
 
+def take(window: Browser, page: Path, picture: Path, choice: str = "") -> None:
+    """Save the upper part of a page as a PNG."""
+    window.width(WIDTH, HEIGHT)
+    window.open(page, choice)
+    time.sleep(1)  # until its charts have taken their width
+    window.driver.save_screenshot(str(picture))
+    print(f"{picture}: written", flush=True)
+
+
+def kill_segment(work: WorkDir, run: str) -> None:
+    """Kill a segment's process, as a node that dies does."""
+    claim = newest_claim(work.places(run).lease)
+    if claim is not None and not claim.released_utc:
+        os.kill(claim.pid, signal.SIGKILL)
+
+
+def campaign(window: Browser, folder: Path) -> None:
+    """Run a training and a simulation side by side, killed now and then."""
+    prepare(folder)
+    work = WorkDir(folder, words=("--retries", "5"), added_environment={"UNBROKEN_REPORT": "on"})
+    driver = work.start("--cores", "3")
+    for number in (3, 9):
+        until(lambda wanted=number: len(work.history("digits")) >= wanted)
+        time.sleep(3)
+        kill_segment(work, "digits")
+    until(lambda: len(work.history("peptide")) >= 4)
+    kill_segment(work, "peptide")
+    until(lambda: len(work.history("digits")) >= 11)
+    time.sleep(8)
+    take(window, folder / "results" / "report.html", DOCS / "report.png", "#open=digits")
+    driver.wait()
+    take(window, folder / "results" / "report.html", DOCS / "report-finished.png")
+    work.kill_everything()
+
+
+def thousand(window: Browser, folder: Path) -> None:
+    """Show many runs on one page."""
+    make_runs(folder, 1000, metrics=0, checkpoints=1)
+    page = folder / "results" / "report.html"
+    write_report(folder, CONFIG, (), page)
+    take(window, page, DOCS / "report-1000.png")
+
+
 def main() -> None:
-    """The command."""
+    """Draw what is asked for."""
     with tempfile.TemporaryDirectory() as name:
-        prepare(Path(name))
-        PICTURE.write_text(drawn(screen_of(Path(name))))
-    print(f"{PICTURE}: written")
+        folder = Path(name)
+        if sys.argv[1:] == ["console"]:
+            prepare(folder)
+            (DOCS / "console.svg").write_text(drawn(screen_of(folder)))
+        elif sys.argv[1:] == ["report"]:
+            with browser() as window:
+                for make in (campaign, thousand):
+                    (folder / make.__name__).mkdir()
+                    make(window, folder / make.__name__)
+        else:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":
