@@ -15,7 +15,6 @@ from unbroken.engines.files.holes import (
     confirm_behind,
     confirm_follows,
     confirm_whole,
-    read_ends,
 )
 from unbroken.errors import UnbrokenError
 from unbroken.runs.segment_end import EndKind
@@ -215,7 +214,7 @@ def test_the_last_rows_of_a_program_that_is_done_for_good_are_in_the_results(tmp
     assert rows == "100 7\n200 7\n300 7\n400 7\n494 7\n"
 
 
-def test_the_ends_of_a_piece_are_noted_and_those_of_an_earlier_unbroken_are_read(tmp_path):
+def test_the_ends_of_a_piece_are_noted(tmp_path):
     command_segment(tmp_path, settings())
     (made,) = command_job(tmp_path, settings()).places.checkpoints.glob("[0-9]*")
     noted = json.loads((made / "parts" / "pieces.json").read_text())
@@ -225,8 +224,6 @@ def test_the_ends_of_a_piece_are_noted_and_those_of_an_earlier_unbroken_are_read
             "head_bytes": 23, "first": 10, "last": 490, "cut": None, "smallest_step": 10, "largest_step": 10,
         }
     }  # fmt: skip
-    (tmp_path / "pieces.json").write_text('{"t": 7}')
-    assert read_ends(tmp_path / "pieces.json") == {"t": PieceEnd(head_bytes=7)}
 
 
 def end(first, last, cut=None, smallest=10.0, largest=10.0):
@@ -241,7 +238,6 @@ WHOLE_TABLES = {
     "a piece without a record": [end(10, 100, 110), end(None, 100, 110, None, None), end(110, 120)],
     "rarer from now on": [end(10, 100, 110), end(1000, 9000, 10000, 1000, 1000)],
     "no column that counts up": [PieceEnd(5), PieceEnd(5)],
-    "notes of an earlier unbroken": [PieceEnd(5), end(500, 600), PieceEnd(5)],
     "one record": [end(10, 10, None, None, None)],
 }
 TORN_TABLES = {

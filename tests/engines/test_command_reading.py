@@ -7,11 +7,12 @@ import pytest
 from support.command_jobs import command_run
 
 from unbroken.engines.command.placeholders import filled, filled_template, seconds_left
-from unbroken.engines.files import tables
-from unbroken.engines.files.reading import last_number, progress_of
+from unbroken.engines.files import records as records_module
+from unbroken.engines.files.reading import last_number, reading_of
+from unbroken.engines.files.records import records
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
-from unbroken.engines.files.tables import Outputs, records
+from unbroken.engines.files.tables import Outputs
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.system import fs
 
@@ -152,7 +153,7 @@ def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
     by_json = program(files=["json"], progress_file="json", progress_json="runs.0.step")
     by_command = program(files=["json"], progress_command=["sh", "-c", "echo thinking; echo 7"])
 
-    found = [progress_of(command_run(start=["x"]), each, tmp_path, "") for each in (by_text, by_json, by_command)]
+    found = [reading_of(command_run(start=["x"]), each, tmp_path, "").done for each in (by_text, by_json, by_command)]
 
     assert found == [2500, 40, 7]
 
@@ -176,7 +177,7 @@ def test_a_restart_file_that_says_nothing_is_named(tmp_path, case):
     settings, line = UNREADABLE[case]
 
     with pytest.raises(CheckpointError, match=re.escape(line)):
-        progress_of(command_run(start=["x"]), program(files=["a", "j"], **settings), tmp_path, "")
+        reading_of(command_run(start=["x"]), program(files=["a", "j"], **settings), tmp_path, "")
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path):
@@ -203,8 +204,8 @@ def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
     text = "head\n" + "".join(f"ITEM: TIMESTEP\n{step}\nITEM: ATOMS\n1 2 3\n" for step in range(0, 500, 7))
     (tmp_path / "t").write_text(text)
     whole = numbers(tmp_path / "t", FRAME)
-    monkeypatch.setattr(tables, "CHUNK_BYTES", 17)
-    monkeypatch.setattr(tables, "OVERLAP_BYTES", 64)
+    monkeypatch.setattr(records_module, "CHUNK_BYTES", 17)
+    monkeypatch.setattr(records_module, "OVERLAP_BYTES", 64)
 
     assert numbers(tmp_path / "t", FRAME) == whole == list(range(0, 500, 7))
 

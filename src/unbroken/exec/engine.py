@@ -103,9 +103,6 @@ class ExecEngine(Engine):
     def remarks(self, task: Task) -> list[str]:
         """Return what would surprise the user later."""
         options, found = self._options, []
-        has_several = len(options.keep) > 1 or any(char in "".join(options.keep) for char in "*?[{")
-        if task.origin is None and options.saved_by is SavedBy.CLOSED and has_several:
-            found.append("kept files that belong together need --saved-by marker or next: closed looks at each alone")
         if task.origin is not None and is_empty_file(1) and not options.stdout:
             found.append(
                 "standard output goes to a file that was emptied at this start; for a result add --stdout FILE"
@@ -199,7 +196,7 @@ class ExecEngine(Engine):
         adopted = task.attempt_folder.root / ADOPTED
         if task.origin is None and adopted.is_dir():
             found.append(self._handed_over(adopted, 1.0, is_finished=False))
-        if self._options.saved_by in (SavedBy.EXIT, SavedBy.CLOSED) or not self._options.keep:
+        if self._options.saved_by is SavedBy.EXIT or not self._options.keep:
             return found
         files = kept.last()
         self._count = 1000  # its successor's own folder has other names

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.engines.files.outputs import output_size, read_outputs
-from unbroken.engines.files.space import OutputSpace
+from unbroken.engines.files.outputs import OutputSpace, output_size, read_outputs
 from unbroken.rehearsal.control import CONTROL, Control
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.judgement import blamed_of, loss_line, nothing_to_blame, reason_of, stored_lines

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
-from unbroken.engines.files.space import OutputSpace
+from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder

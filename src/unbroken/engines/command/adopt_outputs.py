@@ -11,10 +11,10 @@ from pathlib import Path
 from unbroken.engines.command.export import SO_FAR
 from unbroken.engines.export import SCRIPT
 from unbroken.engines.files.base import FileKinds
-from unbroken.engines.files.outputs import REWRITTEN, OutputFile, OutputList, described, is_changed_inside
+from unbroken.engines.files.content import OutputFile, described, is_changed_inside
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.space import bytes_words
-from unbroken.engines.files.tracker import written_after
+from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.foreign import DRAFT, confirm_steady, stamp
 from unbroken.runs.adopted import SEGMENT

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from unbroken.engines.command.placeholders import filled, filled_template, named, remaining
 from unbroken.engines.export import write_script
-from unbroken.engines.files.outputs import REWRITTEN, is_as_listed, read_outputs
+from unbroken.engines.files.content import is_as_listed
+from unbroken.engines.files.outputs import REWRITTEN, read_outputs
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
 from unbroken.engines.files.tables import join
