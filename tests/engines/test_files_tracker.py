@@ -12,9 +12,9 @@ from support.kept_folder import KeptFolder
 
 from unbroken.engines.files import listing
 from unbroken.engines.files.base import FileKinds
+from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
-from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
 
@@ -46,7 +46,7 @@ def kept(tmp_path: Path) -> KeptFolder:
         ("__pycache__/a.pyc", "neither"),
         ("deep/.cache/x", "neither"),
         ("scratch/big.tmp", "dropped"),
-        ("rows.csv", "neither"),  # a table that is joined by its numbers
+        ("rows.csv", "output"),  # a table that is joined by its records
         ("points.txt", "neither"),  # an input
         ("job.in", "neither"),  # a template
         ("STOP", "neither"),

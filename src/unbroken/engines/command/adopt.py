@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.command.adopt_outputs import TakenOutputs, take_outputs
-from unbroken.engines.files.holes import confirm_begins, confirm_reaches, read_ends
 from unbroken.engines.files.reading import Reading, confirm_check, reading_of, why_not_whole
-from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, write_once
+from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, why_incomplete, write_once
 from unbroken.engines.files.settings import OutputSetting, Program, SavedBy
 from unbroken.engines.files.states import RestartState, complete_states, copied, matching, states_in
-from unbroken.engines.files.tables import HEADS, Outputs
 from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, stamp
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
@@ -49,7 +46,7 @@ def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Pat
                 fs.remove_tree(draft)
                 draft.mkdir()
                 continue
-            taken = _outputs(run, program, base, state, draft) if _is_left(run, found) else TakenOutputs()
+            taken = _outputs(run, program, base, state, draft, tables) if _is_left(run, found) else TakenOutputs()
             checked, not_checked = (*found.checked, *taken.taken), (*found.not_checked, *taken.not_taken)
             return replace(found, checked=(*checked, *same), not_checked=(*not_checked, *others), copies=taken.copies)
     raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was taken over")
@@ -61,9 +58,9 @@ def _is_left(run: Run, found: Found) -> bool:
     return run.goal is None or progress.unit == COUNTED or progress.done < run.goal
 
 
-def _outputs(run: Run, program: Program, base: Path, state: RestartState, draft: Path) -> TakenOutputs:
+def _outputs(run: Run, program: Program, base: Path, state: RestartState, draft: Path, tables: Tables) -> TakenOutputs:
     written_ns = max((stamp[2] for stamp in state.stamps.values()), default=0)
-    return take_outputs(RunFolder(run.name, base), program, state.folder, written_ns, draft)
+    return take_outputs(RunFolder(run.name, base), program, state.folder, written_ns, draft, tables.folder)
 
 
 # --- the restart files ---
@@ -89,7 +86,7 @@ def _filled(run: Run, program: Program, state: RestartState, tables: Tables, dra
         raise CheckpointError(f"its restart files say {reading.done:.10g}: nothing to go on from ({reading.how})")
     checked.append(f"how far they are: {reading.how}")
     if program.outputs:
-        checked += tables.hand_over(program, draft, reading.done)
+        checked += tables.checked(program, reading.done)
     progress = Progress(reading.done, run.goal, program.goal_unit)
     return Found(Handover(progress), tuple(checked), tuple(not_checked))
 
@@ -153,20 +150,12 @@ class Tables:
     folder: Path
     remarks: Mapping[str, str]
 
-    def hand_over(self, program: Program, draft: Path, done: float) -> list[str]:
-        """Puts the records up to `done` into the draft, and says so; CheckpointError if some of them are missing."""
-        try:
-            Outputs(program.outputs, self.folder, None, {}, program.outputs_with_gaps).hand_over(draft, done, True)
-            ends = read_ends(draft / PARTS / HEADS)
-            for name, end in ends.items():
-                if name not in program.outputs_with_gaps:
-                    confirm_begins(name, end)
-                    confirm_reaches(name, end, done)
-        except SegmentError as error:  # a hole, or records that do not count up
-            raise CheckpointError(str(error)) from error
-        return [
-            f"{output.name}: its records up to {done:.10g}{self.remarks[output.name]}" for output in program.outputs
-        ]
+    def checked(self, program: Program, done: float) -> list[str]:
+        """Say what of them is taken; CheckpointError if records up to `done` are missing."""
+        for output in program.outputs:
+            if why := why_incomplete(self.folder / output.name, output.record, done):
+                raise CheckpointError(f"{output.name}: records are missing: {why}")
+        return [f"{each.name}: its records up to {done:.10g}{self.remarks[each.name]}" for each in program.outputs]
 
 
 @contextmanager

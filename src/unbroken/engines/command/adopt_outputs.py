@@ -12,9 +12,9 @@ from unbroken.engines.command.export import SO_FAR
 from unbroken.engines.export import SCRIPT
 from unbroken.engines.files.base import FileKinds
 from unbroken.engines.files.content import OutputFile, described, is_changed_inside
+from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.foreign import DRAFT, confirm_steady, stamp
 from unbroken.runs.adopted import SEGMENT
@@ -37,10 +37,13 @@ class TakenOutputs:
     copies: Path | None = None
 
 
-def take_outputs(places: RunFolder, program: Program, folder: Path, state_ns: int, draft: Path) -> TakenOutputs:
+def take_outputs(
+    places: RunFolder, program: Program, folder: Path, state_ns: int, draft: Path, tables: Path
+) -> TakenOutputs:
     """Copy all outputs in `folder` for the run, list them in the draft, and say what was not taken.
 
-    `state_ns` is when the restart files were written.  CheckpointError if a file changes while it is copied.
+    `state_ns` is when the restart files were written; `tables` has copies of the tables, with each record once.
+    CheckpointError if a file changes while it is copied.
     """
     files, links, left = _sorted_out(places, program, folder)
     if not files and not links:
@@ -50,6 +53,10 @@ def take_outputs(places: RunFolder, program: Program, folder: Path, state_ns: in
     copies.mkdir()
     listed = OutputList(links=links)
     entries = {name: _taken(folder / name, name, copies, draft, listed.algorithm, state_ns) for name in files}
+    for name in (each.name for each in program.outputs):
+        fs.copy_file(tables / name, copies / name)
+        size = (copies / name).stat().st_size
+        entries[name] = replace(described(copies / name, size, size, SEGMENT, listed.algorithm), is_continued=False)
     confirm_steady([folder / name for name in files], before)
     doubts = tuple(written_after(name) for name, entry in entries.items() if entry.is_late and entry.is_rewritten)
     replace(listed, files=entries, doubts=doubts).write(draft)

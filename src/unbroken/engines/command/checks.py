@@ -131,9 +131,6 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
     for name in program.put_back_as:
         if name not in program.files:
             yield "put_back_as", f"found '{name}', allowed: {', '.join(program.files) or 'nothing without `files`'}"
-    for name in sorted(program.outputs_with_gaps.difference(tables)):
-        allowed = f"allowed: {', '.join(tables)}" if tables else "but there are no `outputs`"
-        yield "outputs_with_gaps", f"found '{name}', {allowed}"
     for name in tables:
         if not program.says_progress:
             yield "outputs", f"found '{name}', {_NO_NUMBER}"

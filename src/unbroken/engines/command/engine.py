@@ -15,19 +15,17 @@ from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.adopt import adopted
 from unbroken.engines.command.export import exported
-from unbroken.engines.command.origin import confirm_origin, first_file, prepare
+from unbroken.engines.command.folder import first_file, prepare
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.files.base import ContractSupervisor, FileKinds, Supervisor
-from unbroken.engines.files.holes import MissingRecordsError
 from unbroken.engines.files.outputs import outputs_outside, read_outputs
 from unbroken.engines.files.reading import confirm_check, last_number, reading_of
-from unbroken.engines.files.records import records
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, SavedBy, program_of
 from unbroken.engines.files.states import matching, restart_files, states_in
 from unbroken.engines.files.supervisor import FileSupervisor
-from unbroken.engines.files.tables import join
+from unbroken.engines.files.tables import records
 from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
@@ -143,7 +141,6 @@ class CommandEngine(Engine):
             kinds = FileKinds(program)
             restored = prepare(self._workspace(task), program, self.base, values, task.origin, kinds.is_output)
         confirm_check(task.run, program)
-        confirm_origin(task, program)
         self._supervisor(task).begin(restored)
         words = program.resume if task.origin else program.start
         return self._findable([filled(word, values) for word in words], task)
@@ -175,7 +172,7 @@ class CommandEngine(Engine):
         return found
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
-        """Make the stop file, at UNBROKEN_STOP and where the program looks for one, and send a signal, as the config says."""
+        """Make the stop file, at UNBROKEN_STOP and where the program looks, and send the signal, as the config says."""
         program, supervisor = self._program(task.run), self._supervisor(task)
         supervisor.stop_asked_unix = time.time()
         # What is complete before it is asked may be all that there is.
@@ -223,7 +220,6 @@ class CommandEngine(Engine):
         """Return what a killed attempt had complete in its folder."""
         if self._program(task.run).folder or not self.folder(task).is_dir():
             return []
-        confirm_origin(task, self._program(task.run))
         return self._supervisor(task).salvage()
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
@@ -243,17 +239,13 @@ class CommandEngine(Engine):
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""
-        program = self._program(run)
         source = checkpoint.folder / "final"
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
         for name in names:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             fs.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
-        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final)
-        try:
-            join(checkpoint, program.outputs, final, program.outputs_with_gaps)
-        except MissingRecordsError as error:
-            raise error.advised(run.name) from error
+        tables = {output.name: output.record for output in self._program(run).outputs}
+        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 
     def expected_results(self, run: Run, checkpoint: Checkpoint) -> dict[str, int | None]:
         """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
@@ -266,7 +258,7 @@ class CommandEngine(Engine):
         return read_outputs(checkpoint).doubts
 
     def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
-        return remarks(checkpoint)
+        return remarks(checkpoint, RunFolder(run.name, self.base).final)
 
     # --- inside ---
 
@@ -311,7 +303,7 @@ class CommandEngine(Engine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _findable(self, command: list[str], task: Task) -> list[str]:
-        """Name the program by its whole path if it is named by its place in the folder: we look for it from elsewhere."""
+        """Name the program by its whole path if it lies in the folder: we look for it from elsewhere."""
         place = self.folder(task) / command[0]
         if "/" in command[0] and place.exists():
             return [str(place.absolute()), *command[1:]]
@@ -328,7 +320,7 @@ class CommandEngine(Engine):
         return done is not None and done >= goal
 
     def _note_progress(self, task: Task) -> None:
-        """Note how far it is, for `unbroken status` and `stall_minutes`; a program of the contract may do it by itself."""
+        """Note how far it is, for `unbroken status` and `stall_minutes`; of the contract a program may do it itself."""
         done = self._live(task)
         if done is None:
             return
@@ -346,7 +338,7 @@ class CommandEngine(Engine):
             names = matching(folder, [program.live_file])
             return last_number(folder / names[-1], program.live_pattern) if names else None
         if program.outputs:
-            return supervisor.outputs.last_number()
+            return supervisor.tables.last_number()
         return supervisor.reached() if program.has_numbered_files else None
 
     def _pace(self, run: Run, done: float, now: float) -> dict[str, Metric]:

@@ -9,9 +9,9 @@ from unbroken.engines.command.placeholders import filled, filled_template, named
 from unbroken.engines.export import write_script
 from unbroken.engines.files.content import is_as_listed
 from unbroken.engines.files.outputs import REWRITTEN, read_outputs
+from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.tables import join
 from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
@@ -38,7 +38,8 @@ def exported(run: Run, program: Program, base: Path, checkpoint: Checkpoint, fol
     lines = _put_outputs(run, base, checkpoint, folder)
     if program.outputs:
         (folder / SO_FAR).mkdir()
-        join(checkpoint, program.outputs, folder / SO_FAR, program.outputs_with_gaps)
+        tables = {output.name: output.record for output in program.outputs}
+        fill_tables(checkpoint, RunFolder(run.name, base).root, folder / SO_FAR, tables)
     words = [filled(word, values) for word in program.resume]
     environment = {"OMP_NUM_THREADS": str(run.threads)}
     environment |= {name: filled(text, values) for name, text in program.environment.items()}

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.databases import is_beside
-from unbroken.engines.files.holes import MissingRecordsError
+from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.observed import Lengths, ObservedFiles
 from unbroken.engines.files.outputs import LIST, OutputList, read_outputs
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import ELSEWHERE, SAVE, Stamp, matches, stamp_of
-from unbroken.engines.files.tables import Outputs, ends_at
-from unbroken.engines.files.listing import UnsteadyOutputError
+from unbroken.engines.files.tables import Tables
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY, TAKEN, HandedOver, copied_states, loose_state, ready_states
@@ -36,8 +34,9 @@ class FileKinds:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._others = {output.name for output in program.outputs} | set(program.put_back_as.values())
-        self._others |= {Path(name).name for name in (*program.inputs, *program.templates)} | {program.stop_file}
+        self._tables = {output.name for output in program.outputs}
+        self._others = {Path(name).name for name in (*program.inputs, *program.templates)} | {program.stop_file}
+        self._others |= set(program.put_back_as.values())
         self._inputs = {Path(name).name for name in program.inputs}
 
     def is_state(self, name: str) -> bool:
@@ -49,6 +48,14 @@ class FileKinds:
         is_other = name in self._others or matches([self._program.saved_marker], name)
         is_other = is_other or fs.is_unique_name(Path(name).name) or is_beside(name, self.is_state)
         return not (is_other or self.is_state(name) or self.is_dropped(name) or _NO_OUTPUT.fullmatch(name))
+
+    def is_table(self, name: str) -> bool:
+        """Return True for an output that is joined by its records."""
+        return name in self._tables
+
+    def is_measured(self, name: str) -> bool:
+        """Return True for an output that is cut to the length that it had when a state was complete."""
+        return not name.startswith(ELSEWHERE) and self.is_output(name) and not self.is_table(name)
 
     def is_below_input(self, name: str) -> bool:
         """Return True for a file in a folder that is an input: a link is the input, a file is the program's."""
@@ -69,8 +76,7 @@ class Supervisor(ABC):
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         self.task, self.program, self.folder = task, program, folder
         self.last = task.origin.passport.progress.done if task.origin else None
-        gaps = program.outputs_with_gaps
-        self.outputs = Outputs(program.outputs, folder, self.last, ends_at(task.origin), with_gaps=gaps)
+        self.tables = Tables(program.outputs, folder)
         self.kinds = FileKinds(program)
         self.stop_asked_unix: float | None = None
         self.observed = ObservedFiles(
@@ -78,7 +84,7 @@ class Supervisor(ABC):
             task.attempt_folder,
             task.tell,
             is_state=self.is_state_event,
-            is_measured=lambda name: not name.startswith(ELSEWHERE) and self.kinds.is_output(name),
+            is_measured=self.kinds.is_measured,
             is_watched=lambda name: not name.startswith(ELSEWHERE),
             also=self.also_observed(),
         )
@@ -98,6 +104,7 @@ class Supervisor(ABC):
             task.tell,
             self.kinds.is_state,
             self.observed.observer.is_rewritten,
+            self.kinds.is_table,
             # The attempt has made the checkpoint itself, and did not resume from it: it was killed.
             is_own=origin is not None and task.attempt_folder.root.name == f"{origin.passport.token:06d}",
         )
@@ -194,15 +201,10 @@ class Supervisor(ABC):
         )
         return bool(self._tracker.listed.files)
 
-    def hand_over_tables(self, draft: Path, up_to: float, *, is_closed: bool, how: str = "") -> None:
-        """Put the pieces of the tables into a draft; `how` is what says how far its restart files are."""
-        try:
-            self.outputs.hand_over(draft, up_to, is_closed=is_closed)
-        except MissingRecordsError as error:
-            raise error.advised(self.task.run.name, how) from error
-
-    def _is_safe(self, done: float) -> bool:
-        return not self.program.outputs or self.outputs.is_safe(done)
+    def list_tables(self, draft: Path) -> None:
+        """List the tables that belong to a state, once they have a record behind it."""
+        if self._tracker is not None and self.program.outputs:
+            self._tracker.list_tables(draft)
 
 
 class ContractSupervisor(Supervisor):
@@ -222,8 +224,9 @@ class ContractSupervisor(Supervisor):
         taken = [found.taken() for found in ready_states(self.task.attempt_folder)]
         self._waiting += [each for each in taken if self._is_listed(each)]
         ready = []
-        while self._waiting and (not self.program.outputs or self._is_safe(_done(self._waiting[0]))):
-            ready.append(self._with_tables(self._waiting.pop(0), is_closed=False))
+        while self._waiting and self._are_tables_behind(self._waiting[0]):
+            ready.append(self._waiting.pop(0))
+            self.list_tables(ready[-1].draft)
         return ready
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
@@ -232,19 +235,28 @@ class ContractSupervisor(Supervisor):
         if not has_left_well:
             return found
         loose = loose_state(self.task.attempt_folder, self.task.attempt_folder.root / "loose")
-        waiting, self._waiting = [*self._waiting, *([loose] if loose else [])], []
-        found += [self._with_tables(each, is_closed=True) for each in waiting]
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self.list_tables(each.draft)
+        found += [*waiting, *([loose] if loose else [])]
         if found:
             self.list_outputs(found[-1].draft, None, is_at_end=True, is_finished=is_finished, has_saved_last=True)
         return found
 
     def salvage(self) -> list[HandedOver]:
-        """Return what it had handed over; with tables it is unknown which records were on the disk by then."""
-        if self.program.outputs:
-            return []
         self.observed.know_before()
         found = [found for found in copied_states(self.task.attempt_folder) if found.handover is not None]
-        return [each for each in found if self._is_listed(each)]
+        return [each for each in found if self._are_tables_behind(each) and self._is_listed(each)]
+
+    def _are_tables_behind(self, found: HandedOver) -> bool:
+        """Return True if all records of the tables that belong to a state have left the program's buffers."""
+        if not self.program.outputs:
+            return True
+        if found.handover is None:
+            raise CheckpointError(
+                f"{found.draft}: without progress.json nobody knows which records of `outputs` belong to it"
+            )
+        return self.tables.are_behind(found.handover.progress.done)
 
     def _is_listed(self, found: HandedOver) -> bool:
         """List the outputs that belong to a state; False for one whose outputs are not known."""
@@ -263,16 +275,3 @@ class ContractSupervisor(Supervisor):
             return False
         self._skips = 0
         return True
-
-    def _with_tables(self, found: HandedOver, *, is_closed: bool) -> HandedOver:
-        if self.program.outputs:
-            self.hand_over_tables(found.draft, _done(found), is_closed=is_closed)
-        return found
-
-
-def _done(found: HandedOver) -> float:
-    if found.handover is None:
-        raise CheckpointError(
-            f"{found.draft}: without progress.json nobody knows which records of `outputs` belong to it"
-        )
-    return found.handover.progress.done

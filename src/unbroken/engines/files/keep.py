@@ -72,12 +72,12 @@ class Keep:
         if name.startswith(ELSEWHERE):
             return name.startswith(f"{SAVE}/") and name.endswith(READY)
         paths = [name, *map(str, Path(name).parents)][:-1]
-        for pattern in self.globs:
-            is_all = os.path.normpath(pattern) == "."
-            if is_all or any(glob_pattern(pattern).fullmatch(path) for path in paths):
-                if self._is_meant(name, pattern):
-                    return True
-        return False
+        matching = (
+            pattern
+            for pattern in self.globs
+            if os.path.normpath(pattern) == "." or any(glob_pattern(pattern).fullmatch(path) for path in paths)
+        )
+        return any(self._is_meant(name, pattern) for pattern in matching)
 
     def is_watched(self, folder: str) -> bool:
         """Return True for a folder below which files may match."""

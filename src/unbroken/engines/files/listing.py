@@ -81,7 +81,8 @@ class NewList:
             if not self.is_at_end:
                 self._confirm_leads_into(name, self.links[name])
             return
-        resume = found.st_size if self.lengths is None else self.lengths.get(name, -1)
+        is_table = self.tracker.is_table(name)  # it is joined by its records, and not cut to a length
+        resume = found.st_size if self.lengths is None or is_table else self.lengths.get(name, -1)
         if resume > found.st_size:  # begun again since
             resume = -1
         if self.is_at_end and self.has_saved_last:
@@ -94,10 +95,11 @@ class NewList:
         before = self.before.get(name)
         before = None if before is not None and before.resume_bytes < 0 else before  # it was not put back
         entry = self._untouched(name, found, resume, before) or self._entry(name, found, (size, resume), before)
-        self.files[name] = entry
+        self.files[name] = replace(entry, is_continued=False) if is_table else entry
         self.known.stamps[name] = _stamp(found)
         is_cut = name in self.opened or found.st_size > resume or entry.has_grown
-        if is_cut and not (self.is_at_end and self.is_finished) and self._is_cut_within(name, entry):
+        is_all = is_table or (self.is_at_end and self.is_finished)
+        if is_cut and not is_all and self._is_cut_within(name, entry):
             self.buffered.append(name)
             if name in self.tracker.silent:  # of a program that was killed then
                 self.doubts.append(in_buffer(name))
@@ -248,6 +250,7 @@ def written_after(name: str) -> str:
 
 
 def in_buffer(name: str) -> str:
+    """Return the doubt about a file that was in the program's buffer in part when a state was saved."""
     return (
         f"{name}: the program had lines of it in its buffer when it saved, and they are missing; let it flush the file "
         "before it saves, or name its records in outputs"

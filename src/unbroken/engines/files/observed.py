@@ -167,7 +167,7 @@ class ObservedFiles:
         return moment.stamp == stamp and not self.observer.is_open(name)
 
     def _is_left_alone(self, name: str, stamp: Stamp) -> bool:
-        """Return True for a file that nobody writes, of which no write was seen, and that has been the same for a while.
+        """Return True for a file that nobody writes, whose writing was not seen, and that is the same for a while.
 
         Such is a file that came with its folder, before that was watched.  Where nothing can be observed it must have
         been seen so while the program worked: its death would leave a torn file alone.

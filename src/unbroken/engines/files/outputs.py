@@ -72,7 +72,12 @@ def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
     """
     if checkpoint is None or LIST not in checkpoint.passport.files:
         return OutputList()
-    path = checkpoint.folder / LIST
+    return read_list(checkpoint.folder)
+
+
+def read_list(folder: Path) -> OutputList:
+    """Return the list of outputs in the folder of a checkpoint, or in its draft."""
+    path = folder / LIST
     try:
         data = jsontext.parse(path.read_text())
         if data["schema_version"] > SCHEMA_VERSION:

@@ -7,7 +7,7 @@ import math
 import mmap
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered
 from unbroken.runs.run import Run
-from unbroken.system import fs
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
@@ -35,10 +34,10 @@ class Reading:
     how: str
 
 
-def reading_of(run: Run, program: Program, folder: Path, number: str, among: Collection[str] | None = None) -> Reading:
+def reading_of(run: Run, program: Program, folder: Path, number: str) -> Reading:
     """Return how far the restart files in `folder` are; CheckpointError names the file, and what is not in it.
 
-    `number` is the one in the names of the files; `among` are the names in the folder of which progress_file is one.
+    `number` is the one in the names of the files.
     """
     if number:
         return Reading(float(number), f"the names of `files` have {number} in them")
@@ -46,22 +45,11 @@ def reading_of(run: Run, program: Program, folder: Path, number: str, among: Col
         return _answered(run, program.progress_command, folder)
     if not program.progress_file:
         return Reading(None, "")
-    names = [name for name in matching(folder, [program.progress_file]) if among is None or name in among]
+    names = matching(folder, [program.progress_file])
     if not names:
         raise CheckpointError(f"{folder}: no file in it matches progress_file: {program.progress_file}")
     path = folder / names[-1]
     return _in_json(path, program.progress_json) if program.progress_json else _in_text(path, program.progress_pattern)
-
-
-def reading_of_copy(run: Run, program: Program, folder: Path, names: Sequence[str], scratch: Path) -> Reading:
-    """Return the same of copies of these files: what progress_command writes beside them is no part of a checkpoint."""
-    try:
-        for name in names:
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / name, scratch / name)
-        return reading_of(run, program, scratch, "")
-    finally:
-        fs.remove_tree(scratch)
 
 
 def last_number(path: Path, pattern: str) -> float | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, is_as_listed, put_head_back
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
-from unbroken.engines.files.pieces import drop_pieces, piece_path
+from unbroken.engines.files.pieces import drop_pieces, piece_path, remove_emptied
+from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run_output import OUTPUT
@@ -19,27 +23,60 @@ from unbroken.system.copying import copy_head
 SEGMENTS = "segments"
 
 
-def fill_outputs(checkpoint: Checkpoint, run_folder: Path, final: Path) -> None:
-    """Put all outputs into `final`, those that segments began again below `segments/`.
+def fill_outputs(
+    checkpoint: Checkpoint, run_folder: Path, final: Path, tables: Mapping[str, re.Pattern[bytes]] | None = None
+) -> None:
+    """Put all outputs into `final`, those that segments began again below `segments/`, but `tables` in one piece.
 
     CheckpointError names an output that is gone, or not as the checkpoint lists it.
     """
     listed = read_outputs(checkpoint)
-    targets = _places(listed, final)
+    _fill(checkpoint, listed, run_folder, final)
+    for name, pattern in (tables or {}).items():
+        _join(listed, name, pattern, final, math.inf)
+    drop_pieces(run_folder, listed)
+    for name, leads_to in listed.links.items():
+        (final / name).parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(leads_to, final / name)
+
+
+def fill_tables(
+    checkpoint: Checkpoint, run_folder: Path, folder: Path, tables: Mapping[str, re.Pattern[bytes]]
+) -> None:
+    """Put the tables into a folder, up to a checkpoint; CheckpointError as above."""
+    listed = read_outputs(checkpoint)
+    files = {name: entry for name, entry in listed.files.items() if name in tables}
+    listed = replace(listed, files=files, pieces=tuple(piece for piece in listed.pieces if piece.name in tables))
+    _fill(checkpoint, listed, run_folder, folder)
+    for name, pattern in tables.items():
+        _join(listed, name, pattern, folder, checkpoint.passport.progress.done)
+
+
+def _fill(checkpoint: Checkpoint, listed: OutputList, run_folder: Path, final: Path) -> None:
+    places = _places(listed, final)
     for piece in listed.pieces:
         source = piece_path(run_folder, piece.sequence, piece.name)
-        _put(source, piece.listed, listed.algorithm, next(targets), f"{checkpoint.name} lists a piece of {piece.name}")
+        _put(source, piece.listed, listed.algorithm, next(places), f"{checkpoint.name} lists a piece of {piece.name}")
     for name, entry in listed.files.items():
-        target = next(targets)
+        target = next(places)
         if entry.is_rewritten:
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_file(checkpoint.folder / REWRITTEN / name, target)
         else:
             _put(run_folder / OUTPUT / name, entry, listed.algorithm, target, f"{checkpoint.name} lists an output")
-    drop_pieces(run_folder, listed)
-    for name, leads_to in listed.links.items():
-        (final / name).parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(leads_to, final / name)
+
+
+def _join(listed: OutputList, name: str, pattern: re.Pattern[bytes], final: Path, up_to: float) -> None:
+    """Join the pieces of a table; they stay where they are if their records do not count up."""
+    names = [*(piece.name for piece in listed.pieces), *listed.files]
+    pieces = [place for place, each in zip(_places(listed, final), names, strict=True) if each == name]
+    joined = (final / name).with_name(fs.unique_name("joined"))
+    if (len(pieces) > 1 or up_to < math.inf) and is_joined(pieces, pattern, joined, up_to):
+        for place in pieces:
+            place.unlink()
+        remove_emptied(final, [place.relative_to(final).as_posix() for place in pieces])
+        joined.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(joined, final / name)
 
 
 def _places(listed: OutputList, final: Path) -> Iterator[Path]:
@@ -73,12 +110,13 @@ def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: st
         put_head_back(target, entry)
 
 
-def remarks(checkpoint: Checkpoint) -> list[str]:
+def remarks(checkpoint: Checkpoint, final: Path) -> list[str]:
     """Return a line for each output that segments began again: where its pieces lie, and how to join them."""
-    names = sorted({piece.name for piece in read_outputs(checkpoint).pieces})
+    names = {piece.name for piece in read_outputs(checkpoint).pieces}
     return [
         f"{name}: segments began it again; its pieces are in {SEGMENTS}/, to join them: cat {SEGMENTS}/*/{name}"
-        for name in names
+        for name in sorted(names)
+        if not (final / name).exists()
     ]
 
 

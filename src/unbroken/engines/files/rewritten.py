@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from unbroken.engines.files.records import OVERLAP_BYTES, records
+from unbroken.engines.files.tables import OVERLAP_BYTES, records
 from unbroken.system.copying import append_range
 
 
@@ -64,6 +65,21 @@ def write_once(path: Path, pattern: re.Pattern[bytes], restarts: list[Restart], 
             append_range(path, new, restart.begin, min(again, default=end))
             left_out += len(again)
     return left_out
+
+
+def why_incomplete(path: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return which records up to `done` a table lacks: those before its first one, or lost in a buffer by a kill."""
+    numbers = [number for _, number in records(path, pattern, 0, is_closed=True)]
+    steps = [later - number for number, later in pairwise(numbers)]
+    largest = max(steps, default=0.0)
+    if largest <= 0:
+        return ""
+    if numbers[0] > 2 * largest:
+        return f"it begins at {numbers[0]:.10g}; put back what the program wrote before"
+    is_regular = largest - min(steps) <= 0.01 * largest
+    if done - numbers[-1] >= (largest if is_regular else 2 * largest):
+        return f"it ends at {numbers[-1]:.10g}, but the restart files say {done:.10g}"
+    return ""
 
 
 def _bytes(path: Path, begin: int, end: int) -> bytes:

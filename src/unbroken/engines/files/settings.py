@@ -62,7 +62,6 @@ class Program:
     live_file: str = ""
     live_pattern: str = ""
     outputs: tuple[OutputSetting, ...] = ()
-    outputs_with_gaps: frozenset[str] = frozenset()
     discard: tuple[str, ...] = ()
     stop_file: str = ""
     stop_text: str = ""
@@ -80,7 +79,7 @@ class Program:
 
     @property
     def keeps_the_contract(self) -> bool:
-        """Return True for a program that hands its states over by itself (docs/contract.md), as the config names no files."""
+        """Return True for a program that hands its states over by itself (docs/contract.md): no files are named."""
         return not self.files
 
     @property
@@ -117,7 +116,6 @@ def program_of(run: Run) -> Program:
         saved_by=SavedBy(values["saved_by"]),
         puts_back=values["put_back"] is True,
         outputs=tuple(OutputSetting(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
-        outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
         is_group_signalled=values["stop_signal_to"] == "group",
         margin_seconds=float(margin) if isinstance(margin, (int, float)) else None,
         exit_finished=frozenset(map(int, words(values["exit_finished"]))),

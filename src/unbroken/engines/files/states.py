@@ -1,4 +1,4 @@
-"""The restart files that a program leaves in its folder: which belong together, which are complete, and their copies."""
+"""The restart files in a program's folder: which belong together, which are complete, and their copies."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.base import LAST_ACTION_SECONDS, MOST_SKIPS, Supervisor
+from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.observed import SaveCycle, literal_names
 from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
 from unbroken.engines.files.settings import Program, SavedBy
@@ -25,7 +25,6 @@ from unbroken.engines.files.states import (
     restart_files,
     states_in,
 )
-from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
@@ -79,7 +78,7 @@ class FileSupervisor(Supervisor):
         if not is_finished and not self._is_valid(draft, states[0].stamps):
             return []
         self._list_at_end(draft, states[0], is_finished=is_finished)
-        return [self._last_found(draft, reading, is_finished=is_finished)]
+        return [self._found(draft, self._done(reading), is_finished=is_finished)]
 
     def salvage(self) -> list[HandedOver]:
         """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
@@ -155,7 +154,7 @@ class FileSupervisor(Supervisor):
         return not self._why
 
     def _no_step(self, done: float, reading: Reading) -> str:
-        unit, written = self.program.goal_unit, self.outputs.last_number()
+        unit, written = self.program.goal_unit, self.tables.last_number()
         before, never = ("as at the start", "; it never grew") if self.last is None else (f"after {self.last:.10g}", "")
         also = f", while the outputs are at {written:.10g}" if written and written > done else ""
         return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
@@ -187,10 +186,10 @@ class FileSupervisor(Supervisor):
             done, draft = float(state.number), self._draft()
             if not self._has_grown(done):
                 return
-            is_wanted = not self._is_goal(done) and self._is_safe(done)
+            is_wanted = not self._is_goal(done) and self.tables.are_behind(done)
             if is_wanted and self._is_copied(state, draft, is_running=is_running):
                 self._forget_older()
-                yield self._found(draft, done, self._reading(state).how, is_closed=False)
+                yield self._found(draft, done)
                 return
 
     def _held(self, *, is_running: bool) -> Iterator[HandedOver]:
@@ -208,10 +207,11 @@ class FileSupervisor(Supervisor):
         done = self._done(reading)
         if not self._has_grown(done) or self._is_goal(done):
             fs.remove_tree(held)
-        elif self._is_safe(done):
+        elif self.tables.are_behind(done):
             draft = self._draft()
             os.rename(held, draft)
-            yield self._found(draft, done, reading.how, is_closed=False)
+            self.list_tables(draft)
+            yield self._found(draft, done)
 
     def _hold(self, held: Path, *, is_running: bool) -> None:
         draft = self._draft()
@@ -297,40 +297,13 @@ class FileSupervisor(Supervisor):
         """Return the results of a program that removes its restart files when it is done."""
         draft, run = self._draft(), self.task.run
         draft.mkdir()
-        has_outputs = self.list_outputs(draft, None, is_at_end=True, is_finished=True)
-        if not has_outputs and not self.program.outputs:
+        if not self.list_outputs(draft, None, is_at_end=True, is_finished=True):
             raise SegmentError(
                 f"runs.{run.name}: the program is done, but left no file at all in its folder; it has no result"
             )
-        self.hand_over_tables(draft, math.inf, is_closed=True)
         return HandedOver(draft, self._handover(max(self.last or 0, run.goal or 0), is_finished=True))
 
-    def _last_found(self, draft: Path, reading: Reading, *, is_finished: bool) -> HandedOver:
-        """Return the state of a program that has left well; one that is done for good has all that it wrote."""
-        is_all = is_finished and self.task.run.goal is None
-        up_to = math.inf if is_all else self._done(reading)
-        found = self._found(
-            draft, self._done(reading), reading.how, is_closed=True, is_finished=is_finished, up_to=up_to
-        )
-        if is_finished and (name := self.outputs.without_records()):
-            raise SegmentError(
-                f"runs.{self.task.run.name}.settings.outputs: {name}: no record was found in it, and it would be lost; "
-                "allowed: rows, of which each begins with a number, or "
-                "a regular expression for the beginning of a record; without an entry the file is kept as it is"
-            )
-        return found
-
-    def _found(
-        self,
-        draft: Path,
-        done: float,
-        how: str,
-        *,
-        is_closed: bool,
-        is_finished: bool = False,
-        up_to: float | None = None,
-    ) -> HandedOver:
-        self.hand_over_tables(draft, done if up_to is None else up_to, is_closed=is_closed, how=how)
+    def _found(self, draft: Path, done: float, *, is_finished: bool = False) -> HandedOver:
         self.last, self._saved_at, self._has_saved = done, time.monotonic(), True
         return HandedOver(draft, self._handover(done, is_finished=is_finished))
 

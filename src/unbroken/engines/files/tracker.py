@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unbroken.engines.files.content import OutputFile
+from unbroken.engines.files.content import OutputFile, described
 from unbroken.engines.files.databases import database_of, is_database
 from unbroken.engines.files.listing import Known, NewList, in_buffer
-from unbroken.engines.files.outputs import OutputList, OutputSpace
+from unbroken.engines.files.outputs import OutputList, OutputSpace, read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
 from unbroken.system.flush import flush_paths
@@ -27,7 +27,8 @@ class OutputTracker:
 
     `is_output` says of a name whether that is an output, `is_state` whether a restart file; `is_finished_mark` whether
     it says that the program is done, and so is not put back; `is_rewritten` whether it was seen to be written from its
-    beginning again and again.  `sequence` is the number of that checkpoint, 0 if there is none.
+    beginning again and again.  `is_table` says whether it is joined by its records.  `sequence` is the number of that
+    checkpoint, 0 if there is none.
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class OutputTracker:
     tell: Callable[[str], None]
     is_state: Callable[[str], bool] = lambda _: False
     is_rewritten: Callable[[str], bool] = lambda _: False
+    is_table: Callable[[str], bool] = lambda _: False
     is_own: bool = False  # this attempt has made the checkpoint itself: how its files go on says nothing of a restart
     lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
     silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
@@ -91,6 +93,17 @@ class OutputTracker:
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)
         self._watch_size(listed.files, is_at_end=is_at_end)
         self.listed, self._known = listed, made.known
+
+    def list_tables(self, draft: Path) -> None:
+        """List the tables in a draft as they are now: with records behind those that belong to its state."""
+        listed = read_list(draft)
+        tables = {name: path for name, path in self.files().items() if self.is_table(name)}
+        for name, path in tables.items():
+            size = path.stat().st_size
+            entry = described(path, size, size, self.segment, listed.algorithm)
+            listed = replace(listed, files={**listed.files, name: replace(entry, is_continued=False, has_grown=True)})
+        if tables:
+            listed.write(draft)
 
     @property
     def known(self) -> Known:

@@ -156,7 +156,7 @@ class Workspace:
         return True
 
     def _confirm_may_lack(self, name: str, entry: OutputFile, aside: _Aside) -> None:
-        """Move away a file that the program has written again as a whole; CheckpointError for any other that is there."""
+        """Move away a file that was written again as a whole; CheckpointError for any other that is there."""
         path = self.folder / name
         if not os.path.lexists(path):
             return

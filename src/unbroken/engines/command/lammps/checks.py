@@ -11,40 +11,41 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from unbroken.engines.command.lammps.outputs import file_of, is_writer, record_of
-from unbroken.engines.command.lammps.script import AVERAGES, BOX, Command, Variables, active, commands_in, formulas
+from unbroken.engines.command.lammps.script import (
+    AVERAGES,
+    BOX,
+    Command,
+    Variables,
+    active,
+    commands_in,
+    formulas,
+    words_of,
+)
 from unbroken.engines.script_edit import NotPlainError
 
 # Done once, before the run: their effect is in the restart file.
-ONCE = frozenset(
-    """
+ONCE = words_of("""
     balance change_box create_atoms create_bonds delete_atoms delete_bonds displace_atoms minimize read_dump replicate
     reset_atom_ids reset_ids reset_mol_ids reset_timestep set velocity
     write_data write_dump write_restart write_coeff pair_write bond_write
-    """.split()
-)
+    """)
 # What force fields, and nothing else, are said with: harmless also in a file that is included.
-_INCLUDABLE = frozenset(
-    """
+_INCLUDABLE = words_of("""
     angle_coeff angle_style bond_coeff bond_style comm_modify comm_style dielectric dihedral_coeff dihedral_style
     improper_coeff improper_style kspace_modify kspace_style mass neigh_modify neighbor pair_coeff pair_modify
     pair_style special_bonds timestep units variable
-    """.split()
-)
-_SAID_AGAIN = frozenset(
-    """
+    """)
+_SAID_AGAIN = words_of("""
     atom_modify atom_style boundary compute compute_modify dimension dump dump_modify echo fix fix_modify group include
     info lattice log min_modify min_style molecule newton package print processors region restart run run_style suffix
     thermo thermo_modify thermo_style timer uncompute undump unfix
-    """.split()
-)
+    """)
 # These keep nothing from step to step, or their state is in the restart file; so do the families.
-_FIXES = AVERAGES | frozenset(
-    """
+_FIXES = AVERAGES | words_of("""
     adapt addforce addtorque atom/swap aveforce balance cmap deform deposit dt/reset efield ehex enforce2d freeze gcmc
     gravity heat indent langevin lineforce momentum move nve oneway planeforce press/berendsen print property/atom
     rattle recenter restrain setforce shake spring store/state temp/berendsen temp/rescale viscous widom
-    """.split()
-)
+    """)
 _FIX_FAMILIES = ("nve/", "nvt", "npt", "nph", "rigid", "wall/", "qeq/", "spring/")
 # The variables by which the two scripts learn their goal, their time and their restart file.
 _OURS = ("limit", "restart", "total")
@@ -170,7 +171,8 @@ def _confirm_fix(command: Command, variables: Variables) -> None:
         raise command.refused("its seed is not a number; type a number")
     if style == "print" and file_of(command) and not record_of(command, variables):
         raise command.refused(
-            'its rows do not say their step, so that of a restart step would stand there twice; begin them with "$(step) "'
+            "its rows do not say their step, so that of a restart step would stand there twice; begin them with "
+            '"$(step) "'
         )
 
 

@@ -27,6 +27,11 @@ _WORD = re.compile(rf'#.*|"""(?:.*?)"""|"[^"]*"|\'[^\']*\'|(?:{FORMULA.pattern}|
 _REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w)|\bv_(\w+)")
 
 
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a text, as a set of names."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True)
 class Command:
     """A command of an input script: its words, with their quotes, and the lines of the file that it stands in."""
