@@ -165,8 +165,9 @@ def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
         for i in 1 2 3; do n=$((n + 1)); echo "$n 7" >> rows.txt; done
         echo $n > "$UNBROKEN_SAVE/n"
         echo "{{\\"done\\": $n, \\"goal\\": 6}}" > "$UNBROKEN_SAVE/progress.json"
+        [ $n -eq 6 ] && exit 0
         echo "$((n + 1)) 8" >> rows.txt
-        [ $n -lt 6 ] && exit 85; exit 0"""
+        exit 85"""
     settings = {"start": ["sh", "-c", script], "goal": 6, "outputs": {"rows.txt": "rows"}}
 
     outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2)]

@@ -52,8 +52,10 @@ def take_outputs(
     copies = places.root / fs.unique_name(DRAFT)
     copies.mkdir()
     listed = OutputList(links=links)
-    entries = {name: _taken(folder / name, name, copies, draft, listed.algorithm, state_ns) for name in files}
-    for name in (each.name for each in program.outputs):
+    in_tables = [output.name for output in program.outputs]
+    others = [name for name in files if name not in in_tables]
+    entries = {name: _taken(folder / name, name, copies, draft, listed.algorithm, state_ns) for name in others}
+    for name in in_tables:
         fs.copy_file(tables / name, copies / name)
         size = (copies / name).stat().st_size
         entries[name] = replace(described(copies / name, size, size, SEGMENT, listed.algorithm), is_continued=False)

@@ -368,4 +368,4 @@ class FileKnowledge:
     def _forget_all(self) -> None:
         """Forget what events have told of states: some are lost."""
         for known in (self.moments, self._past, self._fresh, self._completions, self._moved, self._in_place):
-            known.clear()  # type: ignore[attr-defined]
+            known.clear()

@@ -109,7 +109,7 @@ class MomentJournal:
         changed = {name: size for name, size in lengths.items() if self._noted.get(name) != size}
         gone = [name for name in self._noted if name not in lengths]
         self._noted = dict(lengths)
-        line = {"name": moment.name, "stamp": moment.stamp, "lengths": changed, "gone": gone}
+        line: dict[str, object] = {"name": moment.name, "stamp": moment.stamp, "lengths": changed, "gone": gone}
         line |= {"opened": sorted(moment.opened), "blurred": moment.blurred, "is_renamed": moment.is_renamed}
         return json.dumps(line) + "\n"
 

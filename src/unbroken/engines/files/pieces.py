@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from unbroken.engines.files.content import OutputFile
+from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.outputs import OutputList, Piece
-from unbroken.runs.run_output import PIECES, piece_place
+from unbroken.runs.run_output import OUTPUT, PIECES, piece_place
 from unbroken.system import fs
 
 
@@ -27,6 +27,13 @@ def pieces_of(run_folder: Path, name: str) -> Iterator[tuple[int, Path]]:
     for folder in _folders(run_folder):
         if (folder / name).is_file():
             yield int(folder.name), folder / name
+
+
+def place_of(run_folder: Path, name: str, entry: OutputFile, algorithm: str) -> Path:
+    """Return where an output lies as it is listed, also if a later segment has begun it again; else its own place."""
+    own = run_folder / OUTPUT / name
+    found = (path for path in (own, *(piece for _, piece in pieces_of(run_folder, name))))
+    return next((path for path in found if is_as_listed(path, entry, algorithm)), own)
 
 
 def drop_pieces(run_folder: Path, listed: OutputList, sequence: int | None = None) -> None:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, is_as_listed, put_head_back
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
-from unbroken.engines.files.pieces import drop_pieces, piece_path, remove_emptied
+from unbroken.engines.files.pieces import drop_pieces, piece_path, place_of, remove_emptied
 from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run_output import OUTPUT
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
@@ -63,7 +62,8 @@ def _fill(checkpoint: Checkpoint, listed: OutputList, run_folder: Path, final: P
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_file(checkpoint.folder / REWRITTEN / name, target)
         else:
-            _put(run_folder / OUTPUT / name, entry, listed.algorithm, target, f"{checkpoint.name} lists an output")
+            source = place_of(run_folder, name, entry, listed.algorithm)
+            _put(source, entry, listed.algorithm, target, f"{checkpoint.name} lists an output")
 
 
 def _join(listed: OutputList, name: str, pattern: re.Pattern[bytes], final: Path, up_to: float) -> None:

@@ -132,10 +132,10 @@ def _confirm_words(command: Command, variables: Variables) -> None:
     for word in command.parts:
         now = [*re.findall(r"\$\{\w+\}|\$\w", word), *formulas(word)]
         for each in () if word.startswith(("'", '"')) else now:
-            name = re.search(r"[A-Za-z]\w*", re.sub(r"\d[eE][-+]?\d", "0", variables.expanded(each)))
-            if name is not None and _is_formula(each, variables):
+            found = re.search(r"[A-Za-z]\w*", re.sub(r"\d[eE][-+]?\d", "0", variables.expanded(each)))
+            if found and _is_formula(each, variables):
                 raise command.refused(
-                    f"it takes `{name[0]}` when it is read, which is another value at a restart; type the number"
+                    f"it takes `{found[0]}` when it is read, which is another value at a restart; type the number"
                 )
 
 
