@@ -1,6 +1,6 @@
 """A small network learns to read digits, in a loop with Accelerate.
 
-A later job begins anew; `unbroken init torch before.py` prints the lines that it lacks.
+A later job starts from zero; `unbroken init torch before.py` shows what it needs.
 """
 
 import os

@@ -1,6 +1,6 @@
 """A tiny GPT-2, made from its configuration, learns to add two digits, with the Trainer of Hugging Face.
 
-A later job begins anew; `unbroken init torch before.py` prints the lines that it lacks.
+A later job starts from zero; `unbroken init torch before.py` shows what it needs.
 """
 
 import os

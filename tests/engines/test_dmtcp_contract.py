@@ -22,10 +22,6 @@ What unbroken makes of each row is tested elsewhere (test_dmtcp_X.py is called X
 | a hang at a save, or at work           | stage: a_checkpoint_that_hangs; ends: a_hang_in_mid_work                    |
 | open files cut back, NUL bytes if gone | saved and put back: segments: files_come_from_the_checkpoint, opened_anew   |
 | folder moved                           | refused: moved                                                              |
-| old path there: written there          | refused, or a link: adopt_dmtcp: does_not_lead_to_the_run                   |
-| images made by hand: gzip, whole paths | adopt_dmtcp                                                                 |
-| old path there: written there          | refused, or a link: adopt_dmtcp: does_not_lead_to_the_run                   |
-| images made by hand: gzip, whole paths | adopt_dmtcp                                                                 |
 | one image a process                    | all or none: refused: missing; restart script or count: stage               |
 | gzip is slow                           | if there is time: stage: images_that_cannot_be_compressed; segments         |
 | hwloc                                  | test_dmtcp: programs_with_hwloc                                             |

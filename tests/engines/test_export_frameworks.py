@@ -14,7 +14,7 @@ from support.toyrun import ROOT
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from engines.test_adopt_frameworks import (
+from engines.test_import_frameworks import (
     ACCELERATE,
     ACCELERATE_BY_HAND,
     ACCELERATE_RUN,
@@ -25,11 +25,11 @@ from engines.test_adopt_frameworks import (
     by_hand,
     tensors,
 )
-from engines.test_adopt_torch import job, segment
+from engines.test_import_torch import job, segment
 
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
 
 pytestmark = pytest.mark.slow
 # Asks to stop, as a run alone; by a signal, which is heard before the next step.
@@ -70,7 +70,7 @@ def exported(base: Path, script: str, **settings: object) -> Path:
     """The plain folder of a run that was stopped on its way."""
     made = job(base / "run", script=script, **settings)
     assert segment(made).kind is EndKind.PAUSED
-    export(made, TorchEngine(made.base), base / "out", "", print)
+    export_run(made, TorchEngine(made.base), base / "out", "", print)
     return base / "out"
 
 

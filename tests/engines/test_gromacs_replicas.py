@@ -15,12 +15,12 @@ from support import gmx_systems
 from support.gmx_jobs import gmx_job, gmx_run, gmx_segment, start_segment, writers
 from support.toyrun import history, until
 
-from unbroken.engines.foreign import Foreign
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
 from unbroken.engines.gromacs.replicas import CommonEnd, Left, newest_common
+from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError, IdentityError, SegmentError, UnbrokenError
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
@@ -556,4 +556,4 @@ def test_replicas_are_neither_imported_nor_exported(tmp_path):
     with pytest.raises(ConfigError, match="demo: replicas cannot be exported; allowed: a run of one simulation"):
         engine.export(run, newest, tmp_path)
     with pytest.raises(ConfigError, match="demo: replicas cannot be imported; allowed: a run of one simulation"):
-        engine.adopt(run, Foreign(tmp_path), tmp_path)
+        engine.import_files(run, ImportSource(tmp_path), tmp_path)

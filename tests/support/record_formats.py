@@ -126,15 +126,6 @@ class Recorder:
         return {name: hashlib.sha256((final / name).read_bytes()).hexdigest() for name in names}
 
 
-def adopt_a_half(recorder: Recorder) -> None:
-    """What the counter has left elsewhere, stopped by hand at 30."""
-    by_hand = INSIDE / "by-hand"
-    if not by_hand.exists():
-        by_hand.mkdir()
-        subprocess.run(["sh", recorder.folder / "numbers.sh", "30", "stop"], cwd=by_hand, check=True)
-    recorder.python("-m", "unbroken", "adopt", RUN, "--from", str(by_hand))
-
-
 def make_venv(recorder: Recorder) -> None:
     """An environment without packages; a test makes one of its own."""
     venv.create(recorder.folder / "venv", symlinks=True)
@@ -168,7 +159,6 @@ RECORDINGS = {
     "2026-11-25-toy": Recording(TOY, 3, "33cf37e"),
     "0.1.0-toy": Recording(TOY, 3, after=write_spec),
     "0.1.0-command": Recording(COUNT, 4, files={"numbers.sh": COUNTER}),
-    "0.1.0-adopted": Recording(COUNT, 1, files={"numbers.sh": COUNTER}, before=adopt_a_half),
     "0.1.0-environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),
 }
 

@@ -17,7 +17,7 @@ from support.toyrun import PATIENCE_SECONDS, PYTHONPATH, ProgramEngine
 
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.cli import main as cli
-from unbroken.engines.foreign import Foreign
+from unbroken.engines.imports import ImportSource
 from unbroken.errors import FormatError
 from unbroken.job import segment_script
 from unbroken.job.after_work import _is_over as is_over_for_another
@@ -30,8 +30,8 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.record import read_record
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
-from unbroken.segment.adopt import adopt
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
+from unbroken.segment.import_run import import_run
 from unbroken.segment.settled import is_done
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
@@ -87,15 +87,15 @@ def segment_of(base: Path) -> None:
     step(base, base.parent / "backup", DONE + 1)
 
 
-def adoption(base: Path) -> None:
+def importing(base: Path) -> None:
     (base.parent / "elsewhere").mkdir()
-    adopt(job(base), ProgramEngine(STEP), Foreign(base.parent / "elsewhere"), print)
+    import_run(job(base), ProgramEngine(STEP), ImportSource(base.parent / "elsewhere"), print)
 
 
 ACTIONS: dict[str, Callable[[Path], object]] = {
     "segment": segment_of,
-    "adopt": adoption,
-    "export": lambda base: export(job(base), ProgramEngine(STEP), base / "out", "", print),
+    "import": importing,
+    "export": lambda base: export_run(job(base), ProgramEngine(STEP), base / "out", "", print),
     "training": lambda base: Home(base / "results" / "demo", "training", 1, 0, print, has_history=True),
 }
 

@@ -10,7 +10,7 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs.adopted import Adopted
+from unbroken.runs.imported import Imported
 from unbroken.runs.passport import SCHEMA_VERSION, data_digest, parse_passport, read_passport, refuse_newer
 from unbroken.runs.progress import FileDigest, Progress
 
@@ -44,12 +44,12 @@ def test_whatever_is_wrong_with_a_passport_it_is_none_of_a_newer_unbroken(folder
     refuse_newer(folder)
 
 
-def test_what_a_run_was_adopted_from_stands_in_it_and_in_no_other(folder: Path) -> None:
-    adopted = Adopted("/old", ("a", "b"), (), ("the loader's place",))
-    (folder / "manifest.json").write_text(replace(PASSPORT, adopted=adopted).to_text())
+def test_what_a_run_was_imported_from_stands_in_it_and_in_no_other(folder: Path) -> None:
+    imported = Imported("/old", ("a", "b"), ("the loader's place",))
+    (folder / "manifest.json").write_text(replace(PASSPORT, imported=imported).to_text())
 
-    assert read_passport(folder).adopted == adopted
-    assert "adopted" not in json.loads(PASSPORT.to_text())  # an older unbroken reads these
+    assert read_passport(folder).imported == imported
+    assert "imported" not in json.loads(PASSPORT.to_text())  # an older unbroken reads these
 
 
 # No clock: a machine may stand still for a moment.
@@ -106,11 +106,12 @@ def test_a_passport_says_the_oldest_format_that_holds_what_it_says(folder: Path)
     for passport, version in (
         (plain, 1),
         (replace(plain, environment={"venv": {"path": "/x"}}), 2),
-        (replace(plain, adopted=Adopted("/x")), 2),
+        (replace(plain, imported=Imported("/x")), 2),
     ):
         data = json.loads(passport.to_text())
         assert data["schema_version"] == version
-        assert ("environment" in data, "adopted" in data) == (bool(passport.environment), passport.adopted is not None)
+        assert ("environment" in data) == bool(passport.environment)
+        assert ("imported" in data) == (passport.imported is not None)
         assert parse_passport(data, "here") == passport
 
 
@@ -136,8 +137,8 @@ def test_a_schema_version_that_never_was_is_refused(folder: Path, version: objec
     [
         ({"segment": "1"}, r"of a wrong type \['segment'\]"),
         ({"extra": 1}, r"unknown \['extra'\]"),
-        ({"adopted": {"from": "/x"}}, "'adopted' is malformed, allowed: from, checked, not_checked, lost"),
-        ({"adopted": {"from": "/x", "checked": [1], "not_checked": [], "lost": []}}, "allowed: lists of text"),
+        ({"imported": {"from": "/x"}}, "'imported' is malformed, allowed: from"),
+        ({"imported": {"from": "/x", "checked": [1], "not_checked": []}}, "'imported' is malformed"),
         ({"progress": {"goal": 1}}, "'done' is None"),
         ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
         ({"files": {"/etc/x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),

@@ -12,10 +12,10 @@ from support.toyrun import rewrite_passport, toy, until
 
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
 from unbroken.runs import lease, submissions
-from unbroken.runs.adopted import HANDED, read_handed
 from unbroken.runs.attempts import attempt_at_work
 from unbroken.runs.beside import start_beside
 from unbroken.runs.claim import claim_path
+from unbroken.runs.imported import NOTE, read_import_note
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.passport import read_passport
@@ -128,12 +128,12 @@ def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path)
 
 
 def test_what_a_training_is_handed_is_read_or_refused(tmp_path: Path) -> None:
-    assert read_handed(None) is None
-    assert read_handed(tmp_path) is None
-    (tmp_path / HANDED).write_text('{"path": "a", "epoch": "x"}')
+    assert read_import_note(None) is None
+    assert read_import_note(tmp_path) is None
+    (tmp_path / NOTE).write_text('{"path": "a", "epoch": "x"}')
 
-    with pytest.raises(CheckpointError, match=r"adopted\.json: cannot be read"):
-        read_handed(tmp_path)
+    with pytest.raises(CheckpointError, match=r"imported\.json: cannot be read"):
+        read_import_note(tmp_path)
 
 
 # --- around them ---

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("first hour")
 NEED_A_RUN = ["logs", "accept", "restart", "back", "export", "rehearse"]
 # Each command as it is typed where there is nothing yet.
 COMMANDS = ["status", "account", "advise", "run", "report", "verify", "run demo", "status demo", "account demo"]
-COMMANDS += ["report demo", "verify demo", "notify --check", "notify --test", "adopt demo --from old"]
+COMMANDS += ["report demo", "verify demo", "notify --check", "notify --test", "import demo --from old"]
 COMMANDS += [f"{name} demo" for name in NEED_A_RUN]
 
 
@@ -63,7 +63,7 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_looked_for(work:
     assert not (work.root / "rusn").exists()
 
 
-@pytest.mark.parametrize("line", ["status", "account", "report", "advise", "adopt demo --from x", "rehearse demo"])
+@pytest.mark.parametrize("line", ["status", "account", "report", "advise", "import demo --from x", "rehearse demo"])
 def test_a_config_that_is_named_and_not_there_is_answered_with_those_beside_it(work: WorkDir, line: str) -> None:
     work.configure({"demo": one_step_segments(segments=3, goal=2)})
 
@@ -79,7 +79,7 @@ def configured(work: WorkDir) -> WorkDir:
     return work
 
 
-OF_A_RUN = ["status", "account", "advise", "run", "report", "verify", *NEED_A_RUN, "adopt --from old"]
+OF_A_RUN = ["status", "account", "advise", "run", "report", "verify", *NEED_A_RUN, "import --from old"]
 
 
 @pytest.mark.parametrize("line", OF_A_RUN)
@@ -113,7 +113,7 @@ SLIPS = {
     "back demo --too 3": "back: no such option: --too; did you mean `--to`?",
     "restore demo --frm x": "restore: no such option: --frm; did you mean `--from`?",
     "notify --chek": "notify: no such option: --chek; did you mean `--check`?",
-    "adopt demo --frm .": "adopt: no such option: --frm; did you mean `--from`?",
+    "import demo --frm .": "import: no such option: --frm; did you mean `--from`?",
     "export demo --too x": "export: no such option: --too; did you mean `--to`?",
     "rehearse demo --gol 3": "rehearse: no such option: --gol; did you mean `--goal`?",
     "report --opn": "report: no such option: --opn; did you mean `--open`?",
@@ -124,8 +124,8 @@ SLIPS = {
     "logs demo --segment two": "logs: --segment: Input should be a valid integer, unable to parse string as an integer",
     "notify more": "notify: got unexpected extra argument(s) (more)",
 }
-SLIPS |= {f"{name}": f"{name}: missing argument 'RUN'" for name in [*NEED_A_RUN, "adopt", "restore"]}
-SLIPS |= {f"{name} demo": f"{name}: missing option '--from'" for name in ["adopt", "restore"]}
+SLIPS |= {f"{name}": f"{name}: missing argument 'RUN'" for name in [*NEED_A_RUN, "import", "restore"]}
+SLIPS |= {f"{name} demo": f"{name}: missing option '--from'" for name in ["import", "restore"]}
 SLIPS |= {"convert": "convert: missing argument 'SCRIPT'", "profile": "profile: missing argument 'NAME'"}
 
 
@@ -158,7 +158,7 @@ def test_a_misspelt_command_and_the_options_of_exec_are_answered_alike(work: Wor
         ("exec --settings moer.yaml -- true", "did you mean `more.yaml`?"),
         ("exec --inputs moer.yaml -- true", "/more.yaml`?"),
         (
-            "adopt demo --from odl",
+            "import demo --from odl",
             "demo: --from: found 'odl', but there is no such file or folder; did you mean `old`?",
         ),
     ],

@@ -67,7 +67,7 @@ Words = Annotated[
 ]
 Directory = Annotated[Path, directory_option("The folder to begin in.")]
 Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
-Diff = Annotated[bool, typer.Option("--diff", help="Print the lines that the program lacks, for patch; write nothing.")]
+Diff = Annotated[bool, typer.Option("--diff", help="Print the changes that a script needs, for patch; write nothing.")]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _todo(choice: Choice, directory: Path, words: Sequence[str]) -> Iterator[str
     if starter.diff:
         at = [] if directory == HERE else ["-d", str(directory)]
         init_line = shlex.join(["unbroken", "init", *words, *at, "--diff"])
-        yield f"{starter.source} saves nothing that a later segment could resume from. It lacks these lines:"
+        yield f"{starter.source} saves nothing that a later segment could resume from. It needs these changes:"
         yield ""
         yield starter.diff
         yield f"to make these changes, type: {init_line} | patch{''.join(f' {word}' for word in at)}"

@@ -14,11 +14,10 @@ import typer
 
 from unbroken import __version__
 from unbroken.cli import (
-    adopt_command,
     advise_command,
     convert_command,
     exec_commands,
-    export_command,
+    import_export,
     init_command,
     notify_command,
     profile_command,
@@ -265,8 +264,8 @@ def notify(
         notify_command.check(Look(rows, is_ended, is_silent), directory, settings)
 
 
-app.command("adopt")(adopt_command.adopt_command)
-app.command("export")(export_command.export_command)
+app.command("import")(import_export.import_command)
+app.command("export")(import_export.export_command)
 app.command()(rehearse_command.rehearse)
 app.command()(report_command.report)
 app.command()(profile_command.profile)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.adopt_command import configured
+from unbroken.cli.import_export import configured
 from unbroken.cli.say import Config, Directory, RunName, say
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError

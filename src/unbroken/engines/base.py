@@ -26,8 +26,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines.by_contract import adopted_contract, exported_contract
-from unbroken.engines.foreign import Foreign, Found
+from unbroken.engines.exports import export_contract
+from unbroken.engines.imports import ImportedFiles, ImportSource, import_contract
 from unbroken.engines.starter import Starter
 from unbroken.program.contract import (
     FINAL,
@@ -150,23 +150,23 @@ class Engine(ABC):
         """Makes what `prepared` names, if it is not there; False if nothing has to be."""
         return False
 
-    # --- what ran elsewhere, or shall ---
+    # --- import and export ---
 
-    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """Copies what ran elsewhere into the new folder `draft`, which becomes the run's first checkpoint.
+    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+        """Fill the new folder `draft`, which becomes the run's first checkpoint, and say how far the files are.
 
-        Nothing of the user's is written, moved, or run as code.  ConfigError or CheckpointError says in one line why
-        it cannot be taken over.
+        A folder `output` next to it becomes that of the run.  Nothing of the source is written, moved, or run as code.
+        ConfigError or CheckpointError says in one line what does not fit.
         """
-        return adopted_contract(run, foreign, draft)
+        return import_contract(run, source, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """Fills the new folder so that the program goes on in there without unbroken; what to know of it, in lines.
+        """Fill the new folder so that `resume.sh` in it resumes the program without unbroken; return lines about it.
 
-        `resume.sh` in it starts the program.  ConfigError where there is no such folder.
+        ConfigError if that is not possible.
         """
         task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), math.inf)
-        return exported_contract(run, checkpoint, self.command(task), self.environment(task), folder)
+        return export_contract(run, checkpoint, self.command(task), self.environment(task), folder)
 
     # --- an attempt ---
 

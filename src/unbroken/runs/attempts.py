@@ -11,10 +11,10 @@ from typing import Any
 
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
-from unbroken.runs.adopted import SEGMENT as ADOPTED
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
+from unbroken.runs.imported import SEGMENT as IMPORTED
 from unbroken.runs.killed_stop import with_killed_stop
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
@@ -55,7 +55,7 @@ def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
         claim, why_free = lease.current_claim(places.lease)
     except (LeaseError, OSError):
         return None
-    if claim is None or why_free or claim.segment == ADOPTED or any(each.token == claim.token for each in attempts):
+    if claim is None or why_free or claim.segment == IMPORTED or any(each.token == claim.token for each in attempts):
         return None
     noted = _noted(claim, places)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
@@ -70,7 +70,7 @@ def note_died(history: History, previous: Claim, store: Store, until_utc: str) -
     attempts = history.attempts()
     if (
         previous.released_utc
-        or previous.segment == ADOPTED
+        or previous.segment == IMPORTED
         or any(attempt.token == previous.token for attempt in attempts)
     ):
         return None
@@ -134,7 +134,7 @@ def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
         claim, why_free = lease.current_claim(places.lease)
     except (LeaseError, OSError):
         return attempts
-    is_over = claim is None or claim.released_utc or claim.segment == ADOPTED
+    is_over = claim is None or claim.released_utc or claim.segment == IMPORTED
     if claim is None or is_over or any(attempt.token == claim.token for attempt in attempts):
         return attempts
     if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 # The working directory as somebody typed it, who stands elsewhere.
 _typed = [Path()]
-_COMMANDS = "accept|adopt|back|export|init|logs|rehearse|restart|restore|run|status|verify"
+_COMMANDS = "accept|back|export|import|init|logs|rehearse|restart|restore|run|status|verify"
 _OURS = re.compile(rf"\bunbroken ({_COMMANDS})\b(?! -d)")
 _SNAKEMAKE = re.compile(
     r"(?P<before>^(?:\S+: )?|\b(?:type|type:|with:|then:) )snakemake(?P<slurm> --profile slurm)?\b(?! again)",

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
 from unbroken.runs import formats
-from unbroken.runs.adopted import Adopted, parse_adopted
+from unbroken.runs.imported import Imported, parse_imported
 from unbroken.runs.progress import FileDigest, Progress, parse_progress
 from unbroken.system import jsontext
 
-# The newest format, in which `environment` and `adopted` came; and the one of passports that have neither.
+# The newest format, in which `environment` and `imported` came; and the one of passports that have neither.
 SCHEMA_VERSION = 2
 FIRST_VERSION = 1
 _KEY = "schema_version"
@@ -55,7 +55,7 @@ class Passport:
     note: str = ""
     is_milestone: bool = False
     environment: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    adopted: Adopted | None = None
+    imported: Imported | None = None
     schema_version: int = field(default=FIRST_VERSION, compare=False)  # as it was read; `to_text` says its own
     digest: str = field(default="", compare=False)
 
@@ -67,13 +67,13 @@ class Passport:
         return text.replace('\n  "files": {}', f'\n  "files": {_indented(self.files)}', 1)
 
     def _data(self) -> dict[str, object]:
-        data = {key: value for key, value in vars(self).items() if key not in ("digest", "adopted", "environment")}
+        data = {key: value for key, value in vars(self).items() if key not in ("digest", "imported", "environment")}
         # Where there is nothing to say, also an unbroken that does not know these keys can read the passport.
         data["schema_version"] = FIRST_VERSION
         if self.environment:
             data["environment"], data["schema_version"] = self.environment, SCHEMA_VERSION
-        if self.adopted is not None:
-            data["adopted"], data["schema_version"] = self.adopted.to_json(), SCHEMA_VERSION
+        if self.imported is not None:
+            data["imported"], data["schema_version"] = self.imported.to_json(), SCHEMA_VERSION
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -154,8 +154,8 @@ def parse_passport(data: object, source: str) -> Passport:
     _check_types(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
-    adopted = parse_adopted(data["adopted"], source) if "adopted" in data else None
-    return Passport(**{**data, "progress": progress, "files": files, "adopted": adopted, "digest": digest})
+    imported = parse_imported(data["imported"], source) if "imported" in data else None
+    return Passport(**{**data, "progress": progress, "files": files, "imported": imported, "digest": digest})
 
 
 _TEXT = (str,)
@@ -185,13 +185,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "note": _TEXT,
     "is_milestone": (bool,),
     "environment": (dict,),
-    "adopted": (dict,),
+    "imported": (dict,),
     "schema_version": (int,),
 }
 
 
 # Came later than the first passports.
-_LATER = {"is_milestone", "environment", "adopted"}
+_LATER = {"is_milestone", "environment", "imported"}
 
 
 def _check_types(data: Mapping[str, object], source: str) -> None:

@@ -184,6 +184,6 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequen
         "checkpoint_digest": passport.digest,
         **({"doubts": list(doubts)} if doubts else {}),
         "written_utc": utc_now(),
-        **({"adopted": passport.adopted.to_json()} if passport.adopted else {}),
+        **({"imported": passport.imported.to_json()} if passport.imported else {}),
     }
     return json.dumps(data, indent=2) + "\n"

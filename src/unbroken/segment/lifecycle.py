@@ -22,9 +22,9 @@ from unbroken.errors import (
 )
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, kept_inputs, lease
-from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, usable_identities
+from unbroken.runs.imported import refuse_unfinished
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments

@@ -181,5 +181,5 @@ class Publisher:
             note=run.note,
             is_milestone=handover.is_milestone,
             environment=self.computation.environment,
-            adopted=parent.passport.adopted if parent else None,
+            imported=parent.passport.imported if parent else None,
         )

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.adopted import read_handed
+from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
@@ -182,9 +182,9 @@ class Segments(Placed):
     # --- our own ---
 
     def _load(self, folder: Path) -> None:
-        """What Accelerate has saved; in a checkpoint that was adopted nothing of this object is."""
-        handed, objects = read_handed(folder), self._accelerator._custom_objects
-        if handed is None:
+        """Load what Accelerate has saved; in an imported checkpoint nothing of this object is."""
+        note, objects = read_import_note(folder), self._accelerator._custom_objects
+        if note is None:
             self._accelerator.load_state(str(folder))
             return
         place = objects.index(self)
@@ -193,7 +193,7 @@ class Segments(Placed):
             self._accelerator.load_state(str(folder))
         finally:
             objects.insert(place, self)
-        self._course.restore({"epoch": handed.epoch, "step": handed.step, "epoch_step": handed.step})
+        self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
 
     def _begin_order(self) -> None:
         """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.adopted import read_handed
+from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.collector import keep_what_is_loaded
@@ -58,14 +58,15 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
-        handed = read_handed(self._keeper.resume)  # a checkpoint of Lightning's alone
-        self._epoch = handed.epoch if handed else 0
+        self._note = read_import_note(self._keeper.resume)  # of a checkpoint of Lightning's alone
+        self._epoch = self._note.epoch if self._note else 0
         self._has_trained = False
 
     @property
     def resume(self) -> str | None:
         """For `trainer.fit(ckpt_path=...)`."""
-        return str(self._keeper.resume / STATE_FILE) if self._keeper.resume else None
+        name = self._note.path if self._note else STATE_FILE
+        return str(self._keeper.resume / name) if self._keeper.resume else None
 
     @property
     def goal(self) -> int | None:
@@ -162,10 +163,30 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps it until the first batch: what Lightning does before draws from the generators."""
         self._keeper.check_ranks(state_dict.get("ranks", 1))
-        self._loaded, self._epoch = state_dict, state_dict["epoch"]
-        # Lightning starts its workers before it says which epoch it is, and tells the loader only inside of an epoch.
+        self._loaded = state_dict
+        self._begin_at(state_dict["epoch"])
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """CheckpointError if an imported checkpoint is from the middle of an epoch: it lacks the loader's place."""
+        if self._note is None:
+            return
+        fit = checkpoint["loops"]["fit_loop"]
+        batches = fit["epoch_loop.batch_progress"]
+        if not batches["is_last_batch"] or batches["current"]["ready"] != batches["current"]["completed"]:
+            refuse(
+                CheckpointError,
+                f"{self._note.path}, which was imported, is from the middle of an epoch; allowed: the end of one, such "
+                "as ModelCheckpoint(every_n_epochs=1) saves",
+            )
+        self._begin_at(fit["epoch_progress"]["current"]["processed"])
+
+    def _begin_at(self, epoch: int) -> None:
+        """Tell the loaders: Lightning starts its workers before it says which epoch it is."""
+        self._epoch = epoch
         for loader in self._loaders:
-            loader.go_to(self._epoch, 0)
+            loader.go_to(epoch, 0)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

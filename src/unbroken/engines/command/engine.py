@@ -13,9 +13,9 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.command import checks
-from unbroken.engines.command.adopt import adopted
-from unbroken.engines.command.export import exported
+from unbroken.engines.command.export import export_files
 from unbroken.engines.command.folder import first_file, prepare
+from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.files.base import ContractSupervisor, FileKinds, Supervisor
@@ -27,7 +27,7 @@ from unbroken.engines.files.states import matching, restart_files, states_in
 from unbroken.engines.files.supervisor import FileSupervisor
 from unbroken.engines.files.tables import records
 from unbroken.engines.files.workspace import Workspace
-from unbroken.engines.foreign import Foreign, Found
+from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
@@ -101,21 +101,21 @@ class CommandEngine(Engine):
         except UnbrokenError as error:
             return str(error)
 
-    # --- what ran elsewhere ---
+    # --- import and export ---
 
-    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """Copy its restart files, its other files, and of its tables the records that belong to them, each once."""
+    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+        """Import restart files, tables with each record once, and all other files."""
         program = self._program(run)
         if program.keeps_the_contract:
-            return super().adopt(run, foreign, draft)
-        return adopted(run, program, self.base, foreign, draft)
+            return super().import_files(run, source, draft)
+        return import_files(run, program, self.base, source, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """Copy its inputs, restart files and outputs, and write the line that resumes it."""
+        """Export inputs, restart files and outputs, and the line that resumes the program."""
         program = self._program(run)
         if program.keeps_the_contract:
             return super().export(run, checkpoint, folder)
-        return exported(run, program, self.base, checkpoint, folder)
+        return export_files(run, program, self.base, checkpoint, folder)
 
     def save_files(self, run: Run) -> SaveFiles:
         """Return the program's restart files, in its folder."""

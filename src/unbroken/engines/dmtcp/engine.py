@@ -8,18 +8,19 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.dmtcp import checks
-from unbroken.engines.dmtcp.adopt import adopted
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
 from unbroken.engines.dmtcp.workspace import SLOTS
-from unbroken.engines.foreign import Foreign, Found
+from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import READY, HandedOver, ready_states
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+
+_TIED = "they can be resumed only in the folder in which they were made"
 
 
 class DmtcpEngine(Engine):
@@ -35,14 +36,13 @@ class DmtcpEngine(Engine):
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
 
-    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """Images of a program that ran by hand, where the path under which it ran leads to the run's folder."""
-        return adopted(run, self.base, foreign, draft)
+    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+        """Refuse: images name the files of their program, and those next to them, by whole paths."""
+        raise ConfigError([f"{run.name}: engine dmtcp imports no images: {_TIED}"])
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """Images name the files of their program, and those beside them, by whole paths."""
-        why = "images go on only in the folder in which they were made"
-        raise ConfigError([f"{run.name}: engine dmtcp exports no images: {why}; they are in {checkpoint.folder}"])
+        """Refuse: images name the files of their program, and those next to them, by whole paths."""
+        raise ConfigError([f"{run.name}: engine dmtcp exports no images: {_TIED}; they are in {checkpoint.folder}"])
 
     def save_files(self, run: Run) -> SaveFiles:
         """DMTCP writes `<image>.dmtcp.temp` and renames it; the keeper hands over once all of them are there."""

@@ -61,15 +61,10 @@ class Programs:
         words = ["--join-coordinator", "--coord-port", str(port), "--no-gzip", "--ckptdir", str(images), *options]
         return [self.path("dmtcp_launch"), *words, "sh", "-c", _SENTINEL, "sh", *command]
 
-    def restart(self, port: int, new_images: Path, images: Sequence[Path], is_by_hand: bool = False) -> list[str]:
-        """All processes of a checkpoint, an image each; further images go to a folder of their own.
-
-        Where the shell that notes the program's end is not one of them, it stands around dmtcp_restart, whose exit code
-        is the program's.
-        """
+    def restart(self, port: int, new_images: Path, images: Sequence[Path]) -> list[str]:
+        """All processes of a checkpoint, an image each; further images go to a folder of their own."""
         words = ["--join-coordinator", "--coord-port", str(port), "--ckptdir", str(new_images)]
-        command = [self.path("dmtcp_restart"), *words, *map(str, images)]
-        return ["sh", "-c", _SENTINEL, "sh", *command] if is_by_hand else command
+        return [self.path("dmtcp_restart"), *words, *map(str, images)]
 
     def ask(self, port: int, request: str) -> child.Answer:
         """What the coordinator answers; exit code 2 may mean that there is none, or success (4.1.1)."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS, LOOK_SECONDS, Coordinator
-from unbroken.engines.dmtcp.images import images_in, is_whole
+from unbroken.engines.dmtcp.images import images_in
 from unbroken.engines.dmtcp.processes import Vitals, vitals
 from unbroken.engines.dmtcp.programs import ENDED, Programs
 from unbroken.errors import SegmentError
@@ -18,21 +18,16 @@ from unbroken.system import fs
 
 # A request that comes while an earlier checkpoint is being written is lost without a word (4.1.1).
 ASK_AGAIN_SECONDS = 5.0
-# How dmtcp_restart ends if it cannot.
-FAILED = 99
 
 
 class DmtcpSession:
     """The program at work in `live`; `images` is a new folder, empty until a checkpoint is asked for."""
 
-    def __init__(
-        self, programs: Programs, folder: Path, images: Path, live: Path, log: Path, is_by_hand: bool = False
-    ) -> None:
+    def __init__(self, programs: Programs, folder: Path, images: Path, live: Path, log: Path) -> None:
         folder.mkdir(parents=True)
         images.mkdir(parents=True)
         self.images = images
         self._programs, self._folder, self._live, self._log = programs, folder, live, log
-        self._is_by_hand = is_by_hand
         self._coordinator = Coordinator(programs, folder, images)
         self._main: Child | None = None
         self._running_at = time.monotonic()
@@ -46,9 +41,7 @@ class DmtcpSession:
 
         SegmentError if they are not all at work within the limit: DMTCP waits for ever at a truncated image.
         """
-        if self._is_by_hand:
-            (self._live / ENDED).unlink(missing_ok=True)  # noted when the program was ended by its last save
-        self._start(self._programs.restart(self._coordinator.port, self.images, images, self._is_by_hand))
+        self._start(self._programs.restart(self._coordinator.port, self.images, images))
         end, most = time.monotonic() + limit_seconds, 0
         while time.monotonic() < end:
             peers = self._coordinator.peers()
@@ -70,8 +63,6 @@ class DmtcpSession:
 
     def _was_faster(self) -> bool:
         """True if the program that is gone had been at work; an exit code of dmtcp_restart's own does not say so."""
-        if self._is_by_hand:
-            return self.exit_code not in (None, FAILED)
         return (self._live / ENDED).exists()
 
     def _start(self, command: Sequence[str]) -> None:
@@ -118,8 +109,6 @@ class DmtcpSession:
     @property
     def exit_code(self) -> int | None:
         """The program's own exit code, noted by its shell; None if it was ended before, or by its coordinator."""
-        if self._is_by_hand:  # noted a moment after the coordinator is gone
-            self.dmtcp_code(LEAVING_SECONDS)
         try:
             text = (self._live / ENDED).read_text()
         except FileNotFoundError:
@@ -149,8 +138,6 @@ class DmtcpSession:
                 self._coordinator.save_and_kill()
                 ask_again, has_asked = time.monotonic() + ASK_AGAIN_SECONDS, True
         self._coordinator.is_gone(LEAVING_SECONDS)
-        if has_asked and self._is_by_hand:
-            self._wait_for_gzip(end)
         if has_asked and self.is_complete():
             return True
         # Where a checkpoint has begun, an exit code may be that of a process which died of it.
@@ -159,13 +146,6 @@ class DmtcpSession:
             return False
         code = self.dmtcp_code(LEAVING_SECONDS)
         raise SegmentError(f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}")
-
-    def _wait_for_gzip(self, end: float) -> None:
-        """A program that was started by hand has its own settings of DMTCP; nobody waits for the gzip of its images."""
-        while time.monotonic() < end and (images_in(self.images) or self._drafts()):
-            if self.is_complete() and all(map(is_whole, images_in(self.images))):
-                return
-            time.sleep(LOOK_SECONDS)
 
     def _forget_images(self) -> None:
         """A checkpoint that somebody else asked for does not belong to the files as they are now."""

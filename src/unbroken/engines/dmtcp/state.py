@@ -26,15 +26,6 @@ class DmtcpState:
     live: str  # the whole path of the program's folder
     slot: str  # the folder that the images must lie in when they are brought back
     images: tuple[str, ...]  # one a process
-    # Of a program that was started by hand: the paths that it knows its folder by, none for others; and DMTCP's copies
-    # of files, folders in that of the program, which the first restart reads.
-    known_as: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
-
-    @property
-    def is_by_hand(self) -> bool:
-        """True if no shell of ours is part of the images, to note the program's end."""
-        return bool(self.known_as)
 
     def write(self, folder: Path) -> None:
         """Into a draft of a checkpoint."""
@@ -47,7 +38,6 @@ class DmtcpState:
             "slot": self.slot,
             "images": self.images,
         }
-        data |= {"known_as": self.known_as, "copies": self.copies} if self.is_by_hand else {}
         (folder / FILE_NAME).write_text(json.dumps(data, indent=2) + "\n")
 
 
@@ -65,8 +55,6 @@ def read_state(folder: Path) -> DmtcpState:
             str(data["live"]),
             Path(data["slot"]).name,
             tuple(data["images"]),
-            tuple(data.get("known_as", ())),
-            tuple(data.get("copies", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: no state of this engine ({error!r})") from error

@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.engines.dmtcp.adopt import confirm_leads_to
 from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS
 from unbroken.engines.dmtcp.files import link_folder, save_files, size_bytes, take_results
 from unbroken.engines.dmtcp.images import compress, images_in
@@ -50,7 +49,6 @@ class DmtcpSupervisor:
 
     def __post_init__(self) -> None:
         self._machine: Machine
-        self._known_as: tuple[str, ...] = ()
         self._ground = Ground(self.options.live, self.told.attempt_folder)
         self._stage: DmtcpSession | None = None
         self._pace = SaveSeconds()
@@ -95,19 +93,13 @@ class DmtcpSupervisor:
                 f"the images were made for the folder {state.live}, which is now {here}; move the working directory "
                 "back, or try it at your own risk with settings.machine_may_differ: true"
             )
-        for root in state.known_as:
-            confirm_leads_to("the program was started by hand", root, self.options.live)
-        self._known_as = state.known_as
         self._done = self._shown = state.done_seconds
         self._pace = state.pace
-        stage = self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
-        self._ground.forget(state.copies)
-        return stage
+        return self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
 
     def _new_stage(self) -> DmtcpSession:
         folder, images = self._ground.next_stage()
-        is_by_hand = bool(self._known_as)
-        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log, is_by_hand)
+        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log)
 
     def _restarted(self, folder: Path) -> DmtcpSession:
         """The program at work again.
@@ -190,7 +182,7 @@ class DmtcpSupervisor:
         machine, live = self._machine.to_versions(), str(self.options.live)
         names = tuple(image.name for image in images_in(stage.images))
         slot = stage.images.name
-        DmtcpState(done, listing, self._pace, machine, live, slot, names, self._known_as).write(draft)
+        DmtcpState(done, listing, self._pace, machine, live, slot, names).write(draft)
         self._hand_over(done, time.monotonic() - began)
         return True
 

@@ -11,7 +11,6 @@ from unbroken.engines.dmtcp.files import link_folder, put_back, show_inputs
 from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.dmtcp.state import FILES, IMAGES, DmtcpState
 from unbroken.errors import SegmentError
-from unbroken.system import fs
 
 SLOTS = "images"
 _TAIL_LINES = 20
@@ -46,12 +45,6 @@ class Ground:
         if missing := [name for name in state.images if not (slot / name).exists()]:
             raise SegmentError(f"{checkpoint / IMAGES}: {', '.join(missing)} is missing; every process has one")
         return slot
-
-    def forget(self, copies: Sequence[str]) -> None:
-        """Folders of DMTCP's own in that of the program, which only the first restart of images made by hand reads."""
-        for name in copies:
-            if (self.live / name).is_dir():  # the program may have been faster
-                fs.remove_tree(self.live / name)
 
     def _show(self, draft: Path, inputs: Sequence[Path]) -> None:
         """A new folder under the old name: whoever still writes into the old one, writes into nothing."""

@@ -246,7 +246,7 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 def written_after(name: str) -> str:
     """Return the doubt about a file that an imported program wrote after its restart files, and continued in."""
-    return f"{name}: was written after the restart files that were adopted; what was written again stands there twice"
+    return f"{name}: was written after the restart files that were imported; what was written again stands there twice"
 
 
 def in_buffer(name: str) -> str:

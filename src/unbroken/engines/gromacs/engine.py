@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, SaveFiles, Task
-from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.gromacs import checks
-from unbroken.engines.gromacs.adopt import adopted
 from unbroken.engines.gromacs.command import (
     CPT,
     mdrun_command,
@@ -20,10 +18,11 @@ from unbroken.engines.gromacs.command import (
 )
 from unbroken.engines.gromacs.drafts import Drafts, Ended
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
-from unbroken.engines.gromacs.export import exported
+from unbroken.engines.gromacs.export import export_files
 from unbroken.engines.gromacs.filling import fill
 from unbroken.engines.gromacs.frames import frame_at
 from unbroken.engines.gromacs.health import first_divergence, limits_of
+from unbroken.engines.gromacs.imports import import_files
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.leaving import Leaving, leavings
 from unbroken.engines.gromacs.log import Log
@@ -36,6 +35,7 @@ from unbroken.engines.gromacs.rotation import WRITE_AT_ONCE
 from unbroken.engines.gromacs.settings import ALONE, exchange_steps, has_replicas, replica_names
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
+from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
@@ -108,21 +108,21 @@ class GromacsEngine(Engine):
             prepare(run, self.base)
         return is_prepared_here(run)
 
-    # --- what ran elsewhere, or shall ---
+    # --- import and export ---
 
-    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """mdrun's checkpoint, and all its outputs up to there; a tpr that is made of other files is made first."""
+    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+        """Import mdrun's checkpoint and its outputs up to there; a tpr that grompp makes is made first."""
         if has_replicas(run):
             raise ConfigError([f"{run.name}: replicas cannot be imported; allowed: a run of one simulation"])
         if is_prepared_here(run):
             prepare(run, self.base)
-        return adopted(run, Simulation(run, self.base), foreign, draft)
+        return import_files(run, Simulation(run, self.base), source, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """mdrun's checkpoint, the tpr, and the pieces of the results."""
+        """Export mdrun's checkpoint, the tpr, and the pieces of the results."""
         if has_replicas(run):
             raise ConfigError([f"{run.name}: replicas cannot be exported; allowed: a run of one simulation"])
-        return exported(run, self.base, Simulation(run, self.base), checkpoint, folder)
+        return export_files(run, self.base, Simulation(run, self.base), checkpoint, folder)
 
     def save_files(self, run: Run) -> SaveFiles:
         """mdrun writes `md_step<n>.cpt` and renames it."""

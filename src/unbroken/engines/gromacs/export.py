@@ -1,4 +1,4 @@
-"""A folder in which mdrun goes on by itself: its checkpoint, its tpr, and the pieces of the results so far."""
+"""Exports a folder in which mdrun resumes by itself: its checkpoint, its tpr, and the pieces of the results so far."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.export import write_script
+from unbroken.engines.exports import write_script
 from unbroken.engines.gromacs.command import CPT, has_plumed, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.join import counted_pieces
 from unbroken.engines.gromacs.others import Others
@@ -21,8 +21,8 @@ from unbroken.runs.store import Store
 from unbroken.system.copying import copy_head
 
 
-def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoint, folder: Path) -> list[str]:
-    """Fills the folder; what to know of it, in lines."""
+def export_files(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Fill the folder; return lines about it."""
     made = simulation.tpr_to_run(folder, checkpoint.passport.progress.done)
     if made.parent.resolve() == folder.resolve():
         made.rename(folder / TPR)
@@ -32,7 +32,7 @@ def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoin
     line = ancestors(Store(checkpoint.folder.parent), checkpoint)
     for each in line:
         verified_parts(each)
-    # Also of a simulation that was done: mdrun goes on right behind the checkpoint, and writes what follows again.
+    # Also of a simulation that was done: mdrun resumes at the checkpoint, and writes what follows again.
     line[-1] = replace(checkpoint, passport=replace(checkpoint.passport, is_finished=False))
     for piece in counted_pieces(line):
         copy_head(piece.path, folder / piece.path.name, piece.size_bytes)
@@ -41,19 +41,15 @@ def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoin
         shutil.copyfile(path, folder / name)
     Others(folder, checkpoint, inputs, are_state=has_plumed(run)).put_back()
     command = _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0, base), folder)
-    write_script(folder, run, command, _environment(run))
+    write_script(folder, run, command, {"OMP_NUM_THREADS": str(threads_per_rank(run))})
     return [
-        f"resume.sh starts mdrun from {CPT}; it writes the next part, {STEM}.partNNNN.*, beside those that are there",
+        f"resume.sh starts mdrun from {CPT}; it writes the next part, {STEM}.partNNNN.*, next to those that are there",
         f"the parts meet without overlap: gmx trjcat -f {STEM}.part*.xtc -o {STEM}.xtc -cat joins them",
     ]
 
 
 def _here(command: list[str], folder: Path) -> list[str]:
-    """Without a limit of time, and with names in the folder itself."""
+    """Return the command without a time limit, and with names in the folder itself."""
     at = command.index("-maxh")
     prefix = f"{folder.resolve()}/"
     return [word.removeprefix(prefix) for word in command[:at] + command[at + 2 :]]
-
-
-def _environment(run: Run) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(threads_per_rank(run))}

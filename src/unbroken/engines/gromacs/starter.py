@@ -43,7 +43,7 @@ def _starter(folder: Path, name: str, source: str, *settings: str, stem: str = "
     )
     if (begun := _begun(folder, stem)) is not None:
         path, at = begun
-        words = ["unbroken", "adopt", name, "--from", str(path), *(["-d", str(folder)] if folder != Path() else [])]
+        words = ["unbroken", "import", name, "--from", str(path), *(["-d", str(folder)] if folder != Path() else [])]
         todo.append(f"{path}: {at}; to continue from there, stop mdrun and type this first: {shlex.join(words)}")
     return Starter(name, source, (*settings, goal), 60, False, tuple(todo))
 
@@ -54,7 +54,7 @@ def _begun(folder: Path, stem: str) -> tuple[Path, str] | None:
         if path.is_file():
             try:
                 cpt = read_cpt(path)
-            except CheckpointError:  # `adopt` looks for the one before, and says what is wrong with this one
+            except CheckpointError:  # `import` looks for the one before, and says what is wrong with this one
                 return folder, "a simulation has begun"
             return path, f"a simulation has begun, and is at step {cpt.step}"
     return None

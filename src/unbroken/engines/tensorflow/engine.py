@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
-from unbroken.engines.by_hand import exported_training, is_of_library
-from unbroken.engines.foreign import Foreign, Found
+from unbroken.engines.exports import export_training, is_of_library
 from unbroken.engines.starter import Starter
-from unbroken.engines.tensorflow.adopt import adopted
 from unbroken.engines.tensorflow.starter import starters
 from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.runs.checkpoint import Checkpoint
@@ -24,16 +22,12 @@ class TensorFlowEngine(Engine):
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
 
-    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """A backup of Keras, or a checkpoint of unbroken's own."""
-        return adopted(run, foreign, draft)
-
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """The folder of a training that is started by hand; of a script without the library as the contract says."""
+        """Fill the folder of a training that is started by hand; of a script without the library as any by contract."""
         if not is_of_library(checkpoint):
             return super().export(run, checkpoint, folder)
         threads = threads_of_each(run, "workers")
-        return exported_training(run, self.base, checkpoint, training_command(run), threads, folder)
+        return export_training(run, self.base, checkpoint, training_command(run), threads, folder)
 
     def command(self, task: Task) -> list[str]:
         return training_command(task.run)

@@ -1,4 +1,4 @@
-"""The lines that make a plain `model.fit` resume, with the names of the user's own script."""
+"""Makes a plain `model.fit` resume: the changes of the script, in its own names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REFUSED = ("validation_split", "steps_per_epoch", "initial_epoch", "sample_weig
 
 
 def make_changes(script: Script) -> None:
-    """Edits the script so that it resumes; NotPlainError naming what it was not found to have."""
+    """Edit the script so that it resumes; NotPlainError naming what is not as usual."""
     call = _fit(script)
     statement = _statement(script, call)
     model = script.source(call.func.value)  # type: ignore[attr-defined]
@@ -25,11 +25,11 @@ def make_changes(script: Script) -> None:
     words += [f"{each.arg}={script.source(each.value)}" for each in call.keywords if each.arg not in _OF_DATA]
     script.replace(call, f"training.fit({', '.join(words)})")
     script.insert_after(statement, f'training.finish({{"model.keras": {model}}})')
-    _import(script)
+    script.insert_import(IMPORT)
 
 
 def goal_of(script: Script) -> float | None:
-    """How many epochs the script says itself, None if that is not found."""
+    """Return how many epochs the script says itself; None if that is not found."""
     calls = [call for call in script.nodes(ast.Call) if last_name(call.func) == "fit"]
     epochs = [keyword(call, "epochs") for call in calls]
     return script.number(epochs[0]) if len(epochs) == 1 and epochs[0] is not None else None
@@ -57,7 +57,7 @@ def _statement(script: Script, call: ast.Call) -> ast.stmt:
 
 
 def _data(script: Script, call: ast.Call) -> str:
-    """The data as the training hands them out: arrays in an order of its own, a `tf.data.Dataset` as it is."""
+    """Return the data as the training hands them out: arrays in its own order, a `tf.data.Dataset` as it is."""
     given = [*call.args, *(value for name in ("x", "y") if (value := keyword(call, name)) is not None)]
     arrays = [script.source(each) for each in given]
     if not arrays:
@@ -68,10 +68,3 @@ def _data(script: Script, call: ast.Call) -> str:
         f"{each.arg}={script.source(each.value)}" for each in call.keywords if each.arg in ("batch_size", "shuffle")
     ]
     return f"training.data({', '.join([*arrays, *words])})"
-
-
-def _import(script: Script) -> None:
-    imports = [each for each in script.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
-    if not imports:
-        raise NotPlainError("no import at its top")
-    script.insert_after(imports[-1], IMPORT)

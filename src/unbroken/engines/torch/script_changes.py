@@ -1,4 +1,4 @@
-"""The lines that make a plain PyTorch training loop resume, with the names of the user's own script."""
+"""Makes a plain PyTorch training loop resume: the changes of the script, in its own names, and what to know of them."""
 
 from __future__ import annotations
 
@@ -14,280 +14,198 @@ from unbroken.engines.script_edit import (
     last_name,
     target_name,
 )
-from unbroken.engines.torch import carried_variables as carried
-from unbroken.engines.torch.kept_variables import Kept, find_kept
-from unbroken.engines.torch.loader_changes import is_plain_loader, loader_again, loader_by
-from unbroken.engines.torch.training_loops import (
-    Loop,
-    Steps,
-    before_of,
-    find_loop,
-    find_steps,
-    range_of,
-)
-from unbroken.engines.torch.training_parts import find_parts
+from unbroken.engines.script_files import notes_on_files
+from unbroken.engines.torch.carried_variables import Carried, find_carried, jumps
+from unbroken.engines.torch.training_loop import AnyLoop, TrainingLoop, find_loop, find_parts
 
-IMPORT = "from unbroken.training.torch import Training"
+LINES = (
+    "from unbroken.training.torch import Training",
+    "training = Training(model=model, optimizer=optimizer)  # below the last of them",
+    "loader = training.loader(dataset, batch_size=64)  # shuffled, in place of the DataLoader",
+    "for epoch in training.epochs(10):  # or: for step in training.steps(1000):",
+    "    for batch in training.batches(loader):",
+    'training.finish({"model.pt": model.state_dict()})  # below the loop',
+)
+_LOADER_OPTIONS = {"batch_size", "shuffle", "drop_last", "collate_fn", "num_workers", "pin_memory", "timeout"}
+_LOADER_OPTIONS |= {"dataset", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "persistent_workers"}
+_COPIED_OPTIONS = ("batch_size", "num_workers", "drop_last", "collate_fn", "pin_memory")
 
 
 def make_changes(script: Script) -> None:
-    """Edits the script so that it resumes; NotPlainError naming what it was not found to have."""
-    steps = find_steps(script)
-    if steps is not None:
-        _change_steps(script, steps)
-        return
+    """Edit the script so that it resumes; NotPlainError naming what is not as usual."""
     loop = find_loop(script)
-    parts, kept = find_parts(script, loop.epochs), find_kept(script)
-    owners = ("training", "variables") if kept.is_any else ("training",)
-    _make_training(script, loop.epochs, loop, parts, kept)
-    change_loops(script, loop, "training", loop.loader_name, owners)
-    _keep(script, loop, kept)
-    _finish(script, loop.epochs, parts, kept)
+    parts = find_parts(script, loop)
+    carried = find_carried(script, loop, parts)
+    _insert_training(script, loop, parts, carried)
+    _change_outer(script, loop)
+    if loop.batches is not None:
+        _change_batches(script, loop.batches, loop)
+        _hand_over(script, loop, ("training", "variables") if carried.is_any else ("training",))
+    _keep(script, loop, carried)
+    models = [name for name, kind in parts.items() if kind == "model"]
+    files = ", ".join(f'"{name}.pt": {name}.state_dict()' for name in models)
+    script.insert_after(loop.outer, f"training.finish({{{files}}})")
+    script.insert_import(f"from unbroken.training.torch import Training{', Variables' * carried.is_any}")
 
 
 def goal_of(script: Script) -> tuple[float | None, str]:
-    """How far the script trains by itself, None if that is not found, and in which unit."""
-    for node in script.nodes(ast.For):
+    """Return how far the script trains by itself, None if that is not found, and the unit."""
+    for node in script.nodes(ast.For):  # where the changes were made
         if isinstance(node.iter, ast.Call) and last_name(node.iter.func) in ("epochs", "steps") and node.iter.args:
             return script.number(node.iter.args[0]), last_name(node.iter.func)
     try:
-        if (steps := find_steps(script)) is not None:
-            return steps.number, "steps"
-        count, less, _ = range_of(find_loop(script).epochs, script)
+        loop = find_loop(script)
     except NotPlainError:
-        return None, "epochs"
-    number = script.number(count)
-    return (None if number is None else number - less), "epochs"
+        return script.option("epochs"), "epochs"
+    if loop.batches is None:
+        return loop.number, "steps"
+    return script.option("epochs") if loop.number is None else loop.number, "epochs"
 
 
-# --- what changes ---
+def notes(script: Script, *, is_changed: bool) -> Iterator[str]:
+    """Yield what the user has to know, a line each, with the lines to type below it."""
+    try:
+        loop = find_loop(script)
+        carried = find_carried(script, loop, find_parts(script, loop))
+    except NotPlainError:
+        yield from notes_on_files(script, None)
+        return
+    name, kept = script.path.name, (*carried.of_epochs, *carried.of_batches)
+    if is_changed and kept:
+        yield f"{name} carries {', '.join(kept)} from turn to turn: the diff keeps them in `variables`"
+    if others := carried.others if is_changed else (*kept, *carried.others):
+        begin = f"{', '.join(others)}, which {'begins' if len(others) == 1 else 'begin'} again at each restart"
+        yield f"{name} also has {begin}; to keep the value of one, add:"
+        yield f'    {others[0]} = variables.get("{others[0]}", {others[0]})  # above; variables=Variables()'
+        yield f'    variables["{others[0]}"] = {others[0]}  # where it was changed; means: training.log, training.mean'
+    yield from notes_on_files(script, loop.outer)
 
 
-def _change_steps(script: Script, steps: Steps) -> None:
-    """Edits a script whose one loop draws its data itself."""
-    loop, parts, kept = steps.loop, find_parts(script, steps.loop), find_kept(script)
-    _make_training(script, loop, None, parts, kept)
-    if isinstance(loop, ast.For):
-        first = range_of(loop, script)[2]
-        script.replace(loop.iter, f"training.steps({steps.goal})")
-        _count_from(script, loop, first)
-    else:
-        script.replace_head(loop, f"for _ in training.steps({steps.goal}):")
-    if steps.end is not None:
-        script.remove(steps.end)
-    _begin(script, loop, kept.of_epochs)
-    _restore(script, loop, kept)
-    _put_in(script, loop, kept.of_epochs)
-    _finish(script, loop, parts, kept)
+# --- the training and its loader ---
 
 
-def _make_training(script: Script, outer: ast.stmt, loop: Loop | None, parts: dict[str, str], kept: Kept) -> None:
-    """Makes the training as soon as all its parts are there, and the loader by it."""
-    before = before_of(block_with(script.tree, outer), outer)
-    makers = [each for each in before if not isinstance(each, ast.FunctionDef | ast.ClassDef)]
-    makers = [each for each in makers if carried.stored_in(each) & parts.keys()]
-    words = [*_part_words(script, before, parts), *["variables=variables"] * kept.is_any]
-    lines = ["variables = Variables()"] * kept.is_any + [f"training = Training({', '.join(words)})"]
-    name = loop.loader_name if loop is not None else ""
-    made = [each for each in before if isinstance(each, ast.Assign) and target_name(each) == name]
-    own = made[-1] if name and made and is_plain_loader(made[-1].value) else None
-    is_later = own is not None and (not makers or before.index(own) > before.index(makers[-1]))
-    if own is not None and is_later:
-        loader_by(script, own.value, "training")
-    elif name:
-        lines += loader_again(name, own, script).split("\n")
-    if own is not None and not is_later and makers and not _is_used(before, own, makers[-1]):
-        script.remove(own)
-    if makers:
-        script.insert_after(makers[-1], *lines)
-    else:
-        script.insert_before(own if own is not None and is_later else outer, *lines)
+def _insert_training(script: Script, loop: TrainingLoop, parts: dict[str, str], carried: Carried) -> None:
+    """Insert the training, its loader and the variables of the last checkpoint above the outer loop."""
+    block = block_with(script.tree, loop.outer)
+    before = block[: block.index(loop.outer)]
+    _refuse_uncertain(script, before, parts)
+    words = [*(f"{name}={name}" for name in parts), *["variables=variables"] * carried.is_any]
+    lines = ["variables = Variables()"] * carried.is_any + [f"training = Training({', '.join(words)})"]
+    if loop.loader:
+        lines.append(_loader_line(script, before, loop.loader))
+    lines += [f'{name} = variables.get("{name}", {name})' for name in carried.of_epochs]
+    script.insert_before(loop.outer, *lines)
 
 
-def _part_words(script: Script, before: list[ast.stmt], parts: Collection[str]) -> Iterator[str]:
-    """Give the arguments for the parts; those that are made under one `if` alone stand in `state`."""
-    certain = carried.Flow().run(before)
-    known = carried.Flow().run(script.tree.body)
-    rest = []
+def _refuse_uncertain(script: Script, before: list[ast.stmt], parts: Collection[str]) -> None:
+    """Raise NotPlainError for a part that only a branch makes: no statement of the block itself has it."""
+    plain = [each for each in [*before, *script.tree.body] if not hasattr(each, "body")]
+    used = {node.id for each in plain for node in ast.walk(each) if isinstance(node, ast.Name)}
     for name in parts:
-        places = [each for each in script.nodes(ast.Assign) if target_name(each) == name]
-        may_be_none = any(isinstance(each.value, ast.Constant) for each in places)
-        is_used = any(_uses(each, name) for each in before if not hasattr(each, "body"))
-        if is_used or (not may_be_none and (name in certain or name in known)):
-            yield f"{name}={name}"
-        else:
-            rest.append((name, places))
-    if not rest:
-        return
-    tests = [_test_of(script, places) for _, places in rest]
-    if len(set(tests)) > 1:
-        raise NotPlainError(f"line {rest[0][1][0].lineno}: {rest[0][0]} is made under an `if`")
-    found = ", ".join(f'"{name}": {name}' for name, _ in rest)
-    yield f"state={{{found}}} if {tests[0]} else {{}}"
+        if name not in used:
+            line = next(each.lineno for each in script.nodes(ast.Assign) if target_name(each) == name)
+            raise NotPlainError(f"line {line}: {name} is made under an `if`")
 
 
-def _uses(statement: ast.stmt, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(statement)) and not (
-        isinstance(statement, ast.Assign) and target_name(statement) == name
-    )
+def _loader_line(script: Script, before: list[ast.stmt], name: str) -> str:
+    """Return the line that makes the loader; the one that made it goes where nothing else needs it."""
+    made = [each for each in before if isinstance(each, ast.Assign) and target_name(each) == name]
+    call = made[-1].value if made else None
+    if not isinstance(call, ast.Call) or not _is_plain_loader(call):
+        options = ", ".join(f"{each}={name}.{each}" for each in _COPIED_OPTIONS)
+        return f"{name} = training.loader({name}.dataset, {options})  # shuffled; if it was not: shuffle=False"
+    words = [*map(script.source, call.args), *(f"{each.arg}={script.source(each.value)}" for each in call.keywords)]
+    words += ["shuffle=False"] * (keyword(call, "shuffle") is None)  # a DataLoader keeps the order, ours shuffles
+    later = before[before.index(made[-1]) + 1 :]
+    if not any(isinstance(node, ast.Name) and node.id == name for each in later for node in ast.walk(each)):
+        script.remove(made[-1])
+    return f"{name} = training.loader({' '.join(', '.join(words).split())})"
 
 
-def _test_of(script: Script, places: list[ast.Assign]) -> str:
-    """Return the one `if` under which a variable is made; NotPlainError if there is not one, without an `else`."""
-    made = [each for each in places if not isinstance(each.value, ast.Constant)]
-    around = [each for each in script.nodes(ast.If) if any(place in each.body for place in made)]
-    if len(made) != 1 or len(around) != 1 or around[0].orelse:
-        raise NotPlainError(f"line {places[0].lineno}: {target_name(places[0])} is made under an `if`")
-    return script.source(around[0].test)
+def _is_plain_loader(call: ast.Call) -> bool:
+    """Return True for a DataLoader with such options alone as that of unbroken has too."""
+    is_loader = last_name(call.func) == "DataLoader" and len(call.args) <= 2
+    return is_loader and all(each.arg in _LOADER_OPTIONS for each in call.keywords)
 
 
-def _is_used(before: list[ast.stmt], own: ast.stmt, last: ast.stmt) -> bool:
-    name = target_name(own) if isinstance(own, ast.Assign) else ""
-    between = before[before.index(own) + 1 : before.index(last) + 1]
-    return any(isinstance(node, ast.Name) and node.id == name for each in between for node in ast.walk(each))
+# --- the loops ---
 
 
-def change_loops(script: Script, loop: Loop, owner: str, loader: str, owners: tuple[str, ...] = ()) -> None:
-    """The loops over epochs and batches, those of this loader, ask an object of ours, which such a name has.
-
-    A function that trains an epoch is given it, with all that `owners` names.
-    """
-    _change_epochs(script, loop, owner)
-    _change_batches(script, loop, owner, loader)
-    _hand_over(script, loop, owners or (owner,))
-
-
-def _change_epochs(script: Script, loop: Loop, owner: str) -> None:
-    count, less, first = range_of(loop.epochs, script)
-    text = script.source(count) + f" - {less}" * bool(less)
-    script.replace(loop.epochs.iter, f"{owner}.epochs({text})")
-    _count_from(script, loop.epochs, first)
+def _change_outer(script: Script, loop: TrainingLoop) -> None:
+    turns = f"training.{'steps' if loop.batches is None else 'epochs'}({loop.goal})"
+    if isinstance(loop.outer, ast.While):
+        script.replace_head(loop.outer, f"for _ in {turns}:")
+    else:
+        script.replace(loop.outer.iter, turns)
+        if loop.first and isinstance(loop.outer.target, ast.Name):
+            script.insert_before(loop.outer.body[0], f"{loop.outer.target.id} += 1  # training counts from 0")
+    if loop.end is not None:
+        script.remove(loop.end)
 
 
-def _count_from(script: Script, loop: ast.For, first: int) -> None:
-    if first and isinstance(loop.target, ast.Name):
-        script.insert_before(loop.body[0], f"{loop.target.id} += 1  # training counts from 0")
-
-
-def _change_batches(script: Script, loop: Loop, owner: str, loader: str) -> None:
-    if not isinstance(loop.loader, ast.Name):
-        loader = f"{owner}.loader({script.source(loop.loader)}, batch_size=None, shuffle=False)"
-    elif loop.loader.id != loader and loop.function is not None:
-        loader = loop.loader.id  # as the function calls it
-    script.replace(loop.loader, f"{owner}.batches({loader})")
-    for call in _enumerates(loop.batches.iter):  # a restart begins in the middle of an epoch
-        start = call.args[1] if len(call.args) > 1 else keyword(call, "start")
-        if start is None:
-            script.append(call.args[0], f", {owner}.batch")
-        else:
-            text = script.source(start)
-            script.replace(start, f"{owner}.batch" if text == "0" else f"{owner}.batch + {text}")
-    _log(script, loop.batches, owner)
-
-
-def _enumerates(node: ast.expr) -> Iterator[ast.Call]:
-    while isinstance(node, ast.Call) and node.args:
-        if last_name(node.func) == "enumerate":
-            yield node
+def _change_batches(script: Script, batches: ast.For, loop: TrainingLoop) -> None:
+    node = batches.iter
+    while isinstance(node, ast.Call) and last_name(node.func) in ("enumerate", "tqdm"):
+        if last_name(node.func) == "enumerate":  # a restart begins in the middle of an epoch
+            start = node.args[1] if len(node.args) > 1 else keyword(node, "start")
+            if start is None:
+                script.append(node.args[0], ", training.batch")
+            else:
+                script.append(start, " + training.batch")
         node = node.args[0]
+    source = script.source(node)
+    if not isinstance(node, ast.Name):
+        source = f"training.loader({source}, batch_size=None, shuffle=False)"
+    script.replace(node, f"training.batches({source})")
+    _log(script, batches)
 
 
-def _log(script: Script, batches: ast.For, owner: str) -> None:
-    losses = [name for node in ast.walk(batches) if (name := _loss(node, owner))]
-    for statement in _steps_of(batches):
-        if losses:
-            script.insert_after(statement, f"{owner}.log({losses[0]}={losses[0]}.item())")
-        return
+def _log(script: Script, batches: ast.For) -> None:
+    """Log the loss below the step of the optimizer, where that is a statement of the loop itself."""
+    calls: list[ast.Call] = [call for call in script.nodes(ast.Call, batches) if isinstance(call.func, ast.Attribute)]
+    owners = [call.func.value for call in calls if last_name(call.func) == "backward"]  # type: ignore[attr-defined]
+    losses = [each.id for each in owners if isinstance(each, ast.Name)]
+    steps = [
+        each for each in batches.body if any(last_name(call.func) == "step" for call in script.nodes(ast.Call, each))
+    ]
+    if losses and steps:
+        script.insert_after(steps[-1], f"training.log({losses[0]}={losses[0]}.item())")
 
 
-def _loss(node: ast.AST, owner: str) -> str:
-    """`loss` of `loss.backward()`; in a loop with Accelerate of `accelerator.backward(loss)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-        loss = node.args[0] if owner != "training" and node.args else node.func.value
-        return loss.id if isinstance(loss, ast.Name) else ""
-    return ""
-
-
-def _steps_of(batches: ast.For) -> Iterator[ast.stmt]:
-    """The statement of the loop itself that steps the optimizer, the last one."""
-    for statement in reversed(batches.body):
-        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-        if any(last_name(call.func) in ("step", "backward") for call in calls):
-            yield statement
-
-
-def _hand_over(script: Script, loop: Loop, owners: tuple[str, ...]) -> None:
-    """Gives these objects to the function that trains an epoch, unless it sees them as global names."""
+def _hand_over(script: Script, loop: TrainingLoop, names: tuple[str, ...]) -> None:
+    """Give these objects to the function that trains an epoch, unless it sees them as global names."""
     function, call = loop.function, loop.call
-    if function is None or call is None or function_with(script.tree, loop.epochs) is None:
+    if function is None or call is None or function_with(script.tree, loop.outer) is None:
         return
     arguments = function.args
-    plain = [*arguments.posonlyargs, *arguments.args]
-    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or not plain:
+    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or not arguments.args:
         raise NotPlainError(f"line {function.lineno}: {function.name}() has other parameters than plain ones")
-    is_named = bool(arguments.defaults or call.keywords)
-    own: list[ast.expr | ast.arg] = [plain[-1], *arguments.defaults]
-    last = max(own, key=_place)
-    script.append(last, "".join(f", {each}{'=None' * bool(arguments.defaults)}" for each in owners))
-    given = max([*call.args, *(each.value for each in call.keywords)], key=_place)
-    script.append(given, "".join(f", {each}={each}" if is_named else f", {each}" for each in owners))
+    has_defaults = bool(arguments.defaults)
+    last = arguments.defaults[-1] if has_defaults else arguments.args[-1]
+    script.append(last, "".join(f", {each}{'=None' * has_defaults}" for each in names))
+    given = [*call.args, *(each.value for each in call.keywords)]
+    is_named = has_defaults or bool(call.keywords)
+    script.append(given[-1], "".join(f", {each}={each}" if is_named else f", {each}" for each in names))
 
 
-def _place(node: ast.expr | ast.arg) -> tuple[int, int]:
-    return node.lineno, node.col_offset
+# --- variables ---
 
 
-def _keep(script: Script, loop: Loop, kept: Kept) -> None:
-    """Takes the variables out of the last checkpoint, and puts them where the next one finds them."""
-    _begin(script, loop.epochs, kept.of_epochs)
-    _begin(script, loop.batches, kept.of_batches)
-    _restore(script, loop.epochs, kept)
-    if kept.of_batches:
-        targets = ", ".join(kept.of_batches)
-        values = ", ".join(f'variables["{each}"]' for each in kept.of_batches)
-        step = script.indent_step(loop.batches)
-        script.insert_before(loop.batches, "if training.batch:  # resumed in this epoch", f"{step}{targets} = {values}")
-    _put_in(script, loop.batches, [*kept.of_batches, *kept.changed])
-    _put_in(script, loop.epochs, kept.of_epochs)
+def _keep(script: Script, loop: TrainingLoop, carried: Carried) -> None:
+    """Put the variables where the next checkpoint finds them, and take those of the epoch out of the last one."""
+    if loop.batches is not None:
+        _put_in(script, loop.batches, (*carried.of_batches, *carried.changed))
+    _put_in(script, loop.outer, carried.of_epochs)
+    if loop.batches is not None and carried.of_batches:
+        values = ", ".join(f'variables["{each}"]' for each in carried.of_batches)
+        line = f"if training.batch: {', '.join(carried.of_batches)} = {values}  # resumed in this epoch"
+        script.insert_before(loop.batches, line)
 
 
-def _begin(script: Script, loop: ast.For | ast.While, names: Collection[str]) -> None:
-    """Gives variables that a branch alone makes above the loop a value on the others too."""
-    before = before_of(block_with(script.tree, loop), loop)
-    certain = carried.certain_before(script, loop, before)
-    for name in names:
-        if name in certain or carried.is_written(name, loop):
-            continue
-        first = next((each for each in before if name in carried.changed_in([each])), None)
-        if first is None:
-            raise NotPlainError(f"line {loop.lineno}: {name} is not always there above the loop")
-        script.insert_before(first, f"{name} = None")
-
-
-def _put_in(script: Script, loop: ast.For | ast.While, names: Collection[str]) -> None:
-    """Puts the variables in at the end of each turn of a loop."""
+def _put_in(script: Script, loop: AnyLoop, names: Collection[str]) -> None:
     if not names:
         return
     line = f"variables.update({', '.join(f'{each}={each}' for each in names)})"
-    for jump in carried.jumps(loop):
+    for jump in jumps(loop):
         script.insert_before(jump, line)
     script.insert_after(loop.body[-1], line)
-
-
-def _restore(script: Script, loop: ast.stmt, kept: Kept) -> None:
-    script.insert_before(loop, *(f'{each} = variables.get("{each}", {each})' for each in kept.of_epochs))
-
-
-def _finish(script: Script, loop: ast.stmt, parts: dict[str, str], kept: Kept) -> None:
-    models = [name for name, kind in parts.items() if kind == "model"]
-    files = ", ".join(f'"{name}.pt": {name}.state_dict()' for name in models)
-    script.insert_after(loop, f"training.finish({{{files}}})")
-    insert_import(script, IMPORT + ", Variables" * kept.is_any)
-
-
-def insert_import(script: Script, line: str) -> None:
-    """Below the imports at the top of the script."""
-    imports = [each for each in script.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
-    if not imports:
-        raise NotPlainError("no import at its top")
-    script.insert_after(imports[-1], line)

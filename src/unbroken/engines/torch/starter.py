@@ -1,20 +1,17 @@
-"""What `unbroken init` finds of PyTorch: a training script, its goal, and the lines that make it resume."""
+"""Finds PyTorch scripts for `unbroken init`: a training script, its goal, and what it needs to resume."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines.script_edit import Script, diff_or_lines, is_adapted, last_name
+from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, is_adapted, keyword, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
-from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS, Framework
-from unbroken.engines.torch.own_lines import goal_anyhow, own_lines
-from unbroken.engines.torch.script_changes import goal_of, make_changes
-from unbroken.engines.torch.script_notes import notes
-from unbroken.engines.torch.training_parts import is_optimizer
+from unbroken.engines.torch import script_changes
+from unbroken.engines.torch.training_loop import is_optimizer
 
-# Packages that train with torch in a loop of their own, and what makes that one resume (docs/adapters.md).
 _TRAINER_LINES = (
     "from unbroken.training.transformers import UnbrokenCallback",
     "unbroken = UnbrokenCallback()",
@@ -37,13 +34,53 @@ _ACCELERATE_LINES = (
     "    for inputs, targets in unbroken.batches(loader):",
     'unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})',
 )
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Describe a library that trains in a loop of its own: how a script shows it, and the lines that it needs.
+
+    `goals` are its words for a goal, steps first; `epochs` is how far it trains where the script does not say it.
+    """
+
+    packages: frozenset[str]
+    call: str
+    lines: tuple[str, ...]
+    goals: tuple[str, ...] = ()
+    epochs: int = 10
+
+    def is_in(self, script: Script) -> bool:
+        """Return True if the script trains by this library."""
+        calls = {last_name(call.func) for call in script.nodes(ast.Call)}
+        return bool(self.packages & script.imports()) and any(name.endswith(self.call) for name in calls)
+
+    def goal(self, script: Script) -> tuple[float | None, str]:
+        """Return how far the script trains by itself, None if that is not found, and the unit."""
+        if not self.goals:
+            return script_changes.goal_of(script)
+        for name, unit in zip(self.goals, ("steps", "epochs"), strict=True):
+            for call in script.nodes(ast.Call):
+                value = keyword(call, name)
+                while isinstance(value, ast.BoolOp | ast.Call):  # int(unbroken.goal or 60)
+                    value = value.values[-1] if isinstance(value, ast.BoolOp) else next(iter(value.args), None)
+                if value is not None and (number := script.number(value)) is not None:
+                    return number, unit
+        return self.epochs, "epochs"
+
+
 # Lightning's scripts may import parts of transformers, and those of both may name Accelerate.
-_FRAMEWORKS = ((LIGHTNING, _LIGHTNING_LINES), (TRANSFORMERS, _TRAINER_LINES), (ACCELERATE, _ACCELERATE_LINES))
+_FRAMEWORKS = (
+    Framework(
+        frozenset({"lightning", "pytorch_lightning"}), "Trainer", _LIGHTNING_LINES, ("max_steps", "max_epochs"), 1000
+    ),
+    Framework(frozenset({"transformers"}), "Trainer", _TRAINER_LINES, ("max_steps", "num_train_epochs"), 3),
+    Framework(frozenset({"accelerate"}), "Accelerator", _ACCELERATE_LINES),
+)
 _EPOCHS, _STEPS = 10, 1000
 
 
 def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-    """One for each training script of the folder, or for the file that was named."""
+    """Yield one for each training script of the folder, or for the file that was named."""
     given = given_file("torch", folder, words) if is_named or (words[:1] and words[0].endswith(".py")) else None
     for path in [given] if given else files_like(folder, "*.py"):
         script = Script.read(path)
@@ -65,22 +102,26 @@ def _has_epochs(script: Script) -> bool:
     return any(map(is_optimizer, script.nodes(ast.Call))) and any("train" in name for name in called)
 
 
-def _framework(script: Script) -> tuple[Framework, Sequence[str]] | None:
-    """What trains in the script, with the lines that make it resume; None where the script has a loop of its own."""
-    return next((each for each in _FRAMEWORKS if each[0].is_in(script)), None)
+def _framework(script: Script) -> Framework | None:
+    """Return what trains in the script; None where the script has a loop of its own."""
+    return next((each for each in _FRAMEWORKS if each.is_in(script)), None)
+
+
+def _refuse_framework(_script: Script) -> None:
+    raise NotPlainError("a library has the loop; see docs/adapters.md")
 
 
 def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
     framework = _framework(script)
-    change, lines = (framework[0].change, framework[1]) if framework else (make_changes, own_lines(script))
-    goal, unit = framework[0].goal(script) if framework else goal_of(script)
-    diff, todo = diff_or_lines(script, change, lines)
-    is_plain = framework is None and not is_adapted(script)
-    todo = (*todo, *(notes(script, bool(diff)) if is_plain else ()))
+    if framework is not None:
+        diff, todo = diff_or_lines(script, _refuse_framework, framework.lines)
+        goal, unit = framework.goal(script)
+    else:
+        diff, todo = diff_or_lines(script, script_changes.make_changes, script_changes.LINES)
+        goal, unit = script_changes.goal_of(script)
+        todo = (*todo, *(() if is_adapted(script) else script_changes.notes(script, is_changed=bool(diff))))
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
-    if not diff and framework is None and not is_adapted(script):
-        goal, unit = goal_anyhow(script)
     goal = goal or (_STEPS if unit == "steps" else _EPOCHS)
     settings += [f"goal: {goal:.10g}  # {unit}; raise it later and start again"]
     settings += ["goal_unit: steps"] if unit == "steps" else []

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
-from unbroken.runs.adopted import read_handed
+from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
@@ -35,11 +35,11 @@ class Loop(Placed, ABC):
     _ranks: Processes
     _link: Connection | None
     _has_stepped = False
-    _adopted: Path | None = None
-    _is_adopted_read = False
-    # What to type so that a script loads what was adopted.
+    _imported: Path | None = None
+    _is_imported_read = False
+    # What to type so that a script loads what was imported.
     _loading = (
-        "saved = torch.load(training.adopted, weights_only=True), and give what it holds to load_state_dict of model, "
+        "saved = torch.load(training.imported, weights_only=True), and give what it holds to load_state_dict of model, "
         "optimizer and scheduler"
     )
 
@@ -61,13 +61,13 @@ class Loop(Placed, ABC):
         return self._book.watch.was_best
 
     @property
-    def adopted(self) -> Path | None:
-        """Your own checkpoint, where `unbroken adopt` took it over and no other was made since: load it, then go on.
+    def imported(self) -> Path | None:
+        """Return your own file or folder that `unbroken import` took; None once the run has a newer checkpoint.
 
-        Before `epochs`: `if training.adopted:`, and under it what your script loads it with.
+        Before `epochs`: `if training.imported:`, and under it the lines with which your script loads it.
         """
-        self._is_adopted_read = True
-        return self._adopted
+        self._is_imported_read = True
+        return self._imported
 
     def timer(self, name: str, *, tell: bool = False) -> AbstractContextManager[None]:
         """Adds the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside.
@@ -133,9 +133,9 @@ class Loop(Placed, ABC):
         if self._ranks.is_first:
             link.tell_what_changed()
         origin = link.contract.resume
-        if (handed := read_handed(origin)) is not None and origin is not None:
-            self._adopted, origin = origin / handed.path, None
-            self._course.restore({"epoch": handed.epoch, "step": handed.step, "epoch_step": handed.step})
+        if (note := read_import_note(origin)) is not None and origin is not None:
+            self._imported, origin = origin / note.path, None
+            self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
         while origin and (validation_error := self._restore(origin)):
             origin = link.fall_back(validation_error)
             if origin is None:
@@ -144,11 +144,11 @@ class Loop(Placed, ABC):
         once.note_begun(link.contract)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
-        if self._adopted is not None and not self._is_adopted_read:
+        if self._imported is not None and not self._is_imported_read:
             self._give_up(
                 Kind.HOPELESS,
-                f"the run goes on from {self._adopted}, which it adopted, and the script does not load it; before "
-                f"epochs or fit type: if training.adopted: {self._loading}",
+                f"the run resumes from {self._imported}, which was imported, and the script does not load it; before "
+                f"epochs or fit type: if training.imported: {self._loading}",
             )
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 

@@ -33,7 +33,7 @@ class Core(Loop):
     """The part of `Training` that its loops and the callbacks of `fit` share."""
 
     _link: KerasWriter | None
-    _loading = 'model.load_weights(training.adopted / "latest.weights.h5")'
+    _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
 
     def __init__(
         self,

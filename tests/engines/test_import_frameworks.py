@@ -1,23 +1,22 @@
 """Trainings by the Trainer, Lightning and Accelerate that already ran go on as runs, to the weights of one piece."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from engines.test_adopt_torch import job, segment, taken
+from engines.test_import_torch import job, segment, taken
 from support.toyrun import ROOT
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.errors import CheckpointError, ConfigError
+from unbroken.errors import SegmentError
 from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
-RANDOM = "the random states: what is drawn from here on, such as dropout, is not what one uninterrupted run draws"
-ORDER = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
 # Nothing is drawn, and the order is that of the data: what the library saves is all there is.
 DIGITS = """
 import sys
@@ -53,7 +52,6 @@ LIGHTNING_BY_HAND = """
 saves = [
     ModelCheckpoint(dirpath="ends", filename="{epoch}", save_top_k=-1),
     ModelCheckpoint(dirpath="within", every_n_train_steps=20, save_top_k=-1, filename="{step}"),
-    ModelCheckpoint(dirpath="alone", save_weights_only=True, every_n_epochs=3, filename="{epoch}"),
 ]
 trainer(4, *saves).fit(Digits(), DataLoader(train, batch_size=100))
 """
@@ -119,14 +117,17 @@ def test_a_checkpoint_of_the_trainer_goes_on_in_the_middle_of_its_epoch(
     saving = script.replace("or 60", "or 20").replace('save_strategy="no",', 'save_strategy="steps", save_steps=16,')
     saving = saving.replace("callbacks=[Pause(), unbroken]", "callbacks=[Pause()]")
     whole = by_hand(tmp_path / "by_hand", saving)
+    source = whole / "out" / "checkpoint-16"
     settings = {"script": script, "goal": 20, "goal_unit": "steps"}
+    shutil.copytree(source, tmp_path / "alone", ignore=shutil.ignore_patterns("optimizer.pt"))
 
-    passport = taken(job(tmp_path, **settings), whole / "out" / "checkpoint-16").passport
+    passport = taken(job(tmp_path, **settings), source, done=16).passport
     record = segment(job(tmp_path, **settings))
+    taken(job(tmp_path / "next", **settings), tmp_path / "alone", done=16)
+    with pytest.raises(SegmentError, match=r"has no optimizer \(save_only_model\)"):
+        segment(job(tmp_path / "next", **settings))
 
     assert (passport.progress.done, passport.progress.unit, record.kind) == (16, "steps", EndKind.FINISHED)
-    assert passport.adopted is not None and passport.adopted.lost == ()
-    assert "training_args.bin" not in passport.files
     found = job(tmp_path, **settings).places.final / "model.safetensors"
     assert found.read_bytes() == (whole / "out" / "checkpoint-20" / "model.safetensors").read_bytes()
 
@@ -135,17 +136,14 @@ def test_a_checkpoint_of_lightning_goes_on_from_the_end_of_its_epoch(tmp_path: P
     pytest.importorskip("pytorch_lightning", reason="missing: pytorch_lightning (pip install unbroken[adapters])")
     whole = by_hand(tmp_path / "by_hand", DIGITS + LIGHTNING + LIGHTNING_BY_HAND)
     settings = {"script": DIGITS + LIGHTNING + LIGHTNING_RUN, "goal": 4}
-    within, alone = next((whole / "within").glob("*.ckpt")), next((whole / "alone").glob("*.ckpt"))
 
-    with pytest.raises(CheckpointError, match="made in the middle of an epoch, and Lightning does not save the loader"):
-        taken(job(tmp_path, **settings), within)
-    with pytest.raises(CheckpointError, match="holds the weights alone"):
-        taken(job(tmp_path, **settings), alone)
-    passport = taken(job(tmp_path, **settings), whole / "ends" / "epoch=1.ckpt").passport
+    taken(job(tmp_path, **settings), whole / "ends" / "epoch=1.ckpt", done=2)
     record = segment(job(tmp_path, **settings))
+    taken(job(tmp_path / "within", **settings), next((whole / "within").glob("*.ckpt")), done=1)
+    with pytest.raises(SegmentError, match="is from the middle of an epoch; allowed: the end of one"):
+        segment(job(tmp_path / "within", **settings))
 
-    assert (passport.progress.done, record.kind) == (2, EndKind.FINISHED)
-    assert passport.adopted is not None and passport.adopted.lost == (RANDOM, ORDER)
+    assert record.kind is EndKind.FINISHED
     found = job(tmp_path, **settings).places.final / "model.ckpt"
     assert tensors(found) == tensors(whole / "ends" / "epoch=3.ckpt")
 
@@ -155,11 +153,8 @@ def test_a_state_of_accelerate_goes_on_from_the_epoch_that_is_typed(tmp_path: Pa
     whole = by_hand(tmp_path / "by_hand", DIGITS + ACCELERATE + ACCELERATE_BY_HAND)
     settings = {"script": DIGITS + ACCELERATE + ACCELERATE_RUN, "goal": 4}
 
-    with pytest.raises(ConfigError, match=r"epoch-2 does not say how many epochs are done; type --done N"):
-        taken(job(tmp_path, **settings), whole / "epoch-2")
     passport = taken(job(tmp_path, **settings), whole / "epoch-2", done=2).passport
     record = segment(job(tmp_path, **settings))
 
     assert (passport.progress.done, record.kind) == (2, EndKind.FINISHED)
-    assert passport.adopted is not None and passport.adopted.lost == (ORDER,)
     assert tensors(job(tmp_path, **settings).places.final / "model.pt") == tensors(whole / "model.pt")

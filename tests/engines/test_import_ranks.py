@@ -9,9 +9,8 @@ from support.toyrun import ROOT
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from engines.test_adopt_torch import job, segment, taken, weights
+from engines.test_import_torch import job, segment, taken, weights
 
-from unbroken.errors import CheckpointError
 from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
@@ -62,17 +61,17 @@ from torch.utils.data import TensorDataset
 from unbroken.training.torch import Training
 training = Training(model=model, optimizer=optimizer, seed=0)
 loader = training.loader(TensorDataset(inputs, targets), batch_size=8, shuffle=False)
-if training.adopted:
+if training.imported:
 """
 LOAD_DDP = """
-    saved = torch.load(training.adopted, weights_only=True)
+    saved = torch.load(training.imported, weights_only=True)
     model.module.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
 """
 LOAD_DCP = """
     weights, moments = states.get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=training.adopted)
+    dcp.load(state, checkpoint_id=training.imported)
     states.set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 """
 EPOCHS = """
@@ -100,7 +99,7 @@ def trained_by_hand(folder: Path, script: str, epochs: int) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_by_hand_and_half_adopted_is_one_training_of_two_ranks(kind: str, tmp_path: Path) -> None:
+def test_half_by_hand_and_half_imported_is_one_training_of_two_ranks(kind: str, tmp_path: Path) -> None:
     begin, save, load, name = KINDS[kind]
     half, whole = (trained_by_hand(tmp_path / str(epochs), begin + LOOP + save, epochs) for epochs in (2, 6))
     script = begin + TRAINING + load + EPOCHS
@@ -110,12 +109,6 @@ def test_half_by_hand_and_half_adopted_is_one_training_of_two_ranks(kind: str, t
 
     assert (passport.progress.done, record.kind, record.progress.done) == (2, EndKind.FINISHED, 6)
     assert unwrapped(job(tmp_path / "run").places.final / "model.pt") == weights(whole / "model.pt")
-    assert passport.adopted is not None
-    order = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
-    assert order in passport.adopted.lost
-    if kind == "FSDP":
-        files = "there are .metadata and 2 files of torch.distributed.checkpoint: __0_0.distcp, __1_0.distcp"
-        assert passport.adopted.checked == (files,)
 
 
 def test_a_checkpoint_of_the_trainer_on_two_ranks_goes_on_with_the_random_states_of_both(
@@ -134,13 +127,10 @@ def test_a_checkpoint_of_the_trainer_on_two_ranks_goes_on_with_the_random_states
     out = trained_by_hand(tmp_path / "whole", plain, 2) / "out"
     settings = {"script": script, "ranks": 2, "goal": 2}
 
-    passport = taken(job(tmp_path / "run", **settings), out / "checkpoint-4").passport
+    taken(job(tmp_path / "run", **settings), out / "checkpoint-4", done=1)
     record = segment(job(tmp_path / "run", **settings))
 
     assert (record.kind, record.progress.done) == (EndKind.FINISHED, 2)
-    assert passport.adopted is not None
-    assert passport.adopted.lost == ()
-    assert "random states of 2 ranks: rng_state_0.pth, rng_state_1.pth" in passport.adopted.checked
     found = job(tmp_path / "run", **settings).places.final / "model.safetensors"
     assert found.read_bytes() == (out / "checkpoint-6" / "model.safetensors").read_bytes()
 
@@ -148,14 +138,3 @@ def test_a_checkpoint_of_the_trainer_on_two_ranks_goes_on_with_the_random_states
 def unwrapped(path: Path) -> dict[str, bytes]:
     """DDP's names without its wrapper's."""
     return {name.removeprefix("module."): value for name, value in weights(path).items()}
-
-
-def test_a_save_of_several_ranks_that_did_not_come_to_its_end_is_refused(tmp_path: Path) -> None:
-    torn = tmp_path / "mine"
-    torn.mkdir()
-    (torn / "__0_0.distcp").write_bytes(b"a part")
-
-    with pytest.raises(
-        CheckpointError, match=r"mine: has no \.metadata, which torch\.distributed\.checkpoint writes last"
-    ):
-        taken(job(tmp_path / "run", ranks=2), torn, done=2)

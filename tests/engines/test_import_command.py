@@ -15,14 +15,14 @@ from support.command_jobs import WALKER, command_job, command_segment, walker_se
 from support.toyrun import flip_byte, until
 
 from unbroken.engines.command.engine import CommandEngine
-from unbroken.engines.foreign import Foreign
+from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.adopt import adopt
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
+from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 
 STYLES = ("numbered", "rename", "marker")
@@ -54,7 +54,7 @@ def whole_table(folder: Path, goal: int = 200) -> bytes:
 
 
 def taken(job: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return adopt(job, CommandEngine(job.base), Foreign(source, done), print)
+    return import_run(job, CommandEngine(job.base), ImportSource(source, done), print)
 
 
 def finished(base: Path, settings: dict[str, object]) -> bytes:
@@ -64,7 +64,7 @@ def finished(base: Path, settings: dict[str, object]) -> bytes:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_half_by_hand_and_half_adopted_is_one_run(style: str, tmp_path: Path) -> None:
+def test_half_by_hand_and_half_imported_is_one_run(style: str, tmp_path: Path) -> None:
     settings = walker_settings(style=style)
     half = killed_walk(tmp_path / "half", "--goal", 200, "--style", style, "--save-steps", 40, at=90)
 
@@ -73,10 +73,10 @@ def test_half_by_hand_and_half_adopted_is_one_run(style: str, tmp_path: Path) ->
     passport = checkpoint.passport
     assert (passport.segment, passport.parent, passport.progress.unit) == (0, None, "steps")
     assert passport.progress.done in (40, 80)
-    assert passport.adopted is not None and passport.adopted.source == str(half)
+    assert passport.imported is not None and passport.imported.source == str(half)
     assert finished(tmp_path, settings) == whole_table(tmp_path / "whole")
     last = Store(command_job(tmp_path, settings).places.checkpoints).readable()[-1].passport
-    assert last.adopted == passport.adopted  # also once the first one is pruned
+    assert last.imported == passport.imported  # also once the first one is pruned
 
 
 def test_a_table_that_was_written_on_after_two_kills_is_taken_once(tmp_path: Path) -> None:
@@ -89,10 +89,8 @@ def test_a_table_that_was_written_on_after_two_kills_is_taken_once(tmp_path: Pat
     walked(half, "--goal", 130, resume=third)
     assert (half / "trace.csv").read_text().count("step,value") == 3
 
-    checkpoint = taken(command_job(tmp_path, settings), half)
+    taken(command_job(tmp_path, settings), half)
 
-    said = next(line for line in checkpoint.passport.adopted.checked if line.startswith("trace.csv"))  # type: ignore[union-attr]
-    assert "that stood there twice after 2 restarts" in said
     assert finished(tmp_path, settings) == whole_table(tmp_path / "whole")
 
 
@@ -123,32 +121,32 @@ def test_what_was_checked_stands_in_the_passport(tmp_path: Path) -> None:
     half = walked(tmp_path / "half", "--goal", 110)
     (half / "walk.000110.json").write_text("{")  # torn; the one before counts
 
-    adopted = taken(command_job(tmp_path, settings), half).passport.adopted
+    imported = taken(command_job(tmp_path, settings), half).passport.imported
 
-    assert adopted is not None
-    assert adopted.checked == (
+    assert imported is not None
+    assert imported.checked == (
         "restart files that belong together: walk.000100.json",
-        "check_command sh -c grep -q filling walk.*.json found them whole",
+        "check_command sh -c grep -q filling walk.*.json found them complete",
         "how far they are: the names of `files` have 000100 in them",
-        "trace.csv: its records up to 100",
+        "trace.csv: its records up to 100, each once",
     )
-    assert (adopted.not_checked, adopted.lost) == ((), ())
+    assert imported.not_checked == ()
 
 
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
         ("trace", "has no trace.csv, which `outputs` names: the joined results would lack their beginning"),
-        ("files", r"no complete file in it matches walk.\{progress\}.json; nothing was taken over"),
+        ("files", r"no complete file in it matches walk.\{progress\}.json; nothing was imported"),
         ("goal", "it is at 200 steps, and the goal is 200: nothing is left to do; raise the goal"),
         ("early", "trace.csv: records are missing: it ends at 3, but the restart files say"),
         ("late", "trace.csv: records are missing: it begins at 50; put back what the program wrote before"),
-        ("done", "--done: the settings of the run say how to read how far it is; leave it out"),
+        ("done", "--done: the files themselves say how far they are; leave it out"),
         ("gone", "--from: found '.*half', but there is no such file or folder"),
         ("file", "--from: found .*, a file; allowed: the folder in which the program ran"),
     ],
 )
-def test_what_cannot_be_taken_over_is_refused_and_leaves_nothing(spoil: str, line: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_and_leaves_nothing(spoil: str, line: str, tmp_path: Path) -> None:
     settings = {**walker_settings(), **({"saved_by": "rename"} if spoil in ("goal", "early") else {})}
     half = walked(tmp_path / "half", "--goal", 200 if spoil == "goal" else 100)
     if spoil == "trace":
@@ -168,11 +166,11 @@ def test_what_cannot_be_taken_over_is_refused_and_leaves_nothing(spoil: str, lin
         taken(job, source, 100.0 if spoil == "done" else None)
 
     assert Store(job.places.checkpoints).names() == []
-    assert not (job.places.root / "adopting.txt").exists()
+    assert not (job.places.root / "importing.txt").exists()
     assert command_segment(tmp_path, settings).kind is EndKind.FINISHED  # from the start
 
 
-def test_a_run_that_has_a_checkpoint_adopts_none(tmp_path: Path) -> None:
+def test_a_run_that_has_a_checkpoint_imports_none(tmp_path: Path) -> None:
     settings = walker_settings()
     half = walked(tmp_path / "half", "--goal", 100)
     first = taken(command_job(tmp_path, settings), half)
@@ -183,7 +181,7 @@ def test_a_run_that_has_a_checkpoint_adopts_none(tmp_path: Path) -> None:
     assert Store(command_job(tmp_path, settings).places.checkpoints).names() == [first.name]
 
 
-def test_a_run_that_a_job_holds_adopts_nothing(tmp_path: Path) -> None:
+def test_a_run_that_a_job_holds_imports_nothing(tmp_path: Path) -> None:
     job = command_job(tmp_path, walker_settings())
     half = walked(tmp_path / "half", "--goal", 100)
 
@@ -201,7 +199,7 @@ LAMMPS = Path(__file__).parents[2] / "examples" / "lammps"
 
 @pytest.mark.slow
 @pytest.mark.needs("lammps")
-def test_half_of_a_lammps_melt_that_was_killed_and_half_adopted_is_one_melt(tmp_path: Path) -> None:
+def test_half_of_a_lammps_melt_that_was_killed_and_half_imported_is_one_melt(tmp_path: Path) -> None:
     told = yaml.safe_load((LAMMPS / "config" / "config.yaml").read_text())["runs"]["melt"]["settings"]
     settings = {**told, "goal": 600}
     for name in settings["inputs"]:
@@ -221,7 +219,7 @@ def test_half_of_a_lammps_melt_that_was_killed_and_half_adopted_is_one_melt(tmp_
     record = command_segment(tmp_path, settings)
 
     assert (passport.progress.done in (100, 200, 300, 400), record.kind) == (True, EndKind.FINISHED)
-    assert passport.adopted is not None and "input run.in: the same as in " in "\n".join(passport.adopted.checked)
+    assert passport.imported is not None and "input" not in "\n".join(passport.imported.not_checked)
     final = command_job(tmp_path, settings).places.final
     for name in ("thermo.dat", "melt.lammpstrj"):
         assert (final / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -231,7 +229,7 @@ def test_half_of_a_lammps_melt_that_was_killed_and_half_adopted_is_one_melt(tmp_
 
 
 def given_back(job: Job, target: Path, which: str = "") -> Checkpoint:
-    return export(job, CommandEngine(job.base), target, which, print)
+    return export_run(job, CommandEngine(job.base), target, which, print)
 
 
 def half_way(base: Path, settings: Mapping[str, object]) -> Job:
@@ -273,18 +271,18 @@ def test_half_by_unbroken_and_half_by_hand_is_one_run(tmp_path: Path) -> None:
     head, last, rest = again.split("\n", 2)
     assert (head, last) == ("step,value", first.splitlines()[-1])  # the program's own way to go on
     assert first + rest == whole_table(tmp_path / "whole").decode()
-    assert "checkpoint 000001_120-steps_" in (target / "EXPORT.txt").read_text()
+    assert "_120-steps_" in (target / "EXPORT.txt").read_text()
 
 
-def test_what_was_exported_can_be_adopted(tmp_path: Path) -> None:
+def test_what_was_exported_can_be_imported(tmp_path: Path) -> None:
     settings = walker_settings(style="rename")
     given_back(half_way(tmp_path / "one", settings), tmp_path / "out")
     out = walked(tmp_path / "out", "--goal", 160, "--style", "rename", resume="walk.json")
     (out / "trace.csv").write_bytes((out / "so-far" / "trace.csv").read_bytes() + (out / "trace.csv").read_bytes())
 
-    adopted = taken(command_job(tmp_path / "two", settings), tmp_path / "out")
+    checkpoint = taken(command_job(tmp_path / "two", settings), tmp_path / "out")
 
-    assert adopted.passport.progress.done == 160
+    assert checkpoint.passport.progress.done == 160
     assert finished(tmp_path / "two", settings) == whole_table(tmp_path / "whole")
 
 
@@ -321,23 +319,20 @@ def test_the_commands_say_what_they_did(tmp_path: Path) -> None:
     run = {"engine": "command", "segments": 3, "segment_minutes": 1, "settings": walker_settings(style="rename")}
     (tmp_path / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
 
-    adopted = typed(tmp_path, "adopt", "demo", "--from", "half")
+    imported = typed(tmp_path, "import", "demo", "--from", "half")
     status = typed(tmp_path, "status")
-    twice = typed(tmp_path, "adopt", "demo", "--from", "half", code=1)
+    twice = typed(tmp_path, "import", "demo", "--from", "half", code=1)
     exported = typed(tmp_path, "export", "demo")
     typed(tmp_path, "run")
 
-    lines = adopted.splitlines()
-    assert re.fullmatch(r"demo: adopted 000001_120-steps_\S+_t1 \(120 of 200 steps\)", lines[0])
-    assert "  checked: trace.csv: its records up to 120" in lines
-    assert (
-        "  not checked: whether they are whole: the program is said to rename them when they are (saved_by: rename)"
-        in lines
-    )
-    assert lines[-1] == "demo: it goes on from there with: unbroken run"
+    lines = imported.splitlines()
+    assert re.fullmatch(r"demo: imported 000001_120-steps_\S+_t1 \(120 of 200 steps\)", lines[0])
+    assert "  checked: trace.csv: its records up to 120, each once" in lines
+    assert "  not checked: whether they are complete: no check_command says it (saved_by: rename)" in lines
+    assert lines[-1] == "demo: to continue, type: unbroken run"
     assert "120" in status and "not started" not in status
     assert "demo: has 000001_120-steps_" in twice
-    assert exported.endswith("demo: it goes on there with: demo-export/resume.sh\n")
+    assert exported.endswith("demo: to continue there, type: demo-export/resume.sh\n")
     assert "finished" in typed(tmp_path, "status")
     assert (tmp_path / "results" / "demo" / "final" / "trace.csv").read_bytes() == whole_table(tmp_path / "whole")
     assert "1 of 1 checkpoints are whole" not in typed(tmp_path, "verify")

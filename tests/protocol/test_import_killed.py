@@ -1,4 +1,4 @@
-"""The promise: an adoption that is killed at any step leaves no torn checkpoint, and no run that begins anew."""
+"""The promise: an import that is killed at any step leaves no torn checkpoint, and no run that starts from zero."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines.test_adopt_command import finished, taken, walked
+from engines.test_import_command import finished, taken, walked
 from protocol.test_copies_killed import everything_visible_is_whole, in_parts, killed_everywhere
 from support.command_jobs import command_job, command_segment, walker_settings
 from support.toyrun import hidden
@@ -23,12 +23,12 @@ from unbroken.runs.store import Store
 SETTINGS = walker_settings(seed=3)
 
 
-def adopted(base: Path) -> None:
+def imported(base: Path) -> None:
     taken(command_job(base, SETTINGS), base / "half")
 
 
 @in_parts
-def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: int, tmp_path: Path) -> None:
+def test_an_import_that_is_killed_at_any_step_is_repeated_or_was_done(part: int, tmp_path: Path) -> None:
     template = tmp_path / "template"
     template.mkdir()
     walked(template / "half", "--goal", 100, "--seed", 3)
@@ -36,7 +36,7 @@ def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: 
     walked(tmp_path / "whole", "--goal", 200, "--seed", 3)
     was_there = set()
 
-    for where, base in killed_everywhere(tmp_path, template, "results", adopted, part):
+    for where, base in killed_everywhere(tmp_path, template, "results", imported, part):
         store = Store(command_job(base, SETTINGS).places.checkpoints)
         everything_visible_is_whole(store)
         for name in hidden(store.root.parent):  # drafts of files go once they are too old to be somebody's work
@@ -44,10 +44,10 @@ def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: 
         was_there.add(bool(store.names()))
         if store.names():
             with pytest.raises(ConfigError, match=r"has 000001_90-steps_.* already"):
-                adopted(base)
+                imported(base)
         else:
             _is_refused_or_new(base)
-            adopted(base)
+            imported(base)
         assert len(store.names()) == 1, where
         assert finished(base, SETTINGS) == (tmp_path / "whole" / "trace.csv").read_bytes(), where
         assert (command_job(base, SETTINGS).places.final / "notes").read_text() == "of the program\n", where
@@ -56,11 +56,11 @@ def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: 
 
 
 def _is_refused_or_new(base: Path) -> None:
-    """A segment does not begin at the start where an adoption was begun."""
+    """A segment does not begin at the start where an import was begun."""
     beside = base.with_name(f"{base.name}-beside")
     shutil.copytree(base, beside, symlinks=True)
-    if (command_job(beside, SETTINGS).places.root / "adopting.txt").exists():
-        with pytest.raises(ConfigError, match=r"adoption of .* did not come to its end.* unbroken adopt demo --from"):
+    if (command_job(beside, SETTINGS).places.root / "importing.txt").exists():
+        with pytest.raises(ConfigError, match=r"import of .* was interrupted.* unbroken import demo --from"):
             command_segment(beside, SETTINGS)
     else:  # killed before it had done anything
         assert command_segment(beside, SETTINGS).kind is EndKind.FINISHED
@@ -75,25 +75,25 @@ def test_a_disk_that_is_too_small_for_it_leaves_no_checkpoint_and_says_what_is_m
     newest = half / "walk.000090.json"
     newest.write_text(json.dumps({**json.loads(newest.read_text()), "filling": "x" * 2_000_000}))
 
-    with pytest.raises(StorageError, match=r"checkpoints/\.adopted-\S+: No space left on device; .* missing"):
-        adopted(base)
+    with pytest.raises(StorageError, match=r"\.import-\S+: No space left on device; .* missing"):
+        imported(base)
 
     root = command_job(base, SETTINGS).places.root
-    assert (Store(root / "checkpoints").names(), hidden(root), (root / "adopting.txt").exists()) == ([], [], False)
+    assert (Store(root / "checkpoints").names(), hidden(root), (root / "importing.txt").exists()) == ([], [], False)
 
 
-def test_an_adoption_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (walked(tmp_path / "half", "--goal", 100, "--seed", 3) / "notes").touch()
     job = command_job(tmp_path, SETTINGS)
-    fill = CommandEngine.adopt
+    fill = CommandEngine.import_files
 
     def slow(*words: Any) -> Any:
         (job.places.lease / "000002.json").write_text((job.places.lease / "000001.json").read_text())  # a successor
         return fill(*words)
 
-    monkeypatch.setattr(CommandEngine, "adopt", slow)
+    monkeypatch.setattr(CommandEngine, "import_files", slow)
     with pytest.raises(FencedError, match="was taken over by claim 2; nothing was written"):
-        adopted(tmp_path)
+        imported(tmp_path)
 
     assert Store(job.places.checkpoints).names() == []
     assert not job.places.output.exists()

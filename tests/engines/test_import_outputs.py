@@ -1,4 +1,4 @@
-"""All that a program wrote beside its restart files, before it was adopted, is in the result."""
+"""All that a program wrote next to its restart files, before it was imported, is in the result."""
 
 import os
 import sqlite3
@@ -11,11 +11,11 @@ from support.command_jobs import command_job, command_segment
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files.outputs import read_outputs
-from unbroken.engines.foreign import Foreign
+from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.adopt import adopt
+from unbroken.segment.import_run import import_run
 
 # Three steps at each start: appends to two files, one of them in a folder, and writes a snapshot at each step.
 PROGRAM = """
@@ -52,7 +52,7 @@ def walked(folder: Path, times: int = 1, more: str = "") -> Path:
 
 def taken(base: Path, source: Path, **more: object) -> Checkpoint:
     job = command_job(base, {**settings(), **more})
-    return adopt(job, CommandEngine(job.base), Foreign(source, None), print)
+    return import_run(job, CommandEngine(job.base), ImportSource(source, None), print)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -61,12 +61,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def said(checkpoint: Checkpoint) -> tuple[str, ...]:
-    adopted = checkpoint.passport.adopted
-    assert adopted is not None
-    return (*adopted.checked, *(f"not checked: {line}" for line in adopted.not_checked))
+    imported = checkpoint.passport.imported
+    assert imported is not None
+    return (*imported.checked, *(f"not checked: {line}" for line in imported.not_checked))
 
 
-def test_half_by_hand_and_half_adopted_leaves_the_files_of_one_run(tmp_path: Path) -> None:
+def test_half_by_hand_and_half_imported_leaves_the_files_of_one_run(tmp_path: Path) -> None:
     whole, half = walked(tmp_path / "whole", 2), walked(tmp_path / "half")
     before = {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in half.rglob("*")}
 
@@ -77,8 +77,8 @@ def test_half_by_hand_and_half_adopted_leaves_the_files_of_one_run(tmp_path: Pat
     assert contents(final) == contents(whole)
     assert os.readlink(final / "latest") == "snap.6"
     assert {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in half.rglob("*")} == before
-    assert "6 output files, 33 bytes: deep/er/frames.bin, log, snap.1, snap.2, snap.3 and 1 more" in said(checkpoint)
-    assert "not checked: not taken: x.tmp (dropped, as `discard` says)" in said(checkpoint)
+    assert "other files, 33 bytes: deep/er/frames.bin, log, snap.1, snap.2, snap.3" in said(checkpoint)
+    assert "not checked: not imported, as `discard` says: x.tmp" in said(checkpoint)
     assert read_outputs(checkpoint).doubts == ()
 
 
@@ -93,11 +93,11 @@ def test_a_file_that_was_written_after_the_restart_files_is_in_doubt_once_it_is_
     assert command_segment(tmp_path, settings()).kind is EndKind.FINISHED
 
     places = command_job(tmp_path, settings()).places
-    line = "not checked: which part of what was written after the restart files: log, slurm-7.out"
+    line = "not checked: which part was written after the restart files: log, slurm-7.out"
     assert line in said(checkpoint)
     assert (places.final / "log").read_text().count("line 4\n") == 2
     assert (places.final / "slurm-7.out").read_text() == "line 4\n"
-    doubt = "log: was written after the restart files that were adopted; what was written again stands there twice"
+    doubt = "log: was written after the restart files that were imported; what was written again stands there twice"
     assert f"doubt: {doubt}" in places.log(1).read_text()
     assert "slurm-7.out: was" not in places.log(1).read_text()
 
@@ -130,7 +130,7 @@ def test_a_database_is_copied_into_the_checkpoint(tmp_path: Path) -> None:
     assert contents(command_job(tmp_path, settings()).places.final)["results.db"] == kept.read_bytes()
 
 
-def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
+def test_what_is_not_imported_is_named(tmp_path: Path) -> None:
     half = walked(tmp_path / "half")
     os.mkfifo(half / "pipe")
     (half / "data").symlink_to(tmp_path)
@@ -141,8 +141,7 @@ def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
 
     checkpoint = taken(tmp_path, half)
 
-    assert "not checked: not taken: pipe (pipes, sockets, devices)" in said(checkpoint)
-    assert "not checked: not taken: above, data (links to other folders)" in said(checkpoint)
+    assert "not checked: not imported, links and special files: above, data, latest, pipe" in said(checkpoint)
     assert sorted(read_outputs(checkpoint).files) == ["deep/er/frames.bin", "log", "snap.1", "snap.2", "snap.3"]
 
 

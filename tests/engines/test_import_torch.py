@@ -1,4 +1,4 @@
-"""Trainings that already ran by hand go on as runs, by whatever library they saved; and one of unbroken's by hand."""
+"""Trainings that already ran by hand go on as runs; and one of unbroken's by hand."""
 
 import json
 import os
@@ -14,16 +14,16 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.engines.imports import ImportSource
 from unbroken.engines.torch.engine import TorchEngine
-from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.errors import CheckpointError, SegmentError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.adopt import adopt
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
+from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
@@ -56,8 +56,8 @@ training = Training(model=model, optimizer=optimizer, scheduler=scheduler, seed=
 loader = training.loader(TensorDataset(inputs, targets), batch_size=16, shuffle=False)
 """
 THREE_LINES = """
-if training.adopted:
-    saved = torch.load(training.adopted, weights_only=True)
+if training.imported:
+    saved = torch.load(training.imported, weights_only=True)
     model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
     scheduler.load_state_dict(saved["scheduler"])
 """
@@ -92,7 +92,7 @@ def segment(made: Job) -> Record:
 
 
 def taken(made: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return adopt(made, TorchEngine(made.base), Foreign(source, done), print)
+    return import_run(made, TorchEngine(made.base), ImportSource(source, done), print)
 
 
 def trained_by_hand(folder: Path, epochs: int, script: str = BY_HAND + LOOP) -> Path:
@@ -111,7 +111,7 @@ def weights(path: Path) -> dict[str, bytes]:
 # --- the user's own checkpoint ---
 
 
-def test_half_by_hand_and_half_adopted_is_one_training(tmp_path: Path) -> None:
+def test_half_by_hand_and_half_imported_is_one_training(tmp_path: Path) -> None:
     mine = trained_by_hand(tmp_path / "half", 2)
     whole = trained_by_hand(tmp_path / "whole", 6)
 
@@ -121,18 +121,8 @@ def test_half_by_hand_and_half_adopted_is_one_training(tmp_path: Path) -> None:
     assert (record.kind, record.progress.done) == (EndKind.FINISHED, 6)
     assert weights(job(tmp_path).places.final / "model.pt") == weights(whole)
     rows = (job(tmp_path).places.final / "metrics.csv").read_text().splitlines()
-    assert rows[1].startswith("2,9,")  # the steps of before are counted
-    assert passport.versions["torch"] == torch.__version__
-    assert passport.adopted is not None
-    assert passport.adopted.checked == (
-        "mine.pt: read without running code from it; holds epoch, model, optimizer, scheduler, step",
-    )
-    assert passport.adopted.lost == (
-        "the gradient scaler's state: no key of the file names it",
-        "the random states: what is drawn from here on, such as dropout, is not what one uninterrupted run draws",
-        "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next",
-        "the metrics so far: final/metrics.csv begins here",
-    )
+    assert rows[1].startswith("2,1,")  # steps are counted from here
+    assert sorted(passport.files) == ["imported.json", "mine.pt"]
 
 
 @pytest.mark.slow
@@ -156,55 +146,24 @@ def test_a_script_that_does_not_load_it_is_stopped_with_what_to_type(tmp_path: P
     script = BY_HAND + TRAINING + EPOCHS
     taken(job(tmp_path, script=script), mine, done=2)
 
-    with pytest.raises(SegmentError, match=r"does not load it; before epochs or fit type: if training\.adopted: saved"):
+    with pytest.raises(SegmentError, match=r"does not load it; before epochs or fit type: if training\.imported"):
         segment(job(tmp_path, script=script))
 
     assert [each.passport.segment for each in checkpoints(job(tmp_path))] == [0]
 
 
-@pytest.mark.slow
-def test_how_far_it_is_is_not_guessed(tmp_path: Path) -> None:
-    mine = trained_by_hand(tmp_path / "half", 2)
-
-    hint = r"does not say how many epochs are done \(its key epoch is 1; its key step is 8, and nobody knows whether"
-    with pytest.raises(ConfigError, match=hint):
-        taken(job(tmp_path), mine)
-    with pytest.raises(ConfigError, match=r"--done: found 1\.5, allowed: a whole number, because an epoch begins anew"):
-        taken(job(tmp_path), mine, done=1.5)
-
-    assert Store(job(tmp_path).places.checkpoints).names() == []
-
-
-class Thing:
-    """What only running code could make."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("object", "it needs .*Thing, which only running code from it could make; nothing was taken over"),
-        ("pickle", "mine.pt: .*; nothing was taken over"),
-        ("torn", "mine.pt: .*; nothing was taken over"),
-        ("list", "it holds a list, allowed: a dictionary"),
-    ],
-)
-def test_what_only_running_code_could_read_is_refused(kind: str, line: str, tmp_path: Path) -> None:
+def test_a_torn_file_is_refused_and_nothing_in_a_file_is_run(tmp_path: Path) -> None:
     mine = tmp_path / "mine.pt"
-    if kind == "object":
-        torch.save({"model": {}, "thing": Thing()}, mine)
-    elif kind == "pickle":
-        mine.write_bytes(pickle.dumps(_Touch(str(tmp_path / "ran"))))
-    elif kind == "torn":
-        torch.save({"model": {"weight": torch.ones(1000)}}, mine)
-        mine.write_bytes(mine.read_bytes()[:-100])
-    else:
-        torch.save([1, 2], mine)
+    torch.save({"model": {"weight": torch.ones(1000)}}, mine)
+    mine.write_bytes(mine.read_bytes()[:-100])
+    (tmp_path / "other.pt").write_bytes(pickle.dumps(_Touch(str(tmp_path / "ran"))))
 
-    with pytest.raises(CheckpointError, match=line):
+    with pytest.raises(CheckpointError, match=r"mine\.pt: torn: the end of the file is missing"):
         taken(job(tmp_path), mine, done=2)
+    assert Store(job(tmp_path).places.checkpoints).names() == []
+    taken(job(tmp_path), tmp_path / "other.pt", done=2)
 
     assert not (tmp_path / "ran").exists()
-    assert Store(job(tmp_path).places.checkpoints).names() == []
 
 
 class _Touch:
@@ -213,80 +172,6 @@ class _Touch:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, (f"touch {self.path}",)
-
-
-# --- what a library has not saved ---
-
-RANDOM = "the random states: what is drawn from here on, such as dropout, is not what one uninterrupted run draws"
-ORDER = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
-
-
-def folder_of(base: Path, *names: str) -> Path:
-    """A library's checkpoint, of which only the names count here."""
-    folder = base / "theirs"
-    folder.mkdir()
-    for name in names:
-        (folder / name).write_text('{"global_step": 16, "epoch": 1.25}' if name == "trainer_state.json" else name)
-    return folder
-
-
-TRAINER = ("trainer_state.json", "model.safetensors", "optimizer.pt")
-
-
-@pytest.mark.parametrize(
-    ("more", "lost", "checked"),
-    [
-        ((), ("the scheduler's state: there is no scheduler.pt", RANDOM), "there are weights, optimizer.pt"),
-        (
-            ("rng_state.pth",),
-            ("the scheduler's state: there is no scheduler.pt",),
-            "random states of 1 ranks: rng_state.pth",
-        ),
-        (("scheduler.pt",), (RANDOM,), "there are weights, optimizer.pt, scheduler.pt"),
-        (
-            ("scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"),
-            (),
-            "random states of 2 ranks: rng_state_0.pth, rng_state_1.pth",
-        ),
-    ],
-)
-def test_what_a_checkpoint_of_the_trainer_lacks_is_named(
-    more: tuple[str, ...], lost: tuple[str, ...], checked: str, tmp_path: Path
-) -> None:
-    adopted = taken(job(tmp_path, goal=20, goal_unit="steps"), folder_of(tmp_path, *TRAINER, *more)).passport.adopted
-
-    assert adopted is not None
-    assert adopted.lost == lost
-    assert checked in adopted.checked
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("optimizer.pt", r"has no optimizer\.pt \(save_only_model\): nothing to go on from"),
-        ("model.safetensors", r"has no weights \(model\.safetensors, "),
-    ],
-)
-def test_a_checkpoint_of_the_trainer_that_nobody_can_go_on_from_is_refused(
-    name: str, line: str, tmp_path: Path
-) -> None:
-    folder = folder_of(tmp_path, *(each for each in TRAINER if each != name))
-
-    with pytest.raises(CheckpointError, match=line):
-        taken(job(tmp_path, goal=20, goal_unit="steps"), folder)
-
-
-@pytest.mark.parametrize(("more", "lost"), [((), (RANDOM, ORDER)), (("random_states_0.pkl",), (ORDER,))])
-def test_what_a_state_of_accelerate_lacks_is_named(
-    more: tuple[str, ...], lost: tuple[str, ...], tmp_path: Path
-) -> None:
-    adopted = taken(
-        job(tmp_path), folder_of(tmp_path, "model.safetensors", "optimizer.bin", *more), done=2
-    ).passport.adopted
-
-    assert adopted is not None
-    assert adopted.lost == lost
-    assert "that it was made between two epochs" in adopted.not_checked
 
 
 # --- unbroken's own ---
@@ -303,11 +188,10 @@ def test_a_training_by_hand_in_a_folder_goes_on_as_a_run_and_back(tmp_path: Path
 
     passport = taken(job(tmp_path / "run", goal=4), tmp_path / "folder").passport
     segment(job(tmp_path / "run", goal=4))
-    export(job(tmp_path / "run"), TorchEngine(tmp_path / "run"), tmp_path / "out", "", print)
+    export_run(job(tmp_path / "run"), TorchEngine(tmp_path / "run"), tmp_path / "out", "", print)
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
-    assert passport.adopted is not None
-    assert (passport.progress.done, passport.adopted.lost, passport.adopted.not_checked) == (2, (), ())
-    assert passport.adopted.checked[0].endswith("of unbroken: every byte, by its passport")
+    assert passport.imported is not None
+    assert (passport.progress.done, passport.imported.not_checked) == (2, ())
     assert weights(tmp_path / "out" / "final" / "model.pt") == weights(whole)
     assert json.loads((tmp_path / "out" / "final" / "summary.json").read_text())["progress"]["done"] == 6

@@ -1,4 +1,4 @@
-"""A plain folder from which a run's program goes on without unbroken; the run itself is only read."""
+"""Exports a run: a plain folder from which its program resumes without unbroken; the run itself is only read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from unbroken.system.flush import flush_tree
 README = "EXPORT.txt"
 
 
-def export(job: Job, engine: Engine, target: Path, which: str, tell: Callable[[str], None]) -> Checkpoint:
-    """Fills `target`, which must not exist, from the newest good checkpoint, or the one named `which`; returns that.
+def export_run(job: Job, engine: Engine, target: Path, which: str, tell: Callable[[str], None]) -> Checkpoint:
+    """Fill `target`, which must not exist, from the newest good checkpoint, or the one named `which`; return that.
 
-    ConfigError if there is none such, IdentityError if the run's settings are not those that it was made with.  If the
-    process dies inside, `target` is not there.
+    NoCheckpointError if there is none, IdentityError if the run's settings are not those that it was made with.  If
+    the process dies inside, `target` is not there.
     """
     if os.path.lexists(target):
         raise ConfigError([f"{job.run.name}: --to: {target} exists; nothing was written; name another"])
@@ -49,7 +49,7 @@ def export(job: Job, engine: Engine, target: Path, which: str, tell: Callable[[s
 
 
 def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
-    """Every byte of it read; a bad one stays where it is."""
+    """Return the checkpoint, every byte of it read; a bad one stays where it is."""
     refuse_newer(job.places, is_thorough=True)
     found = list(reversed(Store(job.places.checkpoints).readable()))
     if which:
@@ -69,9 +69,6 @@ def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
 
 def _readme(checkpoint: Checkpoint, lines: list[str]) -> str:
     passport = checkpoint.passport
-    told = [f"Run {passport.run}, checkpoint {checkpoint.name} ({describe_done(checkpoint)}), by unbroken export.", ""]
-    told += [*lines]
-    if passport.adopted is not None:
-        told += ["", f"The run was adopted from {passport.adopted.source}."]
-        told += [f"Lost then: {line}" for line in passport.adopted.lost]
-    return "\n".join(told) + "\n"
+    head = f"Run {passport.run}, checkpoint {checkpoint.name} ({describe_done(checkpoint)}), by unbroken export."
+    source = [] if passport.imported is None else ["", f"The run was imported from {passport.imported.source}."]
+    return "\n".join([head, "", *lines, *source, ""])

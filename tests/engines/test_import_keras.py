@@ -1,6 +1,5 @@
-"""A training whose Keras made backups goes on as a run: what its backup does not hold stands in the passport."""
+"""A training whose Keras made backups goes on as a run."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,16 +7,15 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints
 
-from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.engines.imports import ImportSource
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
-from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.errors import SegmentError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
-from unbroken.segment.adopt import adopt
-from unbroken.segment.export import export
+from unbroken.segment.export_run import export_run
+from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
@@ -63,8 +61,8 @@ from unbroken.training.tensorflow import Training
 training = Training(model, seed=0)
 """
 THREE_LINES = """
-if training.adopted:
-    model.load_weights(training.adopted / "latest.weights.h5")
+if training.imported:
+    model.load_weights(training.imported / "latest.weights.h5")
 """
 FIT = """
 training.fit(training.data(inputs, targets, batch_size=16, shuffle=False), verbose=0)
@@ -89,7 +87,7 @@ def segment(made: Job) -> Record:
 
 
 def taken(made: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return adopt(made, TensorFlowEngine(made.base), Foreign(source, done), print)
+    return import_run(made, TensorFlowEngine(made.base), ImportSource(source, done), print)
 
 
 def by_hand(folder: Path, *words: str) -> Path:
@@ -110,38 +108,17 @@ def weights(path: Path) -> list[bytes]:
 def test_a_backup_from_the_end_of_an_epoch_goes_on_to_the_weights_of_one_piece(tmp_path: Path) -> None:
     half, whole = by_hand(tmp_path / "half", "dies"), by_hand(tmp_path / "whole", "whole")
 
-    passport = taken(job(tmp_path), half / "backup").passport
+    taken(job(tmp_path), half / "backup", done=2)
     record = segment(job(tmp_path))
 
-    assert (passport.progress.done, record.kind, record.progress.done) == (2, EndKind.FINISHED, 6)
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, 6)
     assert weights(job(tmp_path).places.final / "weights.npz") == weights(whole / "weights.npz")
-    assert passport.adopted is not None
-    assert (
-        "the order of the data: it comes from unbroken's seed, from the epoch on that is next" in passport.adopted.lost
-    )
-
-
-@pytest.mark.tensorflow
-def test_of_a_backup_within_an_epoch_it_is_said_that_the_epoch_is_replayed(tmp_path: Path) -> None:
-    half = by_hand(tmp_path / "half", "dies", "1")
-
-    adopted = taken(job(tmp_path), half / "backup").passport.adopted
-    record = segment(job(tmp_path))
-
-    said = json.loads((half / "backup" / "training_metadata.json").read_text())
-    assert said["epoch"] == 2 and said["batch"] > 0
-    assert adopted is not None
-    again = "the whole epoch is trained again, as Keras's own backup does it"
-    assert (
-        adopted.lost[0] == f"the place in the epoch: {said['batch']} batches of epoch 2 are in the weights, and {again}"
-    )
-    assert record.kind is EndKind.FINISHED
 
 
 @pytest.mark.tensorflow
 def test_a_script_that_does_not_load_it_is_stopped(tmp_path: Path) -> None:
     half = by_hand(tmp_path / "half", "dies")
-    taken(job(tmp_path, MODEL + TRAINING + FIT), half / "backup")
+    taken(job(tmp_path, MODEL + TRAINING + FIT), half / "backup", done=2)
 
     with pytest.raises(SegmentError, match=r"does not load it; before epochs or fit type: .*: model\.load_weights"):
         segment(job(tmp_path, MODEL + TRAINING + FIT))
@@ -156,28 +133,8 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_
     made = job(tmp_path / "run", script)
 
     record = segment(made)
-    export(made, TensorFlowEngine(made.base), tmp_path / "out", "", print)
+    export_run(made, TensorFlowEngine(made.base), tmp_path / "out", "", print)
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
     assert (record.kind, record.progress.done) == (EndKind.PAUSED, 2.5)
     assert weights(tmp_path / "out" / "final" / "weights.npz") == weights(whole / "weights.npz")
-
-
-def test_what_is_no_backup_is_refused(tmp_path: Path) -> None:
-    backup = tmp_path / "backup"
-    backup.mkdir()
-    with pytest.raises(ConfigError, match=r"allowed: a folder of BackupAndRestore, with training_metadata\.json in it"):
-        taken(job(tmp_path), backup)
-    (backup / "training_metadata.json").write_text('{"epoch": 2, "batch": 0}')
-    with pytest.raises(CheckpointError, match=r"has no latest\.weights\.h5"):
-        taken(job(tmp_path), backup)
-    (backup / "latest.weights.h5").write_bytes(b"weights")
-    with pytest.raises(ConfigError, match=r"--done: training_metadata\.json says how far it is; leave it out"):
-        taken(job(tmp_path), backup, done=2)
-    with pytest.raises(ConfigError, match="says epoch 2, and the goal is in steps; type --done N"):
-        taken(job(tmp_path, goal_unit="steps"), backup)
-    (backup / "training_metadata.json").write_text('{"epoch": "two"}')
-    with pytest.raises(CheckpointError, match="says no epoch and batch"):
-        taken(job(tmp_path), backup)
-
-    assert Store(job(tmp_path).places.checkpoints).names() == []

@@ -1,0 +1,82 @@
+"""Records what a run has imported: where it came from, what was checked, and how a training finds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.errors import CheckpointError, ConfigError
+from unbroken.system import fs, jsontext
+
+# The segment of an imported checkpoint; those of the run begin at 1.
+SEGMENT = 0
+# In a run's folder while an import is under way.
+UNFINISHED = "importing.txt"
+# In an imported checkpoint whose progress was typed.
+NOTE = "imported.json"
+_KEYS = {"from", "checked", "not_checked"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Say where a run's first checkpoint came from; part of the manifest of that one and of all later ones."""
+
+    source: str
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object of the manifest."""
+        return {"from": self.source, "checked": list(self.checked), "not_checked": list(self.not_checked)}
+
+
+def parse_imported(data: object, source: str) -> Imported:
+    """Return what `to_json` wrote; CheckpointError if it is something else."""
+    if isinstance(data, Mapping) and set(data) == _KEYS and isinstance(data["from"], str):
+        lists = [data["checked"], data["not_checked"]]
+        if all(isinstance(each, list) and all(isinstance(line, str) for line in each) for each in lists):
+            return Imported(data["from"], *map(tuple, lists))
+    raise CheckpointError(f"{source}: 'imported' is malformed, allowed: from (text), checked, not_checked (lists)")
+
+
+def refuse_unfinished(run: str, root: Path) -> None:
+    """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
+    try:
+        source = (root / UNFINISHED).read_text().strip()
+    except FileNotFoundError:
+        return
+    raise ConfigError(
+        [
+            f"runs.{run}: the import of {source} was interrupted, and the run has no checkpoint; type: "
+            f"unbroken import {run} --from {source} (or begin at the start: unbroken restart {run})"
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class ImportNote:
+    """Tell a training library that it did not write this checkpoint: where the user's files are, how far they are."""
+
+    path: str  # in the checkpoint's folder; "." for the folder itself
+    epoch: int = 0  # so many are finished
+    step: int = 0
+
+    def write(self, folder: Path) -> None:
+        """Write the note into the draft of a checkpoint."""
+        fs.write_new(folder / NOTE, json.dumps(vars(self)) + "\n")
+
+
+def read_import_note(resume: Path | None) -> ImportNote | None:
+    """Return the note of a checkpoint; None if it has none.  CheckpointError if it cannot be read."""
+    if resume is None:
+        return None
+    path = resume / NOTE
+    try:
+        data = jsontext.parse(path.read_text())
+        return ImportNote(str(data["path"]), int(data["epoch"]), int(data["step"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error!r})") from error

@@ -1,0 +1,176 @@
+"""Imports what ran elsewhere: makes it a run's first checkpoint, under the run's lease like all that writes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken import __version__
+from unbroken.config.found import absent
+from unbroken.engines.base import Engine
+from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
+from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
+from unbroken.runs import begun, lease
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.identity import Identity, identity_of
+from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
+from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import Lease
+from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.passport import Passport
+from unbroken.runs.run import Run
+from unbroken.runs.select import verify
+from unbroken.runs.store import Store
+from unbroken.segment.job import Job
+from unbroken.system import fs
+from unbroken.system.clock import utc_now
+from unbroken.system.digests import preferred_algorithm
+from unbroken.system.flush import flush_tree
+from unbroken.system.host import this_host
+
+# Begins the hidden name of the folder in which an import is made.
+DRAFT = "import"
+
+
+def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[str], None]) -> Checkpoint:
+    """Publish the run's first checkpoint, made by the engine of `source`, and return it, every byte of it read again.
+
+    ConfigError if the run has checkpoints, or a job holds it; CheckpointError if the files do not fit.  Nothing of the
+    source is changed.  If the process dies inside, there is no checkpoint or a complete one, and a segment that finds
+    none is refused until the import is repeated.
+    """
+    run, places = job.run, job.places
+    begun.refuse_missing(places)
+    refuse_newer(places)
+    _refuse_source(run, places, source.path)
+    _refuse_begun(run, places)
+    identity = identity_of(run, job.keys, job.base)
+    confirm_all_own(places.own)
+    try:
+        held = lease.take(places.lease, SEGMENT, 0.0, tell)
+    except LeaseError as error:
+        raise ConfigError([f"{run.name}: {error}"]) from error
+    with held, fs.os_errors(places.root):
+        held.confirm()
+        _refuse_begun(run, places)
+        fs.write_atomic(places.root / UNFINISHED, f"{source.path.resolve()}\n")
+        checkpoint = _publish(job, engine, source, held, identity)
+        held.confirm()
+        (places.root / UNFINISHED).unlink(missing_ok=True)
+        held.forget_earlier()  # those of imports that were killed
+        begun.note(places)
+    return checkpoint
+
+
+def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identity: Identity) -> Checkpoint:
+    run, places = job.run, job.places
+    store = Store(places.checkpoints)
+    for folder in (places.work, places.checkpoints, places.segments):
+        folder.mkdir(parents=True, exist_ok=True)
+    confirm_all_own(places.own)
+    store.remove_leftovers()
+    for path in places.root.glob(f".{DRAFT}-*"):  # of imports that were killed
+        fs.remove_tree(path)
+    scratch = places.root / fs.unique_name(DRAFT)
+    draft, output = scratch / "checkpoint", scratch / OUTPUT
+    size = fs.tree_bytes(source.path) if source.path.is_dir() else source.path.stat().st_size
+    try:
+        with fs.storage_errors(places.root, size):
+            draft.mkdir(parents=True)
+            found = engine.import_files(run, source, draft)
+        _refuse_done(run, found)
+        if output.exists():
+            held.confirm()
+            _put_in_place(places, output)
+        imported = Imported(os.fspath(source.path.resolve()), found.checked, found.not_checked)
+        manifest = _manifest(run, engine, held, identity, found)
+        published = store.publish(draft, replace(manifest, imported=imported), held.confirm)
+    except UnbrokenError:  # what is refused leaves the run as it was: one that never began
+        if not store.names():
+            (places.root / UNFINISHED).unlink(missing_ok=True)
+        raise
+    finally:
+        fs.remove_tree(scratch)
+    return verify(published.folder, run.name)
+
+
+def _put_in_place(places: RunFolder, output: Path) -> None:
+    """Make the copies the program's folder; what a first attempt without a checkpoint left there is kept."""
+    flush_tree(output)
+    if os.path.lexists(places.output):
+        kept = places.replaced / fs.unique_name(places.output.name).lstrip(".")
+        kept.parent.mkdir(exist_ok=True)
+        os.rename(places.output, kept)
+    os.rename(output, places.output)
+    fs.flush_folder(places.root)
+
+
+# --- what is refused ---
+
+
+def _refuse_source(run: Run, places: RunFolder, path: Path) -> None:
+    if not path.exists():
+        raise ConfigError([f"{run.name}: --from: {absent(str(path), Path(), 'there is no such file or folder')}"])
+    if path.resolve().is_relative_to(places.root.resolve()):
+        raise ConfigError([f"{run.name}: --from: found {path}, which is the run's own; name another"])
+
+
+def _refuse_begun(run: Run, places: RunFolder) -> None:
+    """Raise ConfigError if the run has worked, also if its checkpoints were quarantined or pruned since."""
+    store = Store(places.checkpoints)
+    records = sorted(path.name for path in places.segments.glob("[0-9]*.json"))
+    if names := [*records, *store.archived(), *store.names()]:
+        what = names[-1]
+    elif store.last_sequence():
+        what = "quarantined checkpoints"
+    else:
+        return
+    raise ConfigError(
+        [
+            f"{run.name}: has {what} already, and only a run without checkpoints can import; nothing was done; type: "
+            f"unbroken restart {run.name} (sets them aside), or take a new name"
+        ]
+    )
+
+
+def _refuse_done(run: Run, found: ImportedFiles) -> None:
+    """Raise CheckpointError if nothing is left to do: by the goal of the run, else by the program's own word."""
+    progress = found.handover.progress
+    is_there = run.goal is not None and progress.done >= run.goal and progress.unit != COUNTED
+    says_so = (found.handover.is_finished or progress.is_finished) and run.is_content_with(progress)
+    if is_there or says_so:
+        goal = run.goal if run.goal is not None else progress.goal
+        wanted = "" if goal is None else f", and the goal is {goal:.10g}"
+        at = f"{progress.done:.10g} {progress.unit}"
+        raise CheckpointError(f"{run.name}: it is at {at}{wanted}: nothing is left to do; raise the goal")
+
+
+def _manifest(run: Run, engine: Engine, held: Lease, identity: Identity, found: ImportedFiles) -> Passport:
+    now, handover = utc_now(), found.handover
+    return Passport(
+        run=run.name,
+        engine=run.engine,
+        segment=SEGMENT,
+        sequence=1,
+        token=held.claim.token,
+        parent=None,
+        parent_digest=None,
+        progress=handover.progress if run.goal is None else replace(handover.progress, goal=run.goal),
+        is_finished=False,
+        is_best=False,
+        algorithm=handover.algorithm or preferred_algorithm(),
+        files=handover.digests,
+        identity=identity.digest,
+        identity_parts=identity.parts,
+        versions={"unbroken": __version__, **engine.versions(), **handover.versions},
+        host=this_host().to_json(),
+        slurm_job=None,
+        attempt_started_utc=now,
+        created_utc=now,
+        work_seconds=0.0,
+        save_seconds=None,
+        note=run.note,
+    )
