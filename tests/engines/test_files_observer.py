@@ -453,12 +453,9 @@ def test_every_file_of_a_save_is_noted_however_fast_they_come(journal, tmp_path)
     }
 
 
-def test_the_last_of_many_fast_saves_is_noted_when_the_program_rests(journal, tmp_path):
+def test_the_last_of_many_fast_saves_is_noted(journal, tmp_path):
     for length in range(50):
         journal.note(moment("state", table=length))
-    time.sleep(moments.REST_SECONDS)
-
-    journal.write_due()
 
     assert read_moments(tmp_path / "moments.jsonl")["state"].lengths == {"table": 49}
 
@@ -480,7 +477,6 @@ def test_a_journal_that_is_written_again_keeps_the_last_moments(journal, tmp_pat
     journal._limit = 2000
     journal.note(moment("old", is_renamed=True, table=6, log=1))
     for number in range(100):
-        monkeypatch.setattr(journal, "_next", {})
         journal.note(moment("new", table=number))
 
     found = read_moments(tmp_path / "moments.jsonl")

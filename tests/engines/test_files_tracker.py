@@ -157,6 +157,25 @@ def test_a_file_that_is_known_to_be_written_again_is_copied_from_the_first_check
     assert read_outputs(checkpoint).files["status"].is_rewritten
 
 
+def test_a_table_that_is_written_again_and_again_keeps_what_segments_before_wrote(kept):
+    kept.tracker.is_table = lambda name: name == "rows"
+    kept.write("rows", "1\n2\n")
+    first = kept.save()
+    kept.leave()
+    kept.take(first)
+    kept.tracker.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
+    made = []
+    for text in ("3\n", "# new\n3\n4\n"):
+        kept.write("rows", text)
+        made.append(read_outputs(kept.save()))
+
+    assert [[piece.size_bytes for piece in each.pieces] for each in made] == [[4], [4]]
+    assert [(each.files["rows"].size_bytes, each.files["rows"].is_rewritten) for each in made] == [
+        (2, False),
+        (10, False),
+    ]
+
+
 def test_a_database_that_grows_is_put_back_as_it_was(kept):
     path = kept.folder / "results.db"
     base = sqlite3.connect(path)

@@ -221,8 +221,10 @@ class ContractSupervisor(Supervisor):
         return {SAVE: self.task.attempt_folder.save}
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
-        taken = [found.taken() for found in ready_states(self.task.attempt_folder)]
-        self._waiting += [each for each in taken if self._is_listed(each)]
+        for found in ready_states(self.task.attempt_folder):
+            lengths = self.lengths_when(found.draft.name)  # before it is taken away
+            if self._is_listed(taken := found.taken(), lengths):
+                self._waiting.append(taken)
         ready = []
         while self._waiting and self._are_tables_behind(self._waiting[0]):
             ready.append(self._waiting.pop(0))
@@ -245,8 +247,14 @@ class ContractSupervisor(Supervisor):
 
     def salvage(self) -> list[HandedOver]:
         self.observed.know_before()
-        found = [found for found in copied_states(self.task.attempt_folder) if found.handover is not None]
-        return [each for each in found if self._are_tables_behind(each) and self._is_listed(each)]
+        listed = []
+        for found in copied_states(self.task.attempt_folder):
+            lengths = self.lengths_when(found.draft.name.removeprefix(TAKEN))
+            is_known = found.handover is not None and self._are_tables_behind(found)
+            if is_known and self._is_listed(found, lengths):
+                self.list_tables(found.draft)
+                listed.append(found)
+        return listed
 
     def _are_tables_behind(self, found: HandedOver) -> bool:
         """Return True if all records of the tables that belong to a state have left the program's buffers."""
@@ -258,12 +266,11 @@ class ContractSupervisor(Supervisor):
             )
         return self.tables.are_behind(found.handover.progress.done)
 
-    def _is_listed(self, found: HandedOver) -> bool:
+    def _is_listed(self, found: HandedOver, known: Lengths) -> bool:
         """List the outputs that belong to a state; False for one whose outputs are not known."""
         if (found.draft / LIST).is_file():
             return True
-        lengths, blurred = self.lengths_when(found.draft.name.removeprefix(TAKEN))
-        doubts = []
+        (lengths, blurred), doubts = known, []
         if blurred:
             self._skips += 1
             if self._skips <= MOST_SKIPS:

@@ -20,7 +20,7 @@ from unbroken.engines.files.content import OutputFile, described, is_buffered, i
 from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.observed import Lengths, ObservedFiles, SaveCycle, literal_names
 from unbroken.engines.files.outputs import OutputList, read_outputs
-from unbroken.engines.files.put_back import Doubts, PutBack, is_as_in, plain_stamp
+from unbroken.engines.files.put_back import PutBack, is_as_in, is_other, plain_stamp
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import ELSEWHERE, PRINTED, SAVE, TICKS_SECONDS, Stamp, are_copied, newest_ns
 from unbroken.engines.files.stored import KEPT, kept_names, stored
@@ -28,6 +28,9 @@ from unbroken.engines.files.writers import open_for_writing
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs
+
+_INSIDE = "is changed inside while it grows, and not put back; name it in --keep, and close it before a save"
+_IN_BUFFER = "is buffered by the program, and lines were lost in the buffer; let it flush each line"
 
 
 class KeptFiles:
@@ -84,7 +87,8 @@ class KeptFiles:
     def is_there_before(self, origin: Checkpoint | None) -> bool:
         """Return True if state files are there that no attempt of this run has written, and that are not saved yet."""
         found = self.found()
-        return origin is None and bool(found) and (self._before.is_new or found == self._before.foreign)
+        is_known = self._before.is_new or (found == self._before.foreign and not self._before.late)
+        return origin is None and bool(found) and is_known
 
     def restore(self, origin: Checkpoint | None) -> None:
         """Make the files what they were at the checkpoint; without one, what they were before the run began."""
@@ -98,6 +102,8 @@ class KeptFiles:
         found = self.found()
         self._saved = {name: stamp for name, stamp in found.items() if name in wanted}
         self._foreign = {name: stamp for name, stamp in found.items() if name not in wanted}
+        known, is_late = self._before.foreign, origin is None and not self._before.is_new
+        self._before.late = {name: stamp for name, stamp in found.items() if is_late and known.get(name) != stamp}
         self._before.write(self._foreign)
 
     def begin(self) -> None:
@@ -253,7 +259,7 @@ class KeptFiles:
         """Write into a draft how long each growing file was when the state was saved; None: as it is now."""
         growing = self._growing()
         self._rewritten |= {name for name in growing if self._observer.is_rewritten(name)}
-        settled = {Doubts.is_other(name) for name in self._rewritten}
+        settled = {is_other(name) for name in self._rewritten}
         self._doubts = tuple(doubt for doubt in self._doubts if doubt not in settled)
         files: dict[str, OutputFile] = {}
         listed = OutputList(files, self._links(), doubts=self._doubts)
@@ -262,7 +268,7 @@ class KeptFiles:
             with suppress(FileNotFoundError):
                 if is_changed_inside(path):  # to cut it would not give back what it was
                     is_open = self._observed.was_open(name)
-                    listed = listed.with_doubt(Doubts.is_inside(name)) if is_open else listed
+                    listed = listed.with_doubt(f"{name.lstrip(ELSEWHERE)} {_INSIDE}") if is_open else listed
                     continue
                 size = path.stat().st_size
                 resume = size if lengths is None else lengths.get(name, self._length_before(name))
@@ -270,7 +276,7 @@ class KeptFiles:
                     resume = size if is_buffered(path, resume, self._lengths_before.get(name, 0)) else resume
                 elif not has_saved_last and is_cut_by_a_buffer(path, resume, size):
                     # They are missing only if the program is resumed from this very state.
-                    listed = listed.with_doubt(Doubts.in_buffer(name)) if resume >= 0 else listed
+                    listed = listed.with_doubt(f"{name.lstrip(ELSEWHERE)} {_IN_BUFFER}") if resume >= 0 else listed
                 if 0 <= resume <= size:
                     entry = described(path, size if is_at_end else resume, resume, self._segment, listed.algorithm)
                     files[name] = replace(entry, is_rewritten=name in self._rewritten)

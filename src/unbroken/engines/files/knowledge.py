@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
 from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
@@ -63,6 +64,7 @@ class FileKnowledge:
         self._changed: set[str] = set()  # written at all
         # State files.
         self.moments: dict[str, Moment] = {}  # the last one of each
+        self.taken: dict[str, Moment] = {}  # of states that were handed over
         self._fresh: dict[str, Moment] = {}  # it may be the end of the program that has closed the file
         self._past: dict[tuple[str, Stamp], Moment] = {}  # the last ones of files that are replaced by a rename
         self._completions: Counter[str] = Counter()  # closed after writing, or put in place by a rename
@@ -162,8 +164,7 @@ class FileKnowledge:
             if self.is_renamed(moment.name) and len(moment.lengths) <= MOST_PAST_LENGTHS:
                 self._past.pop((moment.name, moment.stamp), None)
                 self._past[moment.name, moment.stamp] = moment
-        while len(self._past) > MOST_PAST:
-            self._past.pop(next(iter(self._past)))
+        _limit(self._past)
 
     def _take_event(self, event: FileEvent, batch: Batch) -> list[Moment]:
         """Return the moments that an event makes."""
@@ -254,8 +255,10 @@ class FileKnowledge:
     def _state_event(self, event: FileEvent, batch: Batch) -> list[Moment]:
         name = event.name
         if event.what & GONE:
-            if not name.startswith(ELSEWHERE):  # what was handed over is taken away by us, and was complete then
-                self._forget(name)
+            if name in self.moments and name.startswith(ELSEWHERE):  # handed over, and taken away by us
+                self.taken[name] = self.moments[name]
+                _limit(self.taken)
+            self._forget(name)
             self._open.discard(name)
             return []
         self._changed.add(name)
@@ -369,3 +372,8 @@ class FileKnowledge:
         """Forget what events have told of states: some are lost."""
         for known in (self.moments, self._past, self._fresh, self._completions, self._moved, self._in_place):
             known.clear()
+
+
+def _limit(moments: dict[Any, Moment]) -> None:
+    while len(moments) > MOST_PAST:
+        moments.pop(next(iter(moments)))

@@ -154,7 +154,8 @@ class NewList:
 
     def _fate(self, name: str, found: os.stat_result, before: OutputFile | None) -> OutputFile:
         """Return whether a file was continued, begun again, or is written again and again, and who began it."""
-        is_rewritten = self.tracker.is_rewritten(name)
+        is_table = self.tracker.is_table(name)
+        is_rewritten = self.tracker.is_rewritten(name) and not is_table
         fate = OutputFile(0, 0, "", "", self.tracker.segment, 0, is_rewritten=is_rewritten)
         if before is None:
             is_kept = piece_path(self.tracker.run_folder, self.tracker.sequence, name).is_file()
@@ -169,7 +170,7 @@ class NewList:
             fate = replace(fate, is_continued=False)
         elif is_same:
             fate = self._continued(name, found, before, fate)
-        else:
+        elif not is_table:  # an attempt may write its own records again, and never those of the attempts before
             if before.is_continued and before.has_grown:
                 self.doubts.append(f"{name}: was begun again, and what segments before wrote in it is gone")
             fate = replace(fate, segment=before.segment, is_rewritten=True)

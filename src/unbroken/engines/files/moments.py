@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from unbroken.engines.files.states import Stamp
 from unbroken.system import jsontext
 
 FILE_NAME = "moments.jsonl"
-# A state file that is saved more often is noted so often, and its last moment so long after it.
-REST_SECONDS = 0.2
 # Written again without what is outdated when it is so long, or twice as long as that made it.
 MOST_BYTES = 4 * 1024 * 1024
 # Of so many state files the last moment stays.
@@ -50,10 +47,8 @@ class MomentJournal:
     def __init__(self, path: Path, tell: Callable[[str], None] = lambda _: None) -> None:
         self._path, self._tell = path, tell
         self._begun: dict[str, int] = {}
-        self._noted: dict[str, int] = {}
+        self._noted: Mapping[str, int] = {}
         self._kept: dict[str, Moment] = {}  # the last one noted of each state file
-        self._pending: dict[str, Moment] = {}
-        self._next: dict[str, float] = {}
         self._limit = MOST_BYTES
         self._is_torn = False
 
@@ -63,42 +58,25 @@ class MomentJournal:
         self._write_all()
 
     def note(self, moment: Moment) -> None:
-        """Take a moment: for the next write, if there was one of that file just now."""
-        self._pending.pop(moment.name, None)
-        self._pending[moment.name] = moment
-        self.write_due()
-
-    def write_due(self, is_over: bool = False) -> None:
-        """Write what has waited long enough; all of it if the attempt `is_over`."""
-        now = time.monotonic()
-        due = [name for name in self._pending if is_over or now >= self._next.get(name, 0.0)]
-        if not due:
-            return
-        taken = [self._pending.pop(name) for name in due]
-        for moment in taken:
-            self._kept.pop(moment.name, None)
-            self._kept[moment.name] = moment
-            self._next[moment.name] = now + REST_SECONDS
+        """Write a moment."""
+        self._kept.pop(moment.name, None)
+        self._kept[moment.name] = moment
         try:
-            self._append(taken)
+            if self._is_torn or self._path.stat().st_size > self._limit:
+                self._write_all()
+                return
+            with self._path.open("a") as file:
+                file.write(self._line(moment))
         except OSError as error:
             if not self._is_torn:
                 self._tell(f"{self._path}: {error.strerror}; if this job is killed now, its last save is not found")
             self._is_torn = True
 
-    def _append(self, taken: Sequence[Moment]) -> None:
-        if self._is_torn or self._path.stat().st_size > self._limit:
-            self._write_all()
-            return
-        with self._path.open("a") as file:
-            file.write("".join(map(self._line, taken)))
-
     def _write_all(self) -> None:
         """Write it again in one step, with the last moment of each state file alone."""
         self._kept = dict(list(self._kept.items())[-MOST_KEPT:])
-        self._next = {name: at for name, at in self._next.items() if name in self._kept}
-        self._noted = dict(self._begun)
-        text = json.dumps({"lengths": self._noted}) + "\n" + "".join(map(self._line, self._kept.values()))
+        self._noted = self._begun
+        text = json.dumps({"lengths": self._begun}) + "\n" + "".join(map(self._line, self._kept.values()))
         draft = self._path.with_suffix(".tmp")
         draft.write_text(text)
         os.replace(draft, self._path)
@@ -106,9 +84,11 @@ class MomentJournal:
 
     def _line(self, moment: Moment) -> str:
         lengths = moment.lengths
-        changed = {name: size for name, size in lengths.items() if self._noted.get(name) != size}
-        gone = [name for name in self._noted if name not in lengths]
-        self._noted = dict(lengths)
+        changed, gone = dict[str, int](), list[str]()
+        if lengths is not self._noted:
+            changed = {name: size for name, size in lengths.items() if self._noted.get(name) != size}
+            gone = [name for name in self._noted if name not in lengths]
+        self._noted = lengths
         line: dict[str, object] = {"name": moment.name, "stamp": moment.stamp, "lengths": changed, "gone": gone}
         line |= {"opened": sorted(moment.opened), "blurred": moment.blurred, "is_renamed": moment.is_renamed}
         return json.dumps(line) + "\n"

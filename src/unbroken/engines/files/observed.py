@@ -111,7 +111,6 @@ class ObservedFiles:
         """Take what happened until the program was gone."""
         self._is_over = True
         self.observer.close()
-        self._journal.write_due(is_over=True)
 
     def know_before(self) -> None:
         """Take the moments of an attempt that was killed, from its journal."""
@@ -130,13 +129,12 @@ class ObservedFiles:
         self._journal.note(replace(moment, lengths=lengths if hidden else moment.lengths, is_renamed=is_renamed))
 
     def _on_rest(self) -> None:
-        """Write what is due, and the last moments again when a state file was found to be appended to."""
+        """Look at the program, and write the moments again when a state file was found to be appended to."""
         self._life.look()
         if len(self.observer.appended) != self._appended_noted:
             self._appended_noted = len(self.observer.appended)
             for moment in list(self.observer.moments.values()):
                 self._note(moment)
-        self._journal.write_due()
 
     # --- what is complete ---
 
@@ -209,7 +207,7 @@ class ObservedFiles:
 
     def moment(self, name: str) -> Moment | None:
         """Return the last completion of a state file; None if nothing is known of one."""
-        return self.known.get(name) or self.observer.moments.get(name)
+        return self.known.get(name) or self.observer.moments.get(name) or self.observer.taken.get(name)
 
     def lengths_at(self, stamps: Mapping[str, Stamp], paths: Mapping[str, Path]) -> Lengths:
         """Return the lengths of the outputs when these state files were complete; `paths` are the outputs of now."""

@@ -19,22 +19,9 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system.digests import digest_file
 
 
-class Doubts:
-    """Why the result may not be that of one uninterrupted run."""
-
-    @staticmethod
-    def is_other(name: str) -> str:
-        return f"{name.lstrip(ELSEWHERE)} does not begin with what it held at the checkpoint; it stays as it is"
-
-    @staticmethod
-    def is_inside(name: str) -> str:
-        said = "is changed inside while it grows, and not put back; name it in --keep, and close it before a save"
-        return f"{name.lstrip(ELSEWHERE)} {said}"
-
-    @staticmethod
-    def in_buffer(name: str) -> str:
-        said = "is buffered by the program, and lines were lost in the buffer; let it flush each line"
-        return f"{name.lstrip(ELSEWHERE)} {said}"
+def is_other(name: str) -> str:
+    """Return the doubt about a file that somebody else has written."""
+    return f"{name.lstrip(ELSEWHERE)} does not begin with what it held at the checkpoint; it stays as it is"
 
 
 class PutBack:
@@ -49,9 +36,8 @@ class PutBack:
         """Make all files what they were; `found` are those that are there.  Return the doubts about the result."""
         wanted = kept_names(origin)
         for name, stamp in found.items():
-            is_known = name in wanted or name in listed.files or self._before.foreign.get(name) == stamp
-            is_newer = not is_known and not self._before.is_new and self._before.is_ours(self._folder / name, name)
-            if is_newer:  # the program wrote it, and no checkpoint has it
+            is_saved = name in wanted or name in listed.files
+            if not is_saved and self._before.is_newer(self._folder / name, name, stamp):
                 self._move(name, is_database=is_database(self._folder / name))
         put_back = [name for name in wanted if origin is not None and self._is_put_back(origin, name)]
         put_back += [name for name, leads_to in listed.links.items() if self._is_link_made(name, leads_to)]
@@ -97,7 +83,7 @@ class PutBack:
             path = printed if name == PRINTED and printed is not None else self._folder / name
             shown = name.lstrip(ELSEWHERE)
             if not path.is_file() or (entry.head and not is_as_listed(path, entry, listed.algorithm)):
-                doubt = Doubts.is_other(name)
+                doubt = is_other(name)
                 if name == PRINTED:
                     raise CheckpointError(f"{doubt} ({path}); type --anew to begin again")
                 if not entry.is_rewritten and doubt not in listed.doubts:
