@@ -38,22 +38,15 @@ def test_a_program_that_saves_and_exits_0_when_told_does_not_end_the_run(called)
     assert called.starts() == [0, 7]
 
 
-def test_time_that_is_up_is_a_pause(called):
+@pytest.mark.parametrize("is_in_job", [False, True])
+def test_a_segment_ends_after_its_minutes_and_another_one_follows_also_in_the_same_job(called, is_in_job):
     called.rest_at(3)
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": str(int(time.time()) + 3600)} if is_in_job else {}
 
-    assert called.call(*KEEP, "--minutes", "0.1").returncode == 85
+    assert called.call(*KEEP, "--minutes", "0.1", environment=job).returncode == 85
     called.go_on()
-    assert called.call(*KEEP).returncode == 0
+    assert called.call(*KEEP, environment=job).returncode == 0
     assert (called.starts(), called.result()) == ([0, 3], expected())
-
-
-def test_a_segment_that_is_shorter_than_its_job_is_followed_by_another_one(called):
-    called.rest_at(3)
-    ends = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}
-
-    assert called.call(*KEEP, "--minutes", "0.1", environment=ends).returncode == 85
-    called.go_on()
-    assert called.call(*KEEP, environment=ends).returncode == 0
 
 
 def test_without_kept_files_it_begins_again_after_a_kill(called):
@@ -92,15 +85,6 @@ def test_a_finished_run_computes_nothing_and_puts_its_results_back(called):
     assert "count: done before, nothing is computed; put back: sum.txt; to compute it anew add --anew" in done.stderr
 
 
-def test_a_result_that_somebody_changed_is_put_back(called):
-    called.call(*KEEP)
-    (called.folder / "sum.txt").write_text("other\n")
-
-    called.call(*KEEP)
-
-    assert (called.result(), called.starts()) == (expected(), [0])
-
-
 def test_a_folder_is_a_result_too(called):
     make = (sys.executable, "-c", "import os; os.makedirs('out/a'); open('out/a/b', 'w').write('x')")
     called.call("--outputs", "out", program=make)
@@ -131,13 +115,6 @@ def test_an_input_that_was_only_touched_has_not_changed(called):
 
     assert called.call(*KEEP, "--inputs", "data.txt").returncode == 0
     assert called.starts() == [0, 6]
-
-
-def test_a_missing_input_is_one_line(called):
-    done = called.call(*KEEP, "--inputs", "absent")
-
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "--inputs: " in done.stderr and "absent', but there is no such file" in done.stderr
 
 
 def test_another_command_line_is_refused_in_one_line(called):
@@ -197,20 +174,31 @@ def test_a_goal_that_is_raised_makes_a_finished_program_go_on(called):
     assert "nothing is computed" in again.stderr
 
 
-def test_a_goal_decides_what_exit_code_0_means(called):
-    progress = ("--progress", 'ckpt/state.json:"n": (\\d+)', "--goal", "20")
-    first = called.call(*KEEP, *progress, goal=8)
-    second = called.call(*KEEP, *progress, "--on-change", "anew", goal=20)
-
-    assert (first.returncode, second.returncode) == (85, 0)
-
-
-def test_done_if_decides_what_exit_code_0_means(called):
-    first = called.call(*KEEP, "--done-if", "complete", goal=8)
+@pytest.mark.parametrize(
+    "way",
+    [("--progress", 'ckpt/state.json:"n": (\\d+)', "--goal", "20"), ("--done-if", "complete")],
+    ids=["goal", "file"],
+)
+def test_a_goal_or_a_file_decides_what_exit_code_0_means(called, way):
+    first = called.call(*KEEP, *way, goal=8)
     (called.folder / "complete").touch()
-    second = called.call(*KEEP, "--done-if", "complete", goal=8)
+    second = called.call(*KEEP, *way, "--on-change", "anew", goal=20)
 
     assert (first.returncode, second.returncode) == (85, 0)
+
+
+def test_a_program_that_is_done_just_after_it_was_told_to_leave_is_done(called):
+    leave = "echo 2 > ckpt/n; echo done > sum.txt; exit 0"
+    work = f"mkdir -p ckpt; echo 1 > ckpt/n; trap '{leave}' TERM; touch ready; while :; do sleep 0.05; done"
+    options = ("--keep", "ckpt/*", "--save-minutes", "60", "--outputs", "sum.txt", "--done-if", "sum.txt")
+    process = called.start(*options, program=("sh", "-c", work))
+    called.wait_until((called.folder / "ready").exists)
+    time.sleep(2)  # until the save is seen to be over
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(600) == 0
+    kept = sorted(called.store().glob("checkpoints/0*/kept/ckpt/n"))
+    assert [path.read_text() for path in kept] == ["1\n", "2\n"]
 
 
 def test_another_command_line_goes_on_with_resume(called):
@@ -259,14 +247,6 @@ def test_standard_input_that_is_a_file_reaches_the_program(called):
         )
 
     assert (done.returncode, done.stdout) == (0, "from a file\n")
-
-
-def test_a_printed_result_has_no_line_twice_after_a_pause(called):
-    whole = "".join(f"at {number}\n" for number in range(1, 21))
-    pause_at(called, 7, "--stdout", "printed.txt")
-
-    assert called.call(*KEEP, "--stdout", "printed.txt").returncode == 0
-    assert (called.folder / "printed.txt").read_text() == whole
 
 
 def test_a_redirected_output_without_stdout_is_warned_of(called):
@@ -435,3 +415,13 @@ def test_a_job_that_was_put_back_into_the_queue_has_its_time_again(called):
 
     assert (paused.returncode, done.returncode) == (85, 0), done.stderr
     assert (called.folder / "starts").read_text() == "0\n3\n"
+
+
+@pytest.mark.slow
+def test_a_program_that_makes_no_progress_is_ended(called):
+    called.rest_at(3)
+
+    done = called.call("--keep", "ckpt/*", "--save-minutes", "0", "--stall-minutes", "0.1")
+
+    assert done.returncode == 1
+    assert "stall_minutes" in done.stderr

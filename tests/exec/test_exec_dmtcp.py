@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -26,16 +27,16 @@ PRINTED = "".join(f"at {number}\n" for number in range(1, 21))
 
 
 @pytest.fixture
-def counted(called):
+def counted(called, monkeypatch):
     (called.folder / "program.py").write_text(PROGRAM)
     (called.folder / "word.txt").write_text("the sum is")
-    (called.folder / "site.yaml").write_text(f"settings: {{dmtcp: {PROGRAMS}}}\n")
+    monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.environ['PATH']}")
     return called
 
 
 def words(counted, *options: str) -> list[str]:
     program = [sys.executable, "program.py", str(counted.folder), "word.txt", "out/deep/sum.txt"]
-    known = ("--name", "count", "--engine", "dmtcp", "--settings", "site.yaml", "--outputs", "out/deep/sum.txt")
+    known = ("--name", "count", "--engine", "dmtcp", "--outputs", "out/deep/sum.txt")
     return [sys.executable, "-m", "unbroken", "exec", *known, *options, "--", *program]
 
 
@@ -88,7 +89,7 @@ def test_its_results_are_put_back_and_nothing_is_computed(counted):
 
 def test_an_output_may_be_a_folder(counted):
     text = "import os; os.makedirs('made/in'); open('made/in/a', 'w').write('1'); open('made/b', 'w').write('2')"
-    known = ("--name", "made", "--engine", "dmtcp", "--settings", "site.yaml", "--outputs", "made")
+    known = ("--name", "made", "--engine", "dmtcp", "--outputs", "made")
     line = [sys.executable, "-m", "unbroken", "exec", *known, "--", sys.executable, "-c", text]
 
     done = subprocess.run(line, cwd=counted.folder, text=True, capture_output=True, stdin=-3, timeout=600)
@@ -114,11 +115,11 @@ def test_an_output_outside_of_the_folder_is_refused(counted, name):
     assert f"--outputs: found {name}, allowed: paths below the folder where it is called" in done.stderr
 
 
-def test_where_there_is_no_dmtcp_it_says_what_to_type(counted):
-    (counted.folder / "site.yaml").write_text("settings: {dmtcp: none}\n")
+def test_where_there_is_no_dmtcp_it_says_what_to_type(counted, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
     done = call(counted)
 
     assert done.returncode == 1
-    assert "found 'none', but there is no dmtcp_launch in it" in done.stderr
+    assert "dmtcp_launch: not found on the PATH; load DMTCP's module" in done.stderr
     assert not Path(counted.folder / "out").exists()

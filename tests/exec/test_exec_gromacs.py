@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.gmx_systems import plain_mdrun, water_tpr
 
-from unbroken.errors import ConfigError
-from unbroken.exec.mdrun_line import parse_mdrun
+from unbroken.engines.gromacs.mdrun_line import MdrunLine
 from unbroken.system import fs
 
 STEPS = 10_000
@@ -16,6 +15,7 @@ RESULTS = ("prod.xtc", "prod.trr", "prod.gro")
 MDRUN = ("gmx", "mdrun", "-s", "topol.tpr", "-deffnm", "prod", "-ntmpi", "1", "-ntomp", "1", "-reprod")
 # Where nothing has to be met on its way.
 SHORT = (*MDRUN, "-nsteps", "1000")
+HERE = ("gmx", "mdrun", "-s", "here.tpr")
 needs_gmx = pytest.mark.needs("gromacs")
 # One process makes the water, and the mdrun that all are compared with.
 pytestmark = pytest.mark.xdist_group("called-mdrun")
@@ -173,16 +173,6 @@ def test_a_call_that_was_killed_while_it_put_the_results_in_place_is_finished_by
 
 
 @needs_gmx
-def test_settings_of_the_engine_come_from_a_file(called, tpr):
-    (called.folder / "more.yaml").write_text("stall_minutes: 30\nsettings: {until_ps: 4.0}\n")
-
-    done = call(called, "--settings", "more.yaml")
-
-    assert done.returncode == 0, done.stderr
-    assert "finished: 2000 steps" in done.stderr
-
-
-@needs_gmx
 def test_an_output_that_mdrun_does_not_make_is_named(called, tpr):
     done = call(called, "--outputs", "prod.pdb", mdrun=SHORT)
 
@@ -194,14 +184,14 @@ def test_an_output_that_mdrun_does_not_make_is_named(called, tpr):
     ("mdrun", "said"),
     [
         (("python", "train.py"), "found python train.py, allowed: [LAUNCHER] gmx mdrun"),
-        ((*MDRUN, "-cpi", "state.cpt"), "found -cpi, which unbroken gives to mdrun by itself; leave it out"),
-        ((*MDRUN, "-maxh", "8"), "found -maxh"),
-        ((*MDRUN, "-noconfout"), "found -noconfout"),
-        (("gmx", "mdrun", "-c", "out.pdb"), "-c: found out.pdb, allowed: a .gro"),
+        ((*HERE, "-cpi", "state.cpt"), "found -cpi, which unbroken sets itself; allowed: other options of mdrun"),
+        ((*HERE, "-maxh", "8"), "found -maxh"),
+        ((*HERE, "-noconfout"), "found -noconfout"),
+        ((*HERE, "-multidir", "a"), "found -multidir"),
+        (("gmx", "mdrun", "-c", "out.pdb"), "-c: found out.pdb, allowed: a name that ends with .gro"),
         (("gmx", "mdrun", "-nsteps", "-1"), "-nsteps: found '-1', allowed: a whole number"),
         (("gmx", "mdrun", "-deffnm"), "-deffnm: found nothing behind it"),
         (("gmx", "mdrun", "-s", "none.tpr"), "settings.tpr: found 'none.tpr', but there is no such file"),
-        (("gmx", "mdrun", "-s", "here.tpr", "-multidir", "a"), "gromacs: found -multidir; not possible: its results"),
     ],
 )
 def test_a_command_line_that_cannot_go_on_is_refused_in_one_line(called, mdrun, said):
@@ -215,68 +205,24 @@ def test_a_command_line_that_cannot_go_on_is_refused_in_one_line(called, mdrun, 
     assert "Traceback" not in done.stderr
 
 
-def test_what_says_how_a_program_is_kept_is_refused_beside_an_engine(called):
-    done = call(called, "--keep", "*.cpt", "--resume", "gmx mdrun -cpi")
-
-    assert "--engine gromacs: --keep, --resume does nothing beside it; leave it out" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("keep: 3", "found keep, allowed: settings, milestone_every"),
-        ("mem_mb: 3", "mem_mb is said by the rule, or the batch script"),
-        ("stall_minutes: soon", "more.yaml: stall_minutes: found 'soon'"),
-        ("settings: {exakt: true}", "settings.exakt"),
-        ("settings: 3", "settings: found 3"),
-        ("[1, 2]", "found [1, 2], allowed: keys and values"),
-        (None, "there is no such file"),
-    ],
-)
-def test_a_mistake_in_the_file_of_settings_is_one_line(called, text, said):
-    if text is not None:
-        (called.folder / "more.yaml").write_text(text)
-
-    done = call(called, "--settings", "more.yaml")
-
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_file_of_settings_says_more_of_a_program_without_an_engine(called):
-    (called.folder / "more.yaml").write_text("stall_minutes: 0.1\n")
-    called.rest_at(3)
-
-    done = called.call("--keep", "ckpt/*", "--save-minutes", "0", "--settings", "more.yaml")
-
-    assert done.returncode == 1
-    assert "stall_minutes" in done.stderr
-
-
 def test_the_words_of_mdrun_become_settings(tmp_path):
     (tmp_path / "table.xvg").touch()
     program = "mpirun -np 4 gmx_mpi -quiet mdrun -s md.tpr -x traj -ntomp 2 -nb gpu -npme 1 -table table.xvg -dlb yes"
 
-    line = parse_mdrun(program.split(), tmp_path)
+    line = MdrunLine(program.split(), tmp_path)
+    settings = line.settings()
 
     assert line.threads == 2
-    assert line.settings["launcher"] == ["mpirun", "-np", "4"]
-    assert line.settings["gmx"] == "gmx_mpi"
-    assert line.settings["options"] == ["-table", str(tmp_path / "table.xvg"), "-dlb", "yes"]
-    assert (line.settings["nb"], line.settings["pme_ranks"]) == ("gpu", 1)
-    names = ("md.xtc", "md.gro", "md.cpt", "md_pullx.xvg", "segments.tsv")
-    assert [line.result(name) for name in names] == ["traj.xtc", "confout.gro", "state.cpt", "pullx.xvg", None]
+    assert settings["launcher"] == ["mpirun", "-np", "4"]
+    assert settings["gmx"] == "gmx_mpi"
+    assert settings["options"] == ["-table", str(tmp_path / "table.xvg"), "-dlb", "yes"]
+    assert (settings["nb"], settings["pme_ranks"]) == ("gpu", 1)
+    names = ("md.xtc", "md.gro", "md.cpt", "md_pullx.xvg", "COLVAR")
+    assert [line.result(name) for name in names] == ["traj.xtc", "confout.gro", "state.cpt", "pullx.xvg", "COLVAR"]
 
 
 @pytest.mark.parametrize("open_end", [("-nsteps", "-2"), ("-npme", "-1"), ("-nt", "0"), ("-ntmpi", "0")])
 def test_what_leaves_it_to_mdrun_is_left_to_mdrun(tmp_path, open_end):
-    assert parse_mdrun(["gmx", "mdrun", *open_end], tmp_path) == parse_mdrun(["gmx", "mdrun"], tmp_path)
+    left, plain = (MdrunLine(["gmx", "mdrun", *words], tmp_path) for words in (open_end, ()))
 
-
-def test_all_that_is_wrong_is_said_at_once(tmp_path):
-    with pytest.raises(ConfigError) as refused:
-        parse_mdrun(["gmx", "mdrun", "-cpi", "a", "-maxh", "1", "-nt", "x"], tmp_path)
-
-    assert len(refused.value.mistakes) == 3
+    assert (left.settings(), left.threads) == (plain.settings(), plain.threads)

@@ -104,14 +104,6 @@ def test_a_link_among_the_kept_files_is_not_followed(called):
     assert called.result() == expected()
 
 
-def test_a_printed_result_has_no_line_twice_after_kills(called):
-    kill_at(called, 4, "--stdout", "printed.txt")
-    kill_at(called, 9, "--stdout", "printed.txt")
-
-    assert called.call(*KEEP, "--stdout", "printed.txt").returncode == 0
-    assert (called.folder / "printed.txt").read_text() == "".join(f"at {number}\n" for number in range(1, 21))
-
-
 def test_the_second_of_two_calls_waits_and_computes_nothing(called):
     called.rest_at(5)
     first = called.start(*KEEP)

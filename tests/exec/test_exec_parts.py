@@ -1,6 +1,6 @@
 import fnmatch
 import itertools
-import re
+import os
 from pathlib import Path
 
 import pytest
@@ -11,33 +11,38 @@ from unbroken.engines.files.stored import original, stored
 from unbroken.errors import ConfigError
 from unbroken.exec.call import Call, call_of, is_same_program
 from unbroken.exec.options import parse, parser
-from unbroken.exec.overlap import may_meet
+from unbroken.exec.stores import may_share
 
-PARTS = st.sampled_from(["a", "b", "*", "?"])
+GLOBS = st.lists(st.sampled_from(["a", "b", "*", "?", "[ab]", "/"]), min_size=1, max_size=5).map("".join)
+PATHS = ["".join(letters) for count in range(1, 7) for letters in itertools.product("ab/", repeat=count)]
 
 
-@given(st.lists(PARTS, max_size=4), st.lists(PARTS, max_size=4))
-def test_globs_meet_where_some_path_matches_both(one, other):
-    one, other = "".join(one), "".join(other)
-    paths = ("".join(letters) for count in range(9) for letters in itertools.product("ab", repeat=count))
-    patterns = [re.compile(fnmatch.translate(glob)) for glob in (one, other)]
+def matches(path: str, glob: str) -> bool:
+    names, patterns = path.split("/"), os.path.normpath(glob).split("/")
+    return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
-    assert may_meet(one, other) == any(all(pattern.match(path) for pattern in patterns) for path in paths)
+
+@given(GLOBS, GLOBS)
+def test_globs_that_match_one_path_may_share_it(one, other):
+    assert may_share(one, other) or not any(matches(path, one) and matches(path, other) for path in PATHS)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "do_meet"),
+    ("one", "other", "do_share"),
     [
         ("/w/ckpt/de/*", "/w/ckpt/en/*", False),
-        ("/w/ckpt/*", "/w/ckpt/de/a", False),
+        ("/w/ckpt/*.de.pt", "/w/ckpt/*.en.pt", False),
+        ("/w/ckpt/de", "/w/ckpt/de2", False),
+        ("/w/ckpt/*", "/w/ckpt/de/a", True),
         ("/w/ckpt/**", "/w/ckpt/de/a", True),
         ("/w/{progress}.pt", "/w/12.pt", True),
         ("/w/{progress}.pt", "/w/a.pt", False),
         ("/w/de_*", "/w/de_at_*", True),
+        ("/w/[0-9]*/U", "/w/10/U", True),
     ],
 )
-def test_globs_of_two_runs(one, other, do_meet):
-    assert may_meet(one, other) == may_meet(other, one) == do_meet
+def test_globs_of_two_runs(one, other, do_share):
+    assert may_share(one, other) == may_share(other, one) == do_share
 
 
 @pytest.mark.parametrize("name", ["a/b", "/root/x", "../up/x", "../../x", "a b/ü"])
@@ -47,7 +52,7 @@ def test_a_name_below_the_store_leads_back(name):
 
 
 def call(*program: str, volatile: tuple[str, ...] = ()) -> Call:
-    return Call(program, volatile, "/")
+    return Call(program, (), volatile, "/")
 
 
 def test_command_lines_that_differ_by_themselves_are_the_same():
@@ -87,10 +92,15 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
         (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
         (["--saved-by", "next", "--keep", "a*", "--", "p"], "exec: --saved-by next: no {progress} in --keep"),
         (["--progress", "log:step", "--", "p"], "exec: --progress: found log:step, allowed: FILE:PATTERN"),
-        (["--resume", "p 'x", "--", "p"], "exec: --resume: found p 'x, allowed: a command line (No closing quotation)"),
+        (["--resume", "p 'x", "--", "p"], "exec: --resume: invalid split value: "),
         (["--goal", "3", "--", "p"], "exec: --goal: nothing says how far the program is"),
         (["--inputs", "", "--", "p"], "exec: --inputs: found an empty word"),
+        (["--saved-by", "luck", "--", "p"], "exec: --saved-by: invalid choice: 'luck' (choose from "),
         (["--zzz", "--", "p"], "exec: no such option: --zzz; type: unbroken exec --help"),
+        (
+            ["--engine", "gromacs", "--keep", "a", "--stdout", "b", "--", "p"],
+            "exec: --engine gromacs: --keep, --std",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(words, line):
@@ -112,6 +122,7 @@ def test_the_page_names_every_option():
     ("program", "name"),
     [
         (["gmx", "mdrun"], "gmx"),
+        (["gmx", "mdrun", "-deffnm", "results/prod"], "prod"),
         (["/usr/bin/python3.11", "-u", "src/train.py", "8"], "train.py"),
         (["bash", "-c", "echo a b"], "echo-a-b"),
         (["python3"], "python3"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.exec.job_time import is_up
+from unbroken.exec.main import is_time_up
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import SlurmJob
 
@@ -18,17 +18,12 @@ def job(left_seconds: float | None, number: str = "7") -> SlurmJob:
     return SlurmJob(number, "node1", "short", None if left_seconds is None else time.time() + left_seconds)
 
 
-@pytest.fixture(autouse=True)
-def no_slurm_answers(monkeypatch):
-    monkeypatch.setattr(SlurmJob, "asked", lambda self: self)
-
-
 @pytest.mark.parametrize(
     ("attempt", "left_seconds"),
     [(PAUSED, 38), (PAUSED, -3), (ATTEMPT, -3)],
 )
 def test_it_is_up_behind_a_pause_at_the_end_of_the_same_job_and_behind_its_end(attempt, left_seconds):
-    assert is_up([attempt], job(left_seconds))
+    assert is_time_up([attempt], job(left_seconds))
 
 
 @pytest.mark.parametrize(
@@ -42,15 +37,9 @@ def test_it_is_up_behind_a_pause_at_the_end_of_the_same_job_and_behind_its_end(a
     ],
 )
 def test_it_is_not_up_elsewhere(attempt, number, left_seconds):
-    assert not is_up([attempt], job(left_seconds, number))
+    assert not is_time_up([attempt], job(left_seconds, number))
 
 
 def test_it_is_not_up_before_any_attempt_nor_without_a_job():
-    assert not is_up([], job(38))
-    assert not is_up([PAUSED], None)
-
-
-def test_a_job_that_was_given_more_time_goes_on(monkeypatch):
-    monkeypatch.setattr(SlurmJob, "asked", lambda self: replace(self, end_unix=time.time() + 3600))
-
-    assert not is_up([PAUSED], job(38))
+    assert not is_time_up([], job(38))
+    assert not is_time_up([PAUSED], None)

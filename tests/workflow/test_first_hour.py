@@ -143,7 +143,7 @@ def test_a_slip_of_the_finger_is_one_line_with_the_help_to_type(work: WorkDir, l
         ("stauts", "no such command 'stauts'; did you mean `status`?; type: unbroken --help"),
         ("--versio", "no such option: --versio; did you mean `--version`?; type: unbroken --help"),
         ("exec --kep x -- true", "exec: no such option: --kep; did you mean `--keep`?; type: unbroken exec --help"),
-        ("exec --minutes x -- true", "exec: --minutes: invalid float value: 'x'; type: unbroken exec --help"),
+        ("exec --minutes x -- true", "exec: --minutes: invalid number value: 'x'; type: unbroken exec --help"),
     ],
 )
 def test_a_misspelt_command_and_the_options_of_exec_are_answered_alike(work: WorkDir, line: str, said: str) -> None:
@@ -155,7 +155,6 @@ def test_a_misspelt_command_and_the_options_of_exec_are_answered_alike(work: Wor
     [
         ("convert jbo.sh", "convert: found 'jbo.sh', but there is no such file; did you mean `job.sh`?"),
         ("init torch trian.py", "init torch: found 'trian.py', but there is no such file; did you mean `train.py`?"),
-        ("exec --settings moer.yaml -- true", "did you mean `more.yaml`?"),
         ("exec --inputs moer.yaml -- true", "/more.yaml`?"),
         (
             "import demo --from odl",
@@ -178,25 +177,16 @@ def helped(work: WorkDir, name: str) -> list[str]:
     return done.text.splitlines()
 
 
-def test_the_help_of_exec_looks_like_that_of_the_other_commands(work: WorkDir) -> None:
-    others, own = helped(work, "logs"), helped(work, "exec")
-
-    assert [line.strip() for line in own if "sage:" in line] == [
-        "Usage: unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..."
-    ]
-    frame = re.compile("^[╭╰]")
-    assert {line[0] for line in own if frame.match(line)} == {line[0] for line in others if frame.match(line)}
-    assert not any(line.startswith(("usage:", "options:")) for line in own)
-    for option in ("--keep", "--saved-by", "--requeue"):
-        assert any(option in line for line in own), option
-
-
 def test_the_help_of_exec_is_there_without_typer(work: WorkDir, tmp_path: Path) -> None:
     (tmp_path / "none" / "typer").mkdir(parents=True)
     (tmp_path / "none" / "typer" / "__init__.py").write_text("raise ImportError\n")
     work.added_environment["PYTHONPATH"] = str(tmp_path / "none")
 
-    assert "--keep" in "\n".join(helped(work, "exec"))
+    own = helped(work, "exec")
+
+    assert "unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..." in own[0]
+    for option in ("--keep", "--saved-by", "--requeue"):
+        assert any(option in line for line in own), option
 
 
 def test_the_help_names_no_argument_twice(work: WorkDir) -> None:

@@ -6,204 +6,181 @@ end.  Nothing of it is kept twice: should a result be missing or differ later, i
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.config.load import read_runs
+from unbroken.config.location import Entry
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
+from unbroken.engines.files.states import stamp_of
 from unbroken.engines.files.stored import Replaced, put_file
+from unbroken.engines.found import known_schemas
 from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
-from unbroken.errors import AbsentFileError, ConfigError, SegmentError
-from unbroken.exec.mdrun_line import parse_mdrun
-from unbroken.exec.options import Options
-from unbroken.exec.settings import with_engine
-from unbroken.exec.streams import streams
-from unbroken.program.process import Streams
+from unbroken.engines.gromacs.mdrun_line import MdrunLine
+from unbroken.errors import ConfigError, SegmentError
+from unbroken.exec.options import DMTCP, GROMACS, Options
+from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
 from unbroken.system import fs, jsontext
 from unbroken.system.digests import sha256_of
 
-# What was put where it was called: name, digest.
+# The digest of a checkpoint, and the stamps of the results that were put in place from it.
 PLACED = "placed.json"
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
-class CalledEngine(Engine):
-    """What an engine has beside its own where `unbroken exec` calls it; one object serves one call."""
+class PlacingEngine(CalledEngine):
+    """An engine whose results are made of its checkpoints, and put where it was called."""
 
-    fills_final = False
-    puts_results = True
-    # Options of the program that say no more than how far it is to go.
-    ignored: tuple[str, ...] = ()
-
-    def called(self, options: Options, store: Path, run: Run) -> None:
-        """What it is called with."""
-        self.options, self.store, self.run = options, store, run
-        self.has_started = False
-
-    def call_words(self) -> tuple[str, ...]:
-        """What makes another computation of it, beside the words of its command line."""
-        return ()
-
-    def command(self, task: Task) -> list[str]:
-        self.has_started = True
-        return super().command(task)  # type: ignore[safe-super]
-
-    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
-        return streams(log, None)
+    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+        super().__init__(options, folder, store, run)
+        try:
+            self.run = self._checked(self.read_program())
+        except ConfigError as error:
+            lines = [line.removeprefix("runs.exec.") for line in error.mistakes]
+            raise ConfigError([f"exec: --engine {self.name}: {line}" for line in lines]) from error
 
     @abstractmethod
-    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
-        """The files in `made`, as the engine filled it, with the names that they are to have where it was called."""
+    def read_program(self) -> dict[str, object]:
+        """Return what the program's words say, as settings of the engine."""
+
+    @abstractmethod
+    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
+        """Yield the files in `made`, as the engine filled it, by the names to have where it was called."""
+
+    def _checked(self, settings: dict[str, object]) -> Run:
+        """Return the run with these settings, checked as a run of a config is."""
+        run = {"engine": self.name, "segments": 1, "segment_minutes": 60, "threads": self.run.threads}
+        config = {"runs": {"exec": {**run, "settings": settings}}}
+        (found,) = read_runs(config, known_schemas(), self.base, self._own_mistakes)
+        return replace(
+            self.run, engine=self.name, settings=found.settings,
+            metric_goals=found.metric_goals, has_counted_goal=found.has_counted_goal,
+        )  # fmt: skip
+
+    def _own_mistakes(self, _entry: Entry, run: Run, _base: Path) -> Iterator[str]:
+        """Yield what the engine finds; how ranks are started is a matter of the rule, or of the batch script."""
+        yield from (f"{name}: {text}" for name, text in self.mistakes(run) if name != "launcher")
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
-        """Puts the results in place that are missing or differ, and returns their names; its lease must be held.
+        """Put the results in place; what stands there and is not ours goes to the store's `replaced/`.
 
-        What stands there and is none of ours goes to the store's `replaced/`.  SegmentError if one of --outputs is not
-        among them, CheckpointError if what they are made of is not whole.
+        SegmentError if one of --outputs is not among them, CheckpointError if what they are made of is not complete.
         """
         source, placed = self._placed()
-        is_same = source == checkpoint.passport.digest
-        if is_same and all(_has_digest(self.base / name, digest) for name, digest in placed.items()):
+        ours = {name for name, stamp in placed.items() if stamp == self._stamp(name)}
+        if source == checkpoint.passport.digest and ours == placed.keys():
             return []
         made = self.store / fs.unique_name("final")
         made.mkdir()
         try:
             self.finish(self.run, checkpoint, made)
-            found = {name: path for path, name in self.results(checkpoint, made)}
-            made_folders = {str(parent) for name in found for parent in Path(name).parents}
-            there = found.keys() | made_folders
-            if missing := [name for name in self.options.outputs if os.path.normpath(name) not in there]:
-                raise SegmentError(
-                    f"--outputs: {', '.join(missing)} is none of the results; these are: {', '.join(sorted(found))}"
-                )
-            return self._place(checkpoint, found, placed)
+            found = dict(self.results(made))
+            self._refuse_missing(found)
+            done = [name for name, path in sorted(found.items()) if self._place(name, path, is_ours=name in ours)]
         finally:
             fs.remove_tree(made)
-
-    def _place(self, checkpoint: Checkpoint, found: Mapping[str, Path], placed: Mapping[str, str]) -> list[str]:
-        done, digests = [], {name: sha256_of(path) for name, path in found.items()}
-        for name, path in sorted(found.items()):
-            target = self.base / name
-            if _has_digest(target, digests[name]):
-                continue
-            if os.path.lexists(target) and not _has_digest(target, placed.get(name, "")):
-                Replaced(self.store, self.base).move(name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                fs.flush_file(path)
-                os.replace(path, target)
-            except OSError:  # another file system
-                put_file(path, target)
-            done.append(name)
-        note = {"checkpoint": checkpoint.passport.digest, "files": digests}
-        fs.write_atomic(self.store / PLACED, json.dumps(note, indent=2) + "\n")
+        note = {"checkpoint": checkpoint.passport.digest, "files": {name: self._stamp(name) for name in found}}
+        fs.write_atomic(self.store / PLACED, json.dumps(note) + "\n")
         return done
 
-    def _placed(self) -> tuple[str, Mapping[str, str]]:
-        """What was put in place last, and the digest of the checkpoint from which."""
+    def _refuse_missing(self, found: Mapping[str, Path]) -> None:
+        there = {*found, *(str(parent) for name in found for parent in Path(name).parents)}
+        if missing := [name for name in self.options.outputs if os.path.normpath(name) not in there]:
+            names = f"{', '.join(missing)} is none of the results; these are: {', '.join(sorted(found))}"
+            raise SegmentError(f"--outputs: {names}")
+
+    def _place(self, name: str, path: Path, *, is_ours: bool) -> bool:
+        """Put a result in place; False if it is there."""
+        target = self.base / name
+        if target.is_file() and filecmp.cmp(path, target, shallow=False):
+            return False
+        if not is_ours:
+            Replaced(self.store, self.base).move(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fs.flush_file(path)
+            os.replace(path, target)
+        except OSError:  # another file system
+            put_file(path, target)
+        return True
+
+    def _placed(self) -> tuple[str, dict[str, list[int]]]:
         try:
             note = jsontext.parse((self.store / PLACED).read_text())
-            return str(note["checkpoint"]), dict(note["files"])
+            return note["checkpoint"], dict(note["files"])
         except (OSError, ValueError, TypeError, KeyError):
             return "", {}
 
+    def _stamp(self, name: str) -> list[int]:
+        return list(stamp_of(self.base / name) or ())
 
-class CalledGromacs(CalledEngine, GromacsEngine):
+    def _inputs(self, *others: str) -> list[str]:
+        """Return the inputs that the program finds in its own folder by their last names, as where it was called."""
+        names = [name for name in self.options.inputs if name not in others and _is_file(self.base / name)]
+        return list({Path(name).name: name for name in reversed(names)}.values())
+
+
+class CalledGromacs(PlacingEngine, GromacsEngine):
     """`gmx mdrun`, its results under the names that the command line gives them."""
 
-    ignored = ("-nsteps",)
+    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+        super().__init__(options, folder, store, run)
+        options.ignore = [*options.ignore, "-nsteps"]  # says no more than how far it is to go
+        # Another tpr under the same name is another simulation, or a longer one: that is for the user to say.
+        self.words = (f"tpr:{sha256_of(folder / self._line.tpr)[:12]}",)
 
-    def call_words(self) -> tuple[str, ...]:
-        """Another tpr under the same name is another simulation, or a longer one: that is for the user to say."""
-        tpr = self.base / str(self.run.settings["tpr"])
-        try:
-            return (f"tpr:{sha256_of(tpr)[:12]}",)
-        except OSError as error:
-            raise AbsentFileError([f"exec: --engine gromacs: {tpr}: {error.strerror}"]) from error
+    def read_program(self) -> dict[str, object]:
+        self._line = MdrunLine(self.options.program, self.base)
+        self.run = replace(self.run, threads=self._line.threads or self.run.threads)
+        return {**self._line.settings(), "inputs": self._inputs(self._line.tpr)}
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Fill the folder with what mdrun makes, and what it loads; no table of the energies."""
         join(checkpoint, final)
+        shutil.copyfile(checkpoint.folder / CPT, final / CPT)
 
-    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
-        line = parse_mdrun(self.options.program, self.base)
-        shutil.copyfile(checkpoint.folder / CPT, made / CPT)
+    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
         for name in map(str, fs.tree_files(made)):
-            if name != SEGMENTS_TABLE:  # what is none of mdrun's own files keeps its name
-                yield made / name, os.path.normpath(line.result(name) or name)
+            if name != SEGMENTS_TABLE:
+                yield os.path.normpath(self._line.result(name)), made / name
 
 
-class CalledDmtcp(CalledEngine, DmtcpEngine):
+class CalledDmtcp(PlacingEngine, DmtcpEngine):
     """Any process under DMTCP, its results those of --outputs."""
 
-    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
+    def read_program(self) -> dict[str, object]:
+        """Return the words for a folder of its own: files that are there by absolute paths, outputs as they are."""
+        names = [os.path.normpath(name) for name in self.options.outputs]
+        if wrong := [name for name in names if os.path.isabs(name) or name.startswith("..")]:
+            allowed = "paths below the folder where it is called, which the program finds below its own"
+            raise ConfigError([f"--outputs: found {', '.join(wrong)}, allowed: {allowed}"])
+        words = [str(self.base / word) if _is_file(self.base / word) else word for word in self.options.program]
+        for parent in {os.path.dirname(name) for name in names} - {""}:
+            words = ["sh", "-c", _SHELL, "sh", parent, *words]
+        return {"command": words, "inputs": self._inputs()}
+
+    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
         if self.options.stdout and (made / OUTPUT).is_file():
-            yield made / OUTPUT, os.path.normpath(self.options.stdout)
+            yield os.path.normpath(self.options.stdout), made / OUTPUT
         for output in self.options.outputs:
             path = made / output
-            names = fs.tree_files(path) if path.is_dir() else [Path()] if path.is_file() else []
-            for name in names:
-                yield path / name, os.path.normpath(os.path.join(output, name))
-
-
-def called_engine(options: Options, folder: Path, store: Path, run: Run) -> CalledEngine:
-    """The engine that --engine names, and the run with its settings as `run`; ConfigError in one line."""
-    return _CALLED[options.engine](options, folder, store, run)
-
-
-def _called_gromacs(options: Options, folder: Path, store: Path, run: Run) -> CalledGromacs:
-    line = parse_mdrun(options.program, folder)
-    threads = line.threads
-    if threads is None and line.settings["launcher"]:  # one of several ranks on this machine
-        threads = int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
-    settings = {**line.settings, "inputs": _shown(options, folder, str(line.settings["tpr"]))}
-    engine = CalledGromacs(folder)
-    engine.called(options, store, with_engine(run, options, folder, settings, threads))
-    return engine
-
-
-def _called_dmtcp(options: Options, folder: Path, store: Path, run: Run) -> CalledDmtcp:
-    settings = {"command": _dmtcp_words(options, folder), "inputs": _shown(options, folder)}
-    engine = CalledDmtcp(folder)
-    engine.called(options, store, with_engine(run, options, folder, settings))
-    return engine
-
-
-_CALLED = {GromacsEngine.name: _called_gromacs, DmtcpEngine.name: _called_dmtcp}
-
-
-def _shown(options: Options, folder: Path, *others: str) -> list[str]:
-    """The inputs that the program finds in its own folder by their last names, as it would where it was called."""
-    names = [name for name in options.inputs if name not in others and _is_file(folder / name)]
-    return list({Path(name).name: name for name in reversed(names)}.values())
-
-
-def _dmtcp_words(options: Options, folder: Path) -> list[str]:
-    """The program's words for a folder of its own: files that are there by their whole paths, outputs as they are."""
-    for name in options.outputs:
-        if os.path.isabs(name) or os.path.normpath(name).startswith(".."):
-            allowed = "paths below the folder where it is called, which the program finds below its own"
-            raise ConfigError([f"exec: --engine dmtcp: --outputs: found {name}, allowed: {allowed}"])
-    words = [str(folder / word) if _is_file(folder / word) else word for word in options.program]
-    parents = sorted({parent for name in options.outputs if (parent := os.path.dirname(os.path.normpath(name)))})
-    for parent in reversed(parents):
-        words = ["sh", "-c", _SHELL, "sh", parent, *words]
-    return words
+            for name in fs.tree_files(path) if path.is_dir() else [Path()] if path.is_file() else []:
+                yield os.path.normpath(os.path.join(output, name)), path / name
 
 
 def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # a word may be longer than a path can be
 
 
-def _has_digest(path: Path, digest: str) -> bool:
-    return bool(digest) and not path.is_symlink() and path.is_file() and sha256_of(path) == digest
+KINDS: dict[str, type[PlacingEngine]] = {GROMACS: CalledGromacs, DMTCP: CalledDmtcp}

@@ -5,38 +5,26 @@ Loads the standard library alone, so that it costs a short program little and wo
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from unbroken.errors import ConfigError, FormatError, InterruptedSegment, SegmentError, UnbrokenError
-from unbroken.exec.anew import set_old_aside
-from unbroken.exec.call import (
-    REFUSED,
-    Call,
-    call_of,
-    changed_inputs,
-    difference,
-    is_same_program,
-    keep_refused,
-    read_call,
-)
-from unbroken.exec.engine import ExecEngine
-from unbroken.exec.job_time import is_up
-from unbroken.exec.options import OnChange, Options, parse
-from unbroken.exec.overlap import refuse_shared
-from unbroken.exec.place import store_of
-from unbroken.exec.settings import run_of, with_file
+from unbroken.exec.call import Call, call_of, changed_inputs, difference, is_same_program, read_call
+from unbroken.exec.engine import NAME, ExecEngine
+from unbroken.exec.options import Options, parse
+from unbroken.exec.outputs import CalledEngine
+from unbroken.exec.stores import begin_from_zero, refuse_shared, store_of
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
 from unbroken.runs.driver_start import START
-from unbroken.runs.exec_note import ExecNote, note_path, write_note
-from unbroken.runs.history import History
+from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote, note_path, write_note
+from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder, top_folder
@@ -49,15 +37,15 @@ from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask
-from unbroken.slurm.this_job import job_around_us, own_job_id
+from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.system import fs
 
-if TYPE_CHECKING:
-    from unbroken.exec.engines import CalledEngine
+# Slurm's times are whole seconds, and its clock and ours drift.
+ROUNDING_SECONDS = 5.0
 
 
 def main(words: Sequence[str]) -> int:
-    """One call; its exit code."""
+    """Make one call and return its exit code."""
     name, call = "exec", None
     try:
         options = parse(words)
@@ -70,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         for line in lines:
             print(f"unbroken: {line}", file=sys.stderr, flush=True)
         if call is not None and isinstance(error, ConfigError | FormatError):
-            call.note_refused("; ".join(lines))
+            call.write_note(EndKind.REFUSED, "; ".join(lines))
         return 1
 
 
@@ -85,16 +73,14 @@ class _Exec:
         self.options, self.folder = options, Path.cwd()
         self.store = store_of(options.name, options.store, self.folder)
         self.places = RunFolder(options.name, Path(), self.store)
-        self.root = self.store.parents[options.name.count("/")]
-        self.job_id = own_job_id()
-        self.note = note_path(top_folder(self.folder))
+        self.job_id, self.around = own_job_id(), job_around_us()
+        self._note, self._segment = note_path(top_folder(self.folder)), 0
 
     def run(self) -> int:
-        """The same computation goes on, or begins; a finished one puts its results back."""
-        if self.options.is_requeued and self.job_id:
+        """Let the same computation resume, or begin; put the results of a finished one back."""
+        if self.options.requeue and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
-        refuse_newer(self.places)
-        self._run, self._engine = self._run_and_engine()
+        self._engine = self._engine_of_call()
         self._job = self._waiting_job()
         try:
             record = run_segment(self._job, self._engine, self._prepare)
@@ -102,146 +88,161 @@ class _Exec:
                 self._finish()
         except UnbrokenError as error:
             return self._failed(error)
-        self._write_note(record.kind)
-        if record.kind is EndKind.FINISHED:
-            return 0
-        self._requeue()
-        return EXIT_PAUSED
+        self.write_note(record.kind)
+        return 0 if record.kind is EndKind.FINISHED else self._paused()
 
-    def note_refused(self, reason: str) -> None:
-        """For the driver, to whom it is a job that failed."""
-        write_note(self.note, ExecNote(self.options.name, str(self.store), EndKind.REFUSED, 0, reason))
+    def write_note(self, kind: EndKind | None, reason: str = "") -> None:
+        """Note for the driver how this call ended; None while it works."""
+        write_note(self._note, ExecNote(self.options.name, str(self.store), kind, self._segment, reason))
 
     # --- before ---
 
-    def _length(self) -> float:
-        """Minutes that this call may take; Slurm's end of the job counts all the same."""
-        if self.options.minutes is not None:
-            return self.options.minutes
-        around = job_around_us()
-        end = around.end_here_unix if around else None
-        return NO_LIMIT_MINUTES if end is None else min(NO_LIMIT_MINUTES, max(0.1, (end - time.time()) / 60))
+    def _engine_of_call(self) -> CalledEngine:
+        kind: type[CalledEngine] = ExecEngine
+        if self.options.engine:
+            from unbroken.exec.engines import KINDS  # more than the standard library
 
-    def _run_and_engine(self) -> tuple[Run, ExecEngine | CalledEngine]:
-        run = replace(run_of(self.options), segment_minutes=self._length())
-        if not self.options.engine:
-            return with_file(run, self.options, self.folder), ExecEngine(self.options, self.folder, self.store)
-        from unbroken.exec.engines import called_engine
-
-        engine = called_engine(self.options, self.folder, self.store, run)
-        return engine.run, engine
+            kind = KINDS[self.options.engine]
+        return kind(self.options, self.folder, self.store, run_of(self.options, self.around))
 
     def _waiting_job(self) -> Job:
-        """What waits for its turn: which segment it is, and whether it is one, is known when the run is held."""
+        """Return what waits for its turn: which segment it is, is known when the run is held."""
         log = self.places.log(1).with_name("calls.log")
         log.parent.mkdir(parents=True, exist_ok=True)
-        return Job(self._run, IdentityKeys((), (), ()), self._segment(), 1, Path(), log, self.store)
+        return Job(self._engine.run, IdentityKeys((), (), ()), self._next_segment(), 1, Path(), log, self.store)
+
+    def _attempts(self) -> list[Attempt]:
+        return History(self.places.history).attempts()
+
+    def _next_segment(self) -> int:
+        """Return the one after the last that has saved; of a finished run, whose goal was raised since, after that."""
+        return 1 + max((attempt.segment for attempt in self._attempts() if attempt.kind.settles), default=0)
 
     def _prepare(self, held: Lease) -> Job:
-        """The segment that comes next, if it is the same computation, or begins anew.
+        """Return the segment that comes next, if it is the same computation, or begins from zero.
 
         ConfigError if it is another one, and nobody has decided what to do.
         """
         refuse_newer(self.places)  # whoever held it until now may have been a newer one
         was = read_call(self.store)
-        now = call_of(self.options, self.folder, was, self._engine.call_words())
+        now = call_of(self.options, self.folder, was, self._engine.words)
         if self.options.keep:
-            refuse_shared(self.options.name, now, self.store, self.root)
-        why = self._why_anew(was, now)
+            refuse_shared(self.options.name, now, self.store, self.store.parents[self.options.name.count("/")])
+        why = self._why_from_zero(was, now) if was is not None else ""
         held.confirm()
-        if was is not None and why:
-            self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
+        if why:
+            self._say(f"begins anew ({why}); what was saved is in {begin_from_zero(self.places)}")
         elif was is not None:
-            now = replace(now, program=was.program, more=was.more, volatile=was.volatile, is_finished=was.is_finished)
+            now = replace(now, is_finished=was.is_finished)
         now.write(self.store)
-        with suppress(FileNotFoundError):
-            (self.store / REFUSED).unlink()
-        newest = next(reversed(Store(self.places.checkpoints).readable()), None)
-        if newest is not None and is_finished(newest, self._job.run):
-            self._job = replace(self._job, segment=newest.passport.segment)
-        else:
-            self._refuse_late_start()
-            segment = self._segment()
-            log = self.places.log(segment)
-            log.unlink(missing_ok=True)  # that of an attempt; its own name stays
-            self._job = replace(self._job, segment=segment, attempt_log=attempt_log(log))
-        self._write_note(None)
+        self._job = self._next_job()
+        self._segment = self._job.segment
+        self.write_note(None)
         return self._job
 
-    def _refuse_late_start(self) -> None:
-        """_NoTimeLeft where a start would only be killed by the end of the job."""
-        if is_up(History(self.places.history).attempts(), job_around_us()):
-            said = f"the time of job {self.job_id} is up, nothing is started; it goes on in the next one"
-            raise _NoTimeLeft(said)
-
-    def _segment(self) -> int:
-        """The one behind the last that has saved; of a finished run, whose goal was raised since, behind its last."""
-        attempts = History(self.places.history).attempts()
-        return 1 + max((attempt.segment for attempt in attempts if attempt.kind.settles), default=0)
-
-    def _why_anew(self, was: Call | None, now: Call) -> str:
-        """Why it begins anew; empty if it goes on."""
-        if was is None:
-            return ""
-        if self.options.is_anew:
+    def _why_from_zero(self, was: Call, now: Call) -> str:
+        """Return why it begins from zero; empty if it resumes."""
+        if self.options.anew:
             return "--anew"
         if changed := changed_inputs(was, now):
             return f"the inputs have changed: {', '.join(changed)}"
-        if is_same_program(was, now, (*self.options.ignore, *self._engine.ignored)):
+        if is_same_program(was, now, self.options.ignore):
             return ""
-        if self.options.on_change is OnChange.ANEW:
-            return f"the command line has changed: {difference(was, now)}"
-        keep_refused(self.store, now)
+        changes = difference(was, now)
+        if self.options.on_change == "anew":
+            return f"the command line has changed: {changes}"
+        replace(was, refused=(now.program, now.more)).write(self.store)
         name = self.options.name
         raise ConfigError(
             [
-                f"{name}: the command line is another one; {difference(was, now)}; if it goes on from what is saved, "
+                f"{name}: the command line is another one; {changes}; if it goes on from what is saved, "
                 f"type: unbroken accept {name}; to begin anew: --on-change anew; words that may differ: --ignore"
             ]
         )
 
+    def _next_job(self) -> Job:
+        """Return the finished segment, or the next one; _NoTimeLeft where a start would only be killed."""
+        newest = next(reversed(Store(self.places.checkpoints).readable()), None)
+        if newest is not None and is_finished(newest, self._engine.run):
+            return replace(self._job, segment=newest.passport.segment)
+        if is_time_up(self._attempts(), self.around):
+            said = f"the time of job {self.job_id} is up, nothing is started; it goes on in the next one"
+            raise _NoTimeLeft(said)
+        segment = self._next_segment()
+        log = self.places.log(segment)
+        log.unlink(missing_ok=True)  # that of an attempt; its own name stays
+        return replace(self._job, segment=segment, attempt_log=attempt_log(log))
+
     # --- after ---
 
     def _finish(self) -> None:
-        """The results of a run that was done before, or whose engine makes them, are put in place."""
+        """Note that the run is done, and put the results in place."""
         newest = Store(self.places.checkpoints).readable()[-1]
         if (call := read_call(self.store)) is not None and not call.is_finished:
-            call.finished().write(self.store)
-        for doubt in self._engine.result_doubts(self._job.run, newest):
+            replace(call, is_finished=True).write(self.store)
+        for doubt in self._engine.result_doubts(self._engine.run, newest):
             self._say(f"doubt: {doubt}")
-        if self._engine.has_started and not self._engine.puts_results:
-            return
-        with lease.take(self.places.lease, self._job.segment, 60.0, self._say):
-            done = self._engine.put_back(newest)
+        if self._engine.has_started and not self.options.engine:
+            return  # the program has put them in place
+        with lease.take(self.places.lease, self._segment, 60.0, self._say):
+            names = ", ".join(self._engine.put_back(newest))
         if self._engine.has_started:
-            self._say(f"results: {', '.join(done) or 'in place'}")
+            self._say(f"results: {names or 'in place'}")
             return
-        what = f"put back: {', '.join(done)}" if done else "its results are in place"
+        what = f"put back: {names}" if names else "its results are in place"
         self._say(f"done before, nothing is computed; {what}; to compute it anew add --anew")
 
     def _failed(self, error: UnbrokenError) -> int:
-        """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
+        """Return 85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
             if not isinstance(error, _NoTimeLeft):
-                self._write_note(EndKind.INTERRUPTED)
+                self.write_note(EndKind.INTERRUPTED)
             self._say(str(error))
-            self._requeue()
-            return EXIT_PAUSED
-        self._write_note(EndKind.FAILED)
+            return self._paused()
+        self.write_note(EndKind.FAILED)
         if not isinstance(error, SegmentError) or not self._engine.has_started:
             raise error
-        attempts = History(self.places.history).attempts()
-        code = attempts[-1].exit_code if attempts else None
         self._say(str(error))
+        code = self._attempts()[-1].exit_code
         return code if code is not None and 0 < code != EXIT_PAUSED else 1
 
-    def _requeue(self) -> None:
-        if self.options.is_requeued and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
+    def _paused(self) -> int:
+        if self.options.requeue and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
             self._job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
-
-    def _write_note(self, kind: EndKind | None) -> None:
-        write_note(self.note, ExecNote(self.options.name, str(self.store), kind, self._job.segment))
+        return EXIT_PAUSED
 
     def _say(self, line: str) -> None:
         name = self.options.name
         print(f"unbroken: {name}: {line.removeprefix(f'runs.{name}: ')}", file=sys.stderr, flush=True)
+
+
+def run_of(options: Options, around: SlurmJob | None) -> Run:
+    """Return the run of a call without an engine; a segment of it ends with the job, or after --minutes."""
+    end = around.end_here_unix if around else None
+    left_minutes = math.inf if end is None else max(0.1, (end - time.time()) / 60)
+    return Run(
+        name=options.name, engine=NAME, segments=0, place="", tasks=1,
+        segment_minutes=options.minutes or min(NO_LIMIT_MINUTES, left_minutes),
+        nodes=None, note=shlex.join(options.program), threads=len(os.sched_getaffinity(0)), mem_mb=0,
+        memory_growth=1.0, gpus=0, partition=None, account=None, qos=None, constraint=None, gpu_type=None,
+        slurm_extra=(), keep=int(options.checkpoints), milestone_every=0, save_minutes=options.save_minutes,
+        mtbf_hours=None, stall_minutes=options.stall_minutes, first_margin_seconds=None,
+        attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS, modules=(), enter=(),
+        settings={"goal": options.goal, "goal_unit": options.unit},
+    )  # fmt: skip
+
+
+def is_time_up(attempts: Sequence[Attempt], around: SlurmJob | None) -> bool:
+    """Return True if nothing should be started in this job any more.
+
+    Snakemake's `retries` call again in the job that has just paused; one that was requeued has more time.
+    """
+    if around is None or around.end_here_unix is None:
+        return False
+    least = 0.0
+    for last in attempts[-1:]:
+        is_its_own = last.slurm_job == around.job_id and last.kind is EndKind.PAUSED
+        was_asked = last.stop_seconds is not None or last.times.stop_asked is not None
+        if is_its_own and was_asked and last.unused_seconds is not None:
+            least = last.unused_seconds + ROUNDING_SECONDS
+    return around.end_here_unix - time.time() <= least

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from unbroken.errors import LeaseError
-from unbroken.exec.call import Call, read_call
-from unbroken.exec.place import CALL, known_stores
+from unbroken.exec.call import CALL, Call, read_call
+from unbroken.exec.stores import known_stores
 from unbroken.runs import lease
 from unbroken.runs.layout import RESULTS, STORES, RunFolder
 

@@ -1,0 +1,163 @@
+"""What a program makes and prints: its streams, and the results that are kept in the last checkpoint and put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.files.stored import Replaced, original, put_file, stored
+from unbroken.exec.options import Options
+from unbroken.program.process import Streams
+from unbroken.runs.checkpoint import Checkpoint, verify_files
+from unbroken.runs.run import Run
+from unbroken.system import fs, jsontext
+from unbroken.system.digests import digest_file
+
+OUTPUTS = "outputs"
+LINKS = "output-links.json"
+_BLOCK_BYTES = 1 << 16
+
+
+class CalledEngine(Engine):
+    """An engine as `unbroken exec` calls it; one object serves one call."""
+
+    fills_final = False
+    words: Sequence[str] = ()  # what makes another computation of it, beside the command line
+    printed: Path | None = None  # where what it prints goes, if that is a result
+    has_started = False
+
+    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+        super().__init__(folder)
+        self.options, self.store, self.run = options, store, run
+
+    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
+        self.has_started = True
+        return streams(log, self.printed)
+
+    @abstractmethod
+    def put_back(self, checkpoint: Checkpoint) -> list[str]:
+        """Put the results in place that are missing or differ, and return their names; the lease must be held."""
+
+
+# --- streams ---
+
+
+@contextmanager
+def streams(log: Path, result: Path | None) -> Iterator[Streams]:
+    """Streams for a program; both outputs are passed on and kept in `log`.
+
+    Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own.
+    Standard input is passed on if it is a file: of a terminal or a pipe a program that resumes would not see the rest.
+    """
+    with ExitStack() as stack:
+
+        def opened(path: Path | str, flags: int) -> int:
+            descriptor = os.open(path, flags, 0o666)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        appending = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        kept = opened(log, appending)
+        error = stack.enter_context(_passed_on(2, kept))
+        if result is not None:
+            output = opened(result, appending)
+        else:
+            output = 1 if _is_file(1) else stack.enter_context(_passed_on(1, kept))
+        yield Streams(0 if _is_file(0) else opened(os.devnull, os.O_RDONLY), output, error)
+
+
+def is_empty_file(descriptor: int) -> bool:
+    """Return True if `> FILE` has just made or emptied it; a log of a driver has lines before."""
+    return _is_file(descriptor) and os.fstat(descriptor).st_size == 0
+
+
+def _is_file(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _passed_on(target: int, log: int) -> Iterator[int]:
+    """Yield the write end of a pipe; what comes is written to both, and all of it has been when the block is left."""
+    out, into = os.pipe()
+    thread = threading.Thread(target=_pass_on, args=(out, target, log), name="passes-on", daemon=True)
+    thread.start()
+    try:
+        yield into
+    finally:
+        os.close(into)  # the program and all that it started are gone
+        thread.join()
+        os.close(out)
+
+
+def _pass_on(out: int, target: int, log: int) -> None:
+    """Pass on what comes; the program does not notice if the reader is gone or the disk is full."""
+    while block := os.read(out, _BLOCK_BYTES):
+        for descriptor in (log, target):
+            with suppress(OSError):
+                view = memoryview(block)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+
+
+# --- results ---
+
+
+def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str], None]) -> None:
+    """Copy the results into a draft, by the names that they have where the program was called.
+
+    Links stay links; pipes, sockets and devices are left out with a line.
+    """
+    links: dict[str, str] = {}
+    for name, path in results.items():
+        for below in fs.tree_files(path) if path.is_dir() else [Path()]:
+            kept, source = os.path.normpath(os.path.join(name, below)), path / below
+            if source.is_symlink() and below != Path():
+                links[kept] = os.readlink(source)
+            elif source.is_file():
+                target = draft / OUTPUTS / stored(kept)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                fs.copy_file(source, target)
+            else:
+                tell(f"--outputs: {kept} is a pipe, a socket or a device, and is left out")
+    if links:
+        (draft / LINKS).write_text(json.dumps(links) + "\n")
+
+
+def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[str]:
+    """Put back what is missing or differs and return the names; what has to make room goes to `replaced/`.
+
+    CheckpointError if what is kept is not complete.
+    """
+    replaced = Replaced(store, folder)
+    done: list[str] = []
+    for name, entry in checkpoint.passport.files.items():
+        if not name.startswith(f"{OUTPUTS}/"):
+            continue
+        place = original(name.removeprefix(f"{OUTPUTS}/"))
+        target = folder / place
+        is_of_size = target.is_file() and target.stat().st_size == entry.size_bytes
+        if is_of_size and digest_file(target, checkpoint.passport.algorithm) == entry.digest:
+            continue
+        if not done:
+            verify_files(checkpoint)
+        replaced.move(place)
+        put_file(checkpoint.folder / name, target)
+        done.append(place)
+    has_links = LINKS in checkpoint.passport.files
+    for place, leads_to in jsontext.parse((checkpoint.folder / LINKS).read_text()).items() if has_links else ():
+        path = folder / place
+        if not os.path.lexists(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(leads_to)
+            done.append(place)
+    return done
