@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from unbroken.engines.files.content import (
     BUFFER_BYTES,
@@ -24,11 +24,6 @@ from unbroken.engines.files.pieces import piece_of, piece_path, pieces_of
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.engines.files.workspace import without
 from unbroken.system import fs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from unbroken.engines.files.tracker import OutputTracker
 
 # An output that changes while it is copied is tried so often.
 COPY_TRIES = 3
@@ -52,10 +47,48 @@ class Known:
 
 
 @dataclass
+class TrackedOutputs:
+    """The outputs in `folder`, on from those of the checkpoint that the attempt resumes from.
+
+    `is_output` says of a name whether that is an output, `is_state` whether a restart file; `is_finished_mark` whether
+    it says that the program is done, and so is not put back; `is_rewritten` whether it was seen to be written from its
+    beginning again and again.  `is_table` says whether it is joined by its records.  `sequence` is the number of that
+    checkpoint, 0 if there is none.
+    """
+
+    folder: Path
+    run_folder: Path
+    segment: int
+    sequence: int
+    listed: OutputList
+    is_output: Callable[[str], bool]
+    is_finished_mark: Callable[[str], bool]
+    tell: Callable[[str], None]
+    is_state: Callable[[str], bool] = lambda _: False
+    is_rewritten: Callable[[str], bool] = lambda _: False
+    is_table: Callable[[str], bool] = lambda _: False
+    is_own: bool = False  # this attempt has made the checkpoint itself: how its files go on says nothing of a restart
+    lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
+    silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
+    _known: Known = field(default_factory=Known)
+    _told: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if not self.is_own:
+            absent = {name for name, entry in self.listed.files.items() if entry.is_continued is False}
+            self._known = Known(set(self.listed.files), absent)
+
+    @property
+    def known(self) -> Known:
+        """Return a copy of what is known, for a list that may fail."""
+        return self._known.copy()
+
+
+@dataclass
 class NewList:
     """A list in the making: what it decides counts only once it is written."""
 
-    tracker: OutputTracker
+    tracker: TrackedOutputs
     draft: Path
     lengths: Mapping[str, int] | None
     opened: frozenset[str]

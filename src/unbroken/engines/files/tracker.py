@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, described
 from unbroken.engines.files.databases import database_of, is_database
-from unbroken.engines.files.listing import Known, NewList, in_buffer
-from unbroken.engines.files.outputs import OutputList, OutputSpace, read_list
+from unbroken.engines.files.listing import Known, NewList, TrackedOutputs, in_buffer
+from unbroken.engines.files.outputs import OutputSpace, read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
 from unbroken.system.flush import flush_paths
@@ -21,37 +21,8 @@ MANY_FILES = 10_000
 MANY_BYTES = 10 * 1000**3
 
 
-@dataclass
-class OutputTracker:
-    """The outputs in `folder`, on from those of the checkpoint that the attempt resumes from.
-
-    `is_output` says of a name whether that is an output, `is_state` whether a restart file; `is_finished_mark` whether
-    it says that the program is done, and so is not put back; `is_rewritten` whether it was seen to be written from its
-    beginning again and again.  `is_table` says whether it is joined by its records.  `sequence` is the number of that
-    checkpoint, 0 if there is none.
-    """
-
-    folder: Path
-    run_folder: Path
-    segment: int
-    sequence: int
-    listed: OutputList
-    is_output: Callable[[str], bool]
-    is_finished_mark: Callable[[str], bool]
-    tell: Callable[[str], None]
-    is_state: Callable[[str], bool] = lambda _: False
-    is_rewritten: Callable[[str], bool] = lambda _: False
-    is_table: Callable[[str], bool] = lambda _: False
-    is_own: bool = False  # this attempt has made the checkpoint itself: how its files go on says nothing of a restart
-    lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
-    silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
-    _known: Known = field(default_factory=Known)
-    _told: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        if not self.is_own:
-            absent = {name for name, entry in self.listed.files.items() if entry.is_continued is False}
-            self._known = Known(set(self.listed.files), absent)
+class OutputTracker(TrackedOutputs):
+    """Follows the outputs of an attempt from checkpoint to checkpoint."""
 
     def begin(self) -> None:
         """Note how the outputs are before the program starts."""
@@ -104,11 +75,6 @@ class OutputTracker:
             listed = replace(listed, files={**listed.files, name: replace(entry, is_continued=False, has_grown=True)})
         if tables:
             listed.write(draft)
-
-    @property
-    def known(self) -> Known:
-        """Return a copy of what is known, for a list that may fail."""
-        return self._known.copy()
 
     def _found(self) -> list[tuple[str, os.stat_result]]:
         """Return all outputs with their state; pipes, sockets and devices are left out with a line."""
