@@ -1,4 +1,4 @@
-"""What can be wrong with the settings of a run of this engine taken together, found before anything is queued."""
+"""Finds mistakes in the settings of a run of this engine taken together, before anything is queued."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from unbroken.engines.files.settings import Program
 from unbroken.program.own_clock import lead_seconds
 from unbroken.runs.checkpoint import Checkpoint
 
-# Of the checkpoint that a resumed program goes on from; at the start there is none.
+# Of the checkpoint that a program resumes from; at the start there is none.
 OF_CHECKPOINT = ("checkpoint", "file", "progress")
 ALWAYS = (
     "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",

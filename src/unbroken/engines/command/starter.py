@@ -1,4 +1,4 @@
-"""What `unbroken init` finds of programs with restart files: LAMMPS's input scripts, or a command line."""
+"""Finds for `unbroken init` programs with restart files: LAMMPS's input scripts, or a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bytes of an output file say: whether it is as listed, was flushed, or is changed before its end.
+"""Reads in the bytes of an output file whether it is as listed, was flushed, or is changed before its end.
 
 An output is compared by the digests of its first and last 64 KiB, and cut to the length that belongs to a state.
 """
@@ -30,7 +30,7 @@ _COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
 class OutputFile:
     """An output file at a checkpoint: `size_bytes` belong to the result, `resume_bytes` to the state.
 
-    `segment` has begun the file.  `is_continued` is True if a resumed program went on writing in the file that was put
+    `segment` has begun the file.  `is_continued` is True if a resumed program continued in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
     frames; else empty.  `has_grown` is True for a file that was written at more than one checkpoint, or kept open.
     `is_late` is True for a file of an imported run that was written after its restart files.  `is_silent` is True if

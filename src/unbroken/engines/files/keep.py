@@ -1,4 +1,4 @@
-"""What the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
+"""Says what the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\{progress\}")
 
 @dataclass(frozen=True)
 class Keep:
-    """What the user asked for: globs of the files from which the program resumes, and what else it writes."""
+    """The user's wish: globs of the files from which the program resumes, and what else it writes."""
 
     globs: tuple[str, ...]
     saved_by: SavedBy

@@ -1,4 +1,4 @@
-"""What the events of a program's files have told: which states are complete, and how long each other file was then.
+"""Learns from the events of a program's files: which states are complete, and how long each other file was then.
 
 The kernel reports events in their order, so the length that a growing file had when a state was written is known,
 although it is read a moment later: it is the length read before, if no write was reported in between; or the length

@@ -35,7 +35,7 @@ class UnsteadyOutputError(Exception):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the outputs since the attempt began."""
+    """Knowledge of the outputs since the attempt began."""
 
     undecided: set[str] = field(default_factory=set)  # put back, and not yet seen to be continued or begun again
     absent: set[str] = field(default_factory=set)  # kept in pieces: what has their names was begun again
@@ -48,7 +48,7 @@ class Known:
 
 @dataclass
 class TrackedOutputs:
-    """The outputs in `folder`, on from those of the checkpoint that the attempt resumes from.
+    """The outputs in `folder`, in addition to those of the checkpoint that the attempt resumes from.
 
     `is_output` says of a name whether that is an output, `is_state` whether a restart file; `is_finished_mark` whether
     it says that the program is done, and so is not put back; `is_rewritten` whether it was seen to be written from its
@@ -67,7 +67,9 @@ class TrackedOutputs:
     is_state: Callable[[str], bool] = lambda _: False
     is_rewritten: Callable[[str], bool] = lambda _: False
     is_table: Callable[[str], bool] = lambda _: False
-    is_own: bool = False  # this attempt has made the checkpoint itself: how its files go on says nothing of a restart
+    is_own: bool = (
+        False  # this attempt has made the checkpoint: how its files continue says nothing of a restart
+    )
     lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
     silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
     _known: Known = field(default_factory=Known)
@@ -212,7 +214,7 @@ class NewList:
         return fate
 
     def _continued(self, name: str, found: os.stat_result, before: OutputFile, fate: OutputFile) -> OutputFile:
-        """Return the fate of a file that begins as it did: that a resumed program went on in it shows only once."""
+        """Return the fate of a file that begins as it did: that a resumed program continued in it shows only once."""
         is_undecided, has_more = name in self.known.undecided, found.st_size > before.resume_bytes
         is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.is_at_end)
         is_late = before.is_late and found.st_size == before.resume_bytes

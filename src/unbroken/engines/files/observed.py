@@ -1,4 +1,4 @@
-"""What was observed of the files of one attempt, by its own process or by one before it that was killed."""
+"""Answers from what was observed of the files of an attempt, by its own process or by one that was killed."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class ObservedFiles:
         return (None, moment.blurred) if moment.blurred else self._lengths_of(moment)
 
     def lengths_by_time(self, mtime_ns: int, paths: Mapping[str, Path]) -> Lengths:
-        """By the clock of the file system, which stands still for some milliseconds: an equal time says nothing."""
+        """Compare by the clock of the file system, which stands still for milliseconds: an equal time says nothing."""
         lengths = {}
         for name, path in paths.items():
             stamp = stamp_of(path)

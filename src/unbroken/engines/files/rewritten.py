@@ -1,6 +1,6 @@
-"""Tables to which a program went on writing after restarts: what it wrote twice is taken once, as it was written last.
+"""Takes each record of a table once, as it was written last, where a program has continued it after restarts.
 
-Where a program was killed behind its last save, it writes the records after that save again when it goes on; many write
+Where a program was killed behind its last save, it writes the records after that save again when it resumes; many write
 the record of the save itself again too, and some the head of the table.
 """
 
@@ -17,7 +17,7 @@ from unbroken.system.copying import append_range
 
 @dataclass(frozen=True)
 class Restart:
-    """Where a program went on in a table: the byte of its first record there, and that record's number."""
+    """The place where a program resumed in a table: the byte of its first record there, and that record's number."""
 
     begin: int
     number: float

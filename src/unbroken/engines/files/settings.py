@@ -1,4 +1,4 @@
-"""What is known of a program: the settings of a run of `command`, typed, or what an engine of its own says."""
+"""Describes a program: the settings of a run of `command`, typed, or what an engine of its own says."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OutputSetting:
 
 @dataclass(frozen=True)
 class Program:
-    """What is known of a program, by the config or by an engine of its own.
+    """A program, as the config or an engine of its own describes it.
 
     Patterns are text, because they are filled or compiled where they are used.
     """

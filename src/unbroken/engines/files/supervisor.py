@@ -141,11 +141,11 @@ class FileSupervisor(Supervisor):
         return (self.last or 0) + 1 if reading.done is None else reading.done
 
     def _has_grown(self, done: float) -> bool:
-        """From nothing, 0 is no step: a number that stays 0 is most often not the progress."""
+        """Return True for more progress; 0 is no step, because a number that stays 0 is most often not the progress."""
         return done != 0 if self.last is None else done > self.last
 
     def _is_further(self, state: RestartState, reading: Reading) -> bool:
-        """A state that says nothing of its progress is further if it was written since."""
+        """Return True for a state with more progress; for one that says nothing of it, if it was written since."""
         if not self.program.says_progress:
             self._why = "" if self._is_new(state.stamps) else "its restart files were not written again"
             return not self._why
@@ -160,13 +160,13 @@ class FileSupervisor(Supervisor):
         return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
 
     def _is_new(self, stamps: Mapping[str, Stamp]) -> bool:
-        """False for the files that were put back, or handed over, as long as they are not written again."""
+        """Return False for files that were put back, or handed over, as long as they are not written again."""
         if not any(self._seen.get(name) != stamp for name, stamp in stamps.items()):
             return False
         return bool(self._seen) or not self._is_as_origin(stamps)
 
     def _is_as_origin(self, stamps: Mapping[str, Stamp]) -> bool:
-        """Return True if the files have the bytes of the checkpoint that the attempt went on from."""
+        """Return True if the files have the bytes of the checkpoint that the attempt resumed from."""
         origin = self.task.origin
         if origin is None or sorted(restart_files(origin)) != sorted(stamps):
             return False
@@ -262,7 +262,7 @@ class FileSupervisor(Supervisor):
             self.task.tell(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
 
     def _is_goal(self, done: float) -> bool:
-        """The last state waits for the end of the program, which writes its results after it."""
+        """Return True for the last state: it waits for the end of the program, which writes its results after it."""
         goal = self.task.run.goal
         return goal is not None and done >= goal
 

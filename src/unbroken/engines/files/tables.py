@@ -86,7 +86,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is taken of a piece: up to its first record, and behind that up to the first one of any later piece."""
+    """The part of a piece that is taken: its head, and its records up to the first one of any later piece."""
 
     path: Path
     head: int

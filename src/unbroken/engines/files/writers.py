@@ -1,4 +1,4 @@
-"""Whether the processes of a program work, and which files they have open for writing, on this machine."""
+"""Finds out whether a program's processes work, and which files they have open for writing, on this machine."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _open_files(mark: str) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_for_writing(pid: int, descriptor: str) -> bool:
-    """By `flags`, in octal [proc(5), /proc/pid/fdinfo]."""
+    """Read `flags`, in octal [proc(5), /proc/pid/fdinfo]."""
     text = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text()
     flags = next((int(line.split()[1], 8) for line in text.splitlines() if line.startswith("flags:")), 0)
     return flags & os.O_ACCMODE != os.O_RDONLY

@@ -99,7 +99,7 @@ def _disturbs_the_log(command: Command) -> bool:
     return is_printed or is_other or command.name == "minimize"
 
 
-# --- how they go on ---
+# --- how they are continued ---
 
 
 def continued(command: Command) -> str:
