@@ -32,7 +32,9 @@ def pieces_of(run_folder: Path, name: str) -> Iterator[tuple[int, Path]]:
 def place_of(run_folder: Path, name: str, entry: OutputFile, algorithm: str) -> Path:
     """Return where an output lies as it is listed, also if a later segment has begun it again; else its own place."""
     own = run_folder / OUTPUT / name
-    found = (path for path in (own, *(piece for _, piece in pieces_of(run_folder, name))))
+    if entry.resume_bytes < 0:  # it is not put back
+        return own
+    found = (own, *(piece for _, piece in pieces_of(run_folder, name)))
     return next((path for path in found if is_as_listed(path, entry, algorithm)), own)
 
 
