@@ -67,9 +67,7 @@ class TrackedOutputs:
     is_state: Callable[[str], bool] = lambda _: False
     is_rewritten: Callable[[str], bool] = lambda _: False
     is_table: Callable[[str], bool] = lambda _: False
-    is_own: bool = (
-        False  # this attempt has made the checkpoint: how its files continue says nothing of a restart
-    )
+    is_own: bool = False  # this attempt has made the checkpoint: how its files continue says nothing of a restart
     lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
     silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
     _known: Known = field(default_factory=Known)
