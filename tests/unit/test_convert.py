@@ -542,7 +542,7 @@ def test_an_array_whose_tasks_do_not_follow_each_other_is_a_run_for_each(tmp_pat
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="convert: a run under way in the folder is not seen, and not offered to adopt")
+@pytest.mark.xfail(strict=True, reason="convert: a run under way in the folder is not seen, and not offered to import")
 def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -554,4 +554,4 @@ def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
 
     convert_script(script, directory=tmp_path)
 
-    assert f"unbroken adopt job --from {tmp_path}" in capsys.readouterr().out
+    assert f"unbroken import job --from {tmp_path}" in capsys.readouterr().out

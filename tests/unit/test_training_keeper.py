@@ -167,7 +167,7 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
         )
 
     monkeypatch.setenv("UNBROKEN_VERDICT", str(told / "verdict.json"))
-    begin("rng_state.pth")
+    begin("rng_state.pth", "optimizer.pt")
     with pytest.raises(
         CheckpointError, match=r"made by 2 ranks, and now there is 1, which would train .*; type ranks: 2"
     ):

@@ -94,9 +94,9 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         check_kind(getattr(kwargs.get("optimizer"), "accelerator_state", None))
         self._keeper.join()
         if self._keeper.resume:
+            self._keeper.check_ranks(_ranks_that_made(self._keeper.resume))
             if not any(self._keeper.resume.glob("optimizer*")):  # the Trainer would begin with a new one
                 refuse(CheckpointError, f"{self._keeper.resume} has no optimizer (save_only_model); import another")
-            self._keeper.check_ranks(_ranks_that_made(self._keeper.resume))
             if (saved := self._keeper.resume / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
 
