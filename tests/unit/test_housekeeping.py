@@ -15,7 +15,7 @@ from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, hist
 from unbroken.engines.base import Task
 from unbroken.engines.files import workspace
 from unbroken.errors import SegmentError
-from unbroken.exec import anew
+from unbroken.exec import stores
 from unbroken.program.contract import HandedOver
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -186,8 +186,8 @@ def test_of_old_states_those_set_aside_last_stay_though_their_node_is_a_day_behi
     def set_aside(content: str, days: int) -> Path:
         places.checkpoints.mkdir(parents=True)
         (places.checkpoints / content).touch()
-        monkeypatch.setattr(anew, "utc_now", lambda: utc_text(time.time() + days * 86400))
-        return anew.set_old_aside(places)
+        monkeypatch.setattr(stores, "utc_now", lambda: utc_text(time.time() + days * 86400))
+        return stores.begin_from_zero(places)
 
     set_aside("first", 0)
     second = set_aside("second", 0)

@@ -166,7 +166,7 @@ class CalledDmtcp(PlacingEngine, DmtcpEngine):
             allowed = "paths below the folder where it is called, which the program finds below its own"
             raise ConfigError([f"--outputs: found {', '.join(wrong)}, allowed: {allowed}"])
         words = [str(self.base / word) if _is_file(self.base / word) else word for word in self.options.program]
-        for parent in {os.path.dirname(name) for name in names} - {""}:
+        for parent in sorted({os.path.dirname(name) for name in names} - {""}):
             words = ["sh", "-c", _SHELL, "sh", parent, *words]
         return {"command": words, "inputs": self._inputs()}
 
