@@ -191,7 +191,14 @@ class Cluster:
 
     def accrue_time(self, task: str) -> int | None:
         """Return since when a job or task ages in the queue (Unix seconds); None while it does not."""
-        words = ("squeue", "--noheader", "--array", "--states=all", "--Format=AccrueTime", "--jobs", task)
+        return self._time("AccrueTime", task)
+
+    def eligible_time(self, task: str) -> int | None:
+        """Return from when on a job or task may start (Unix seconds); None while Slurm does not say."""
+        return self._time("EligibleTime", task)
+
+    def _time(self, column: str, task: str) -> int | None:
+        words = ("squeue", "--noheader", "--array", "--states=all", f"--Format={column}", "--jobs", task)
         (found,) = self.run(*words, SLURM_TIME_FORMAT="%s").split()
         return int(found) if found.isdecimal() else None
 

@@ -17,7 +17,6 @@ from cluster.endings import arrays, signal_job, submitted, wait_until_it_hears
 from cluster.lab import Cluster, LabError
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.job import segment_script
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
 
@@ -111,7 +110,7 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     programs = slurm_work.processes("-m unbroken.engines.toy.program")
     for pid in programs:
         os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
-    assert len(_in_jobs(slurm_work, f"-m {segment_script.__name__}")) == len(programs)
+    assert len(_in_jobs(slurm_work, "-m unbroken.job ")) == 2 * len(programs)  # the job, and the segment in its child
     assert _in_jobs(slurm_work, "snakemake ") == []  # no job has one of its own
     second.kill()
     driver = start(slurm_work)

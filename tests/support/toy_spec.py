@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from typing import Any
 
 from support.toyrun import KEYS, ROOT, toy_run
 
-from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
+from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs.run import Run
 
 SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
@@ -24,6 +25,13 @@ def toy_spec(run: Run | None = None, **changes: Any) -> JobSpec:
     run = run or toy_run(**changes)
     more = {"key": run.name, "last_segment": run.segments, **own}
     return JobSpec(run=run, rule_job=RuleJob(**of_job), submission=SubmitOptions(**submission), **more)
+
+
+def segment_command(segment: int, attempt: int = 1, run: str = "demo") -> list[str]:
+    """Return a command that does a segment of a run as its job does, without the job."""
+    code = "import sys, pathlib; from unbroken.job.segment_script import do_segment; "
+    work = f"sys.exit(do_segment(pathlib.Path({str(path_of(run))!r}), {segment}, {attempt}))"
+    return [sys.executable, "-c", code + work]
 
 
 def _taken(changes: dict[str, Any], kind: type, usual: dict[str, Any]) -> dict[str, Any]:

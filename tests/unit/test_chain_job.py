@@ -48,13 +48,6 @@ def job(tmp_path: Path, slurm: Slurm) -> ChainJob:
     return ChainJob(chain_spec(tmp_path), "17")
 
 
-def test_a_segment_is_done_by_the_script_of_its_rule() -> None:
-    module, *words = ChainJob(toy_spec(), "17").command_for(12, 3)[2:]
-
-    assert module == "unbroken.job.segment_script"
-    assert words == [".snakemake/unbroken/chains/demo/spec.json", "--segment", "12", "--attempt", "3"]
-
-
 def test_where_only_snakemake_can_run_it_its_command_is_made_for_that_segment_and_attempt() -> None:
     words = ChainJob(toy_spec(script="", command=COMMAND), "17").command_for(12, 3)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.newer import newer_record
-from support.toy_spec import toy_spec
+from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PYTHONPATH, toy, toy_run
 
 from unbroken.errors import ConfigError, FormatError
-from unbroken.job import rule_state, segment_script, spec
+from unbroken.job import rule_state, spec
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.rule_state import RuleState
 from unbroken.job.spec import JobSpec, path_of, read
@@ -88,8 +88,8 @@ def test_a_spec_that_is_written_again_just_now_is_waited_for(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("text", "said"), UNUSABLE.values(), ids=UNUSABLE)
-@pytest.mark.parametrize("module", ["unbroken.job", segment_script.__name__])
-def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, module: str, text: str | None, said: str) -> None:
+@pytest.mark.parametrize("is_job", [True, False], ids=["job", "segment"])
+def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, is_job: bool, text: str | None, said: str) -> None:
     path = tmp_path / path_of("demo")
     path.parent.mkdir(parents=True)
     if text:
@@ -100,16 +100,16 @@ def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, module: str, tex
         read(path)
     assert said in str(raised.value)
 
-    more = [] if module == "unbroken.job" else ["--segment", "1"]
+    job = [sys.executable, "-m", "unbroken.job", str(path_of("demo"))]
     found = subprocess.run(
-        [sys.executable, "-m", module, str(path_of("demo")), *more],
+        job if is_job else segment_command(1),
         cwd=tmp_path,
         env={"PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )
 
-    assert found.returncode == (78 if module == "unbroken.job" else 1)
+    assert found.returncode == (78 if is_job else 1)
     assert found.stderr.count("\n") == 1 and f"Error: {path_of('demo')}{said}" in found.stderr
 
 

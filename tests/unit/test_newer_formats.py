@@ -5,21 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from support.copying import GOAL, STEP, copied_run, job, step
 from support.newer import NEWER, newer_claim, newer_passport, newer_record, newer_spec
 from support.snapshots import Snapshot, snapshot
-from support.toy_spec import toy_spec
+from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PATIENCE_SECONDS, PYTHONPATH, ProgramEngine
 
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.cli import main as cli
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import FormatError
-from unbroken.job import segment_script
 from unbroken.job.after_work import _is_over as is_over_for_another
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
@@ -288,8 +287,12 @@ def test_what_a_newer_holder_leaves_while_a_segment_waits_for_it_counts_too(
 
 
 def python(base: Path, *words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return run(base, [sys.executable, "-m", *words], **environment)
+
+
+def run(base: Path, command: Sequence[str], **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", *words],
+        command,
         cwd=base,
         env=os.environ | {"PYTHONPATH": PYTHONPATH, **environment},
         capture_output=True,
@@ -315,7 +318,7 @@ def test_a_segment_without_snakemake_removes_no_record(base: Path, kind: str) ->
     newer = newer_file(base, kind)
     before = snapshot(base.parent)
 
-    done = python(base, segment_script.__name__, str(path_of("demo")), "--segment", str(DONE))
+    done = run(base, segment_command(DONE))
 
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and is_refusal(done.stderr, newer)

@@ -68,7 +68,7 @@ def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_pe
 def test_a_record_that_is_not_to_be_seen_is_waited_for_and_then_named(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert segment_script.main([str(spec), "--segment", "2"]) == 1
+    assert segment_script.do_segment(spec, 2) == 1
 
     assert f"{RunFolder('demo').record(1)}: not there after 0 s; type: snakemake" in capsys.readouterr().err
 
@@ -79,7 +79,7 @@ def test_a_disk_that_takes_no_record_is_named(
     RunFolder("demo").root.mkdir(parents=True)
     RunFolder("demo").segments.write_text("a file where the records go")
 
-    assert segment_script.main([str(spec), "--segment", "1"]) == 1
+    assert segment_script.do_segment(spec, 1) == 1
 
     assert "/segments: " in capsys.readouterr().err
 

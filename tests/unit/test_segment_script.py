@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from snakemake.benchmark import BenchmarkRecord
 from support.snapshots import Snapshot, snapshot
-from support.toy_spec import toy_spec
+from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PYTHONPATH, toy_run
 
 from unbroken.job import segment_script
@@ -24,10 +24,9 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 
-def segment(folder: Path, number: int, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", segment_script.__name__, str(path_of("demo")), "--segment", str(number), *words]
+def segment(folder: Path, number: int, attempt: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
+        segment_command(number, attempt),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
         capture_output=True,
@@ -58,7 +57,7 @@ def test_what_an_attempt_before_has_left_is_cleared(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("torn")
 
-    assert segment(tmp_path, 1, "--attempt", "3").returncode == 0
+    assert segment(tmp_path, 1, 3).returncode == 0
 
     record = read_record(places.record(1))
     assert record is not None and record.kind is EndKind.FINISHED
@@ -108,7 +107,7 @@ def test_a_script_finds_what_snakemake_would_give_it(tmp_path: Path) -> None:
     )
     toy_spec(script=str(script), threads=2).write(tmp_path)
 
-    assert segment(tmp_path, 1, "--attempt", "2").returncode == 7
+    assert segment(tmp_path, 1, 2).returncode == 7
 
     assert json.loads((tmp_path / "found.json").read_text()) == {
         "run": "demo",
@@ -155,7 +154,7 @@ def test_a_checkpoint_that_this_node_does_not_see_yet_is_waited_for(
             hidden.rename(late)
 
     monkeypatch.setattr(segment_script, "_look_into", show)
-    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
+    assert segment_script.do_segment(path_of("demo"), 2) == 0
 
     assert len(looks) == 3
     assert History(begun.history).attempts()[-1].from_checkpoint == record.checkpoint
@@ -174,7 +173,7 @@ def test_a_record_that_this_node_does_not_see_yet_is_waited_for(
             hidden.rename(begun.record(1))
 
     monkeypatch.setattr(segment_script, "_look_into", show)
-    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
+    assert segment_script.do_segment(path_of("demo"), 2) == 0
     assert len(looks) == 2
 
 
@@ -186,7 +185,7 @@ def test_a_checkpoint_that_was_set_aside_is_not_waited_for(begun: RunFolder, mon
     store.quarantine(record.checkpoint, "somebody does not want it", is_whole=True)
     monkeypatch.setattr(segment_script, "_look_into", lambda folder: pytest.fail("waited"))
 
-    assert segment_script.main([str(path_of("demo")), "--segment", "3"]) == 0
+    assert segment_script.do_segment(path_of("demo"), 3) == 0
 
 
 def test_a_record_that_never_comes_is_one_line(tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_a_record_that_another_job_has_just_published_is_not_removed(begun: RunF
     """The job was sent to do the segment before that record was there: a driver takes the record as its end."""
     before = snapshot(begun.root)
 
-    assert segment_script.main([str(path_of("demo")), "--segment", "1"]) == 0
+    assert segment_script.do_segment(path_of("demo"), 1) == 0
 
     assert snapshot(begun.root) == before
 
@@ -225,7 +224,7 @@ def test_a_record_that_is_published_while_a_job_waits_for_the_one_before_is_not_
 
     shown: Snapshot = {}
     monkeypatch.setattr(segment_script, "_look_into", show)
-    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
+    assert segment_script.do_segment(path_of("demo"), 2) == 0
 
     assert shown and snapshot(begun.root) == shown
 

@@ -3,19 +3,16 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.gpu import EXACT
-from support.toy_spec import toy_spec
+from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PYTHONPATH, ROOT, toy_run
 
 from unbroken.config.package_files import root_folder
-from unbroken.job import segment_script
-from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
@@ -45,9 +42,8 @@ def chain(folder: Path, minutes: float, pause: float) -> RunFolder:
 
 
 def start(places: RunFolder, number: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", segment_script.__name__, str(path_of("demo"))]
     return subprocess.Popen(
-        [*command, "--segment", str(number)],
+        segment_command(number),
         cwd=places.root.parents[1],
         env={**os.environ, **EXACT, "PYTHONPATH": os.environ.get("PYTHONPATH", PYTHONPATH)},
         start_new_session=True,

@@ -13,17 +13,17 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import venv
 from pathlib import Path
 
 import pytest
 from support.record_formats import FORMATS, RECORDINGS
+from support.toy_spec import segment_command
 from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
-from unbroken.job import segment_script, spec
+from unbroken.job import spec
 from unbroken.runs import claim, history, passport, record
 
 RECORDED = ROOT / "tests" / "recorded"
@@ -154,11 +154,10 @@ def test_a_run_of_every_format_is_verified_reported_and_resumed_to_its_goal(
 def test_the_spec_of_tasks_that_wait_in_the_queue_is_still_good(tmp_path: Path) -> None:
     work = unpacked("0.1.0-toy", tmp_path / "work")
     shutil.copy(ROOT / "scripts" / "toy_segment.py", work.root)
-    words = [str(spec.path_of(RUN)), "--segment", "4"]
     environment = {**work.environment(), "PYTHONPATH": PYTHONPATH}
 
     done = subprocess.run(
-        [sys.executable, "-m", segment_script.__name__, *words],
+        segment_command(4, run=RUN),
         cwd=work.root,
         env=environment,
         capture_output=True,

@@ -49,11 +49,11 @@ class ChainJob:
         return self.spec
 
     def command_for(self, segment: int, attempt: int) -> list[str]:
-        """Return the command that does a segment, or that runs the job of a user's own rule."""
+        """Return the command that does a segment, or that runs the job of a user's own rule.
+
+        It is empty where the segment is done by its rule's script.
+        """
         words = list(self.spec.rule_job.command)
-        if not words:
-            script = [str(path_of(self.key)), "--segment", str(segment), "--attempt", str(attempt)]
-            return [sys.executable, "-m", "unbroken.job.segment_script", *script]
         if not self.spec.is_rule:
             words = [_SEGMENT.sub(rf"\g<1>{segment:03d}", word) for word in words]
         if "--attempt" in words:

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from unbroken.errors import UnbrokenError
+from unbroken.job.forked import Forked
 from unbroken.runs import attempts as endings
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import GIVE_UP, NoteFile
@@ -57,12 +58,12 @@ def is_being_ended() -> bool:
 
 @dataclass(frozen=True)
 class SegmentProcess:
-    """The command that does a segment of a run in the job `job_id`."""
+    """The command, or the function of this program, that does a segment of a run in the job `job_id`."""
 
     folder: RunFolder
     segment: int
     job_id: str
-    words: Sequence[str]
+    command: Sequence[str] | Callable[[], int]
     log: Callable[[str], None]
 
     def run(self, look_ahead: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
@@ -91,14 +92,19 @@ class SegmentProcess:
     def _follow(self, note: NoteFile, look_ahead: Callable[[], None], give_up: float | None) -> tuple[int, str]:
         """Run the command once; return its exit code, and the last error that it printed."""
         waits = {} if give_up is None else {GIVE_UP: str(give_up)}
-        environment = {**os.environ, **note.variable, **waits}
-        child = subprocess.Popen(self.words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        child = self._start({**note.variable, **waits})
         said = bytearray()
         tail = threading.Thread(target=_pass_on, args=(child.stderr, said), name="tail", daemon=True)
         tail.start()
         code = follow(child, lambda: note.has_begun, look_ahead, LOOK_SECONDS)
         tail.join(1.0)  # a process left behind may hold it open
         return code, _last_error(said.decode(errors="replace"))
+
+    def _start(self, variables: Mapping[str, str]) -> subprocess.Popen[bytes] | Forked:
+        if callable(self.command):
+            return Forked(self.command, variables, IGNORED_SIGNALS)
+        environment = {**os.environ, **variables}
+        return subprocess.Popen(self.command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def _end(self, note: NoteFile, code: int, known: int, token: int, last_error: str) -> SegmentEnd | None:
         lines, said = self._lines()[known:], note.end
@@ -150,7 +156,10 @@ def note_before_work(
 
 
 def follow(
-    child: subprocess.Popen[bytes], has_begun: Callable[[], bool], look_ahead: Callable[[], None], look_seconds: float
+    child: subprocess.Popen[bytes] | Forked,
+    has_begun: Callable[[], bool],
+    look_ahead: Callable[[], None],
+    look_seconds: float,
 ) -> int:
     """Wait for a command; call `look_ahead` when its work has begun, if that is seen in time, and every minute then."""
     while not has_begun():

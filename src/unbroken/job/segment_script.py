@@ -1,13 +1,10 @@
 """One segment by its spec, without a Snakemake around it: this process does what Snakemake would do before a script.
 
-    python -m unbroken.job.segment_script .snakemake/unbroken/chains/demo/spec.json --segment 3 --attempt 1
-
 A job that imports Snakemake and plans the workflow again needs some seconds before its first step.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import runpy
@@ -15,7 +12,7 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,16 +51,10 @@ def only_hands_on(script: Path) -> bool:
     return is_handed and has_main and not any(name.partition(".")[0] == "snakemake" for name in imported)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Do the segment in this process; return 1 for what Snakemake would call a failed job."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("spec", type=Path)
-    parser.add_argument("--segment", type=int, required=True)
-    parser.add_argument("--attempt", type=int, default=1)
-    given = parser.parse_args(words)
-    segment = given.segment
+def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
+    """Do the segment in this process, which does nothing else; return 1 for what Snakemake calls a failed job."""
     try:
-        spec = read(given.spec)
+        spec = read(path)
         folder = spec.folder
         with fs.os_errors(folder.root):
             refuse_newer(folder)
@@ -79,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
     sys.path.append(str(Path(script).parent))
     try:
         with _benchmarked(spec.rule_job, folder, segment):
-            runpy.run_path(script, {"snakemake": _for_script(spec, folder, segment, given.attempt)}, "__main__")
+            runpy.run_path(script, {"snakemake": _for_script(spec, folder, segment, attempt)}, "__main__")
     except SystemExit as end:
         if end.code != EXIT_PAUSED:
             raise
@@ -186,7 +177,3 @@ def _for_script(spec: JobSpec, folder: RunFolder, segment: int, attempt: int) ->
         log=[str(folder.log(segment))],
         rule=spec.rule_job.name,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

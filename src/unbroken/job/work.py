@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from unbroken.job import array
@@ -10,6 +11,8 @@ from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
+from unbroken.job.segment_script import do_segment
+from unbroken.job.spec import path_of
 from unbroken.runs import notify_process
 from unbroken.runs.record import read_record
 from unbroken.runs.report_page import PageProcess
@@ -68,8 +71,8 @@ class Work:
         attempt = self.next_attempt(segment)
         self.has_tried = True
         job.log(f"segment {segment} of {job.now().last_segment}")
-        words = job.command_for(segment, attempt)
-        return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self.look_ahead)
+        command = job.command_for(segment, attempt) or partial(do_segment, path_of(job.key), segment, attempt)
+        return SegmentProcess(job.folder, segment, job.job_id, command, job.log).run(self.look_ahead)
 
     def next_attempt(self, segment: int) -> int:
         """Count the attempts at a segment from 1; Stop if no further one is to be made."""
