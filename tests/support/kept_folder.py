@@ -90,7 +90,14 @@ class KeptFolder:
                 (draft / path.relative_to(self.folder)).parent.mkdir(parents=True, exist_ok=True)
                 fs.copy_file(path, draft / path.relative_to(self.folder))
         (draft / "state").touch()
-        self.tracker.list_into(draft, lengths, opened, is_at_end, is_finished, has_saved_last)
+        self.tracker.list_into(
+            draft,
+            lengths,
+            opened,
+            is_at_end=is_at_end,
+            is_finished=is_finished,
+            has_saved_last=has_saved_last,
+        )
         passport = replace(PASSPORT, sequence=self.sequence, token=self.token)
         return self.store.publish(draft, passport, lambda: None)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from unbroken.engines.base import Task
 from unbroken.engines.command.placeholders import filled, filled_template, values_of
 from unbroken.engines.exports import write_script
-from unbroken.engines.files.outputs import REWRITTEN, is_as_listed, read_outputs
+from unbroken.engines.files.content import is_as_listed
+from unbroken.engines.files.outputs import REWRITTEN, read_outputs
+from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.tables import join
 from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
@@ -43,7 +44,8 @@ def export_files(run: Run, program: Program, base: Path, checkpoint: Checkpoint,
     ]
     if program.outputs:
         (folder / SO_FAR).mkdir()
-        join(checkpoint, program.outputs, folder / SO_FAR, program.outputs_with_gaps)
+        tables = {output.name: output.record for output in program.outputs}
+        fill_tables(checkpoint, RunFolder(run.name, base).root, folder / SO_FAR, tables)
         names = ", ".join(output.name for output in program.outputs)
         lines.append(f"{SO_FAR}/ has {names} up to the checkpoint; the program writes its own, which begin there")
     words = [filled(word, values) for word in program.resume]

@@ -34,8 +34,7 @@ def prepare(
     for name in program.inputs:
         _show((base / name).resolve(), folder / Path(name).name)
     for name in program.templates:
-        text = (base / name).read_text()
-        (folder / Path(name).name).write_text(filled_template(text, values))
+        (folder / Path(name).name).write_text(filled_template((base / name).read_text(), values))
     if origin is not None and program.puts_back and not program.keeps_the_contract:
         put_state_back(origin, {name: program.put_back_as.get(name, name) for name in restart_files(origin)}, folder)
     return restored

@@ -1,6 +1,6 @@
-"""Tables to which a program went on writing after restarts: what it wrote twice is taken once, as it was written last.
+"""Takes each record of a table once, as it was written last, where a program has continued it after restarts.
 
-Where a program was killed behind its last save, it writes the records after that save again when it goes on; many write
+Where a program was killed behind its last save, it writes the records after that save again when it resumes; many write
 the record of the save itself again too, and some the head of the table.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from unbroken.engines.files.tables import OVERLAP_BYTES, records
@@ -16,14 +17,14 @@ from unbroken.system.copying import append_range
 
 @dataclass(frozen=True)
 class Restart:
-    """Where a program went on in a table: the byte of its first record there, and that record's number."""
+    """The place where a program resumed in a table: the byte of its first record there, and that record's number."""
 
     begin: int
     number: float
 
 
 def whole_lines_bytes(path: Path) -> int:
-    """How many bytes of a table end with a line: the last line of a killed program may be torn."""
+    """Return how many bytes of a table end with a line: the last line of a killed program may be torn."""
     size = path.stat().st_size
     begin = max(0, size - OVERLAP_BYTES)
     tail = _bytes(path, begin, size)
@@ -31,53 +32,54 @@ def whole_lines_bytes(path: Path) -> int:
 
 
 def restarts_in(path: Path, pattern: re.Pattern[bytes]) -> list[Restart]:
-    """Each place where the numbers do not count up, or where a record is the one before once more."""
+    """Return each place where the numbers do not count up, or where a record is the one before once more."""
     found: list[Restart] = []
     before: Restart | None = None
-    at_head = b""
+    head = b""
     for begin, number in records(path, pattern, 0, is_closed=True):
         if before is None:
             found.append(Restart(0, number))
-            at_head = _bytes(path, 0, begin)
-        elif number < before.number or (number == before.number and _is_again(path, before.begin, begin, at_head)):
+            head = _bytes(path, 0, begin)
+        elif number < before.number or (number == before.number and _is_again(path, before.begin, begin, head)):
             found.append(Restart(begin, number))
         before = Restart(begin, number)
     return found
 
 
 def _is_again(path: Path, before: int, begin: int, head: bytes) -> bool:
-    """True if the head of the table stands between, or the next record has the bytes of the one before."""
+    """Return True if the head of the table stands between, or the next record has the bytes of the one before."""
     record = _bytes(path, before, begin)
     return (bool(head) and record.endswith(head)) or _bytes(path, begin, begin + len(record)) == record
 
 
 def write_once(path: Path, pattern: re.Pattern[bytes], restarts: list[Restart], target: Path) -> int:
-    """Copies the table without what was written again later; how many records were left out."""
-    cuts = [min(later.number for later in restarts[place:]) for place in range(1, len(restarts))]
-    size = path.stat().st_size
-    ends = [*(restart.begin for restart in restarts[1:]), size]
+    """Copy the table without what was written again later; return how many records were left out."""
+    ends = [*(restart.begin for restart in restarts[1:]), path.stat().st_size]
     left_out = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as new:
-        for place, restart in enumerate(restarts):
-            end, cut = ends[place], cuts[place] if place < len(cuts) else None
-            counted, dropped = _kept(path, pattern, restart.begin, end, cut)
-            append_range(path, new, restart.begin, counted)
-            left_out += dropped
+        for place, (restart, end) in enumerate(zip(restarts, ends, strict=True), 1):
+            cut = min((later.number for later in restarts[place:]), default=None)
+            found = records(path, pattern, restart.begin, is_closed=True) if cut is not None else ()
+            again = [at for at, number in found if at < end and cut is not None and number >= cut]
+            append_range(path, new, restart.begin, min(again, default=end))
+            left_out += len(again)
     return left_out
 
 
-def _kept(path: Path, pattern: re.Pattern[bytes], begin: int, end: int, cut: float | None) -> tuple[int, int]:
-    """Up to which byte the records from `begin` to `end` are below `cut`, and how many are not."""
-    if cut is None:
-        return end, 0
-    stop, dropped = end, 0
-    for at, number in records(path, pattern, begin, is_closed=True):
-        if at >= end:
-            break
-        if number >= cut:
-            stop, dropped = min(stop, at), dropped + 1
-    return stop, dropped
+def why_incomplete(path: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return which records up to `done` a table lacks: those before its first one, or lost in a buffer by a kill."""
+    numbers = [number for _, number in records(path, pattern, 0, is_closed=True)]
+    steps = [later - number for number, later in pairwise(numbers)]
+    largest = max(steps, default=0.0)
+    if largest <= 0:
+        return ""
+    if numbers[0] > 2 * largest:
+        return f"it begins at {numbers[0]:.10g}; put back what the program wrote before"
+    is_regular = largest - min(steps) <= 0.01 * largest
+    if done - numbers[-1] >= (largest if is_regular else 2 * largest):
+        return f"it ends at {numbers[-1]:.10g}, but the restart files say {done:.10g}"
+    return ""
 
 
 def _bytes(path: Path, begin: int, end: int) -> bytes:
