@@ -1,4 +1,4 @@
-"""Files of a run as a newer unbroken would leave them: written by today's writers, with the next number."""
+"""Files of a run as another unbroken leaves them: written by today's writers, with the next number or old tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from unbroken.runs.checkpoint import folder_name
 from unbroken.runs.formats import KEY
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.passport import SCHEMA_VERSION
+from unbroken.runs.passport import OLD_TABLES, SCHEMA_VERSION
+from unbroken.runs.progress import FileDigest
 from unbroken.runs.store import FORMAT_FILE, Store
 
 
@@ -38,6 +39,18 @@ def newer_archived_passport(places: RunFolder) -> Path:
     folder = places.archive / Store(places.checkpoints).archived()[-1]
     rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
     return folder / "manifest.json"
+
+
+def old_tables(places: RunFolder) -> Path:
+    """Return a checkpoint above the others that has tables in it, as the first unbroken wrote them."""
+    newest = Store(places.checkpoints).readable()[-1]
+    files = {**newest.passport.files, OLD_TABLES: FileDigest(2, "")}
+    passport = replace(newest.passport, sequence=newest.passport.sequence + 1, files=files)
+    folder = places.checkpoints / folder_name(passport)
+    folder.mkdir()
+    path = folder / "manifest.json"
+    path.write_text(passport.to_text())
+    return path
 
 
 def newer_record(places: RunFolder) -> Path:
@@ -82,6 +95,7 @@ def newer_spec(written: JobSpec, base: Path) -> Path:
 NEWER: dict[str, Callable[[RunFolder], Path]] = {
     "passport": newer_passport,
     "archived passport": newer_archived_passport,
+    "tables": old_tables,
     "record": newer_record,
     "history": newer_line,
     "store": newer_store,

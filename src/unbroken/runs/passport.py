@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unbroken import __version__
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
 from unbroken.runs import formats
 from unbroken.runs.imported import Imported, parse_imported
@@ -21,6 +22,8 @@ SCHEMA_VERSION = 2
 FIRST_VERSION = 1
 _KEY = "schema_version"
 FILE_NAME = "manifest.json"
+# Checkpoints of `command` had the rows of its tables in them.  They are not read now, and would be missing.
+OLD_TABLES = "parts/pieces.json"
 # What says that a file is not what it was; all others say something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 # Somebody has to do something about these.
@@ -99,7 +102,7 @@ def data_digest(data: object) -> str:
 def read_passport(folder: Path) -> Passport:
     """The passport of a checkpoint folder, checked; CheckpointError says what is wrong with it.
 
-    FormatError if a newer unbroken wrote it.
+    FormatError if this unbroken does not know its format.
     """
     path = folder / FILE_NAME
     with reading(path):
@@ -113,12 +116,24 @@ def read_passport(folder: Path) -> Passport:
 
 
 def refuse_newer(folder: Path) -> None:
-    """FormatError if a newer unbroken wrote the passport; nothing else is checked, whatever is wrong with it."""
+    """FormatError if the format of the passport is not known here; nothing else is checked, whatever is wrong."""
     path = folder / FILE_NAME
     with suppress(OSError, ValueError):
         data = jsontext.parse(path.read_text())
         if isinstance(data, dict):
-            formats.refuse_newer(data, SCHEMA_VERSION, path, _KEY)
+            _refuse_unknown(data, path)
+
+
+def _refuse_unknown(data: Mapping[str, object], source: Path | str) -> None:
+    """FormatError if the passport is of a newer unbroken, or of one that kept tables in checkpoints."""
+    formats.refuse_newer(data, SCHEMA_VERSION, source, _KEY)
+    files = data.get("files")
+    if isinstance(files, dict) and OLD_TABLES in files:
+        raise FormatError(
+            f"{source}: found format 1 with tables in the checkpoint ({OLD_TABLES}), which unbroken {__version__} does "
+            "not read; nothing was changed; install the version that wrote it, or move the run's folder away and start "
+            "again"
+        )
 
 
 @contextmanager
@@ -146,7 +161,7 @@ def parse_passport(data: object, source: str) -> Passport:
         raise CheckpointError(f"{source}: the passport is not an object")
     digest = data.pop("digest", None)
     found = data.get(_KEY)
-    formats.refuse_newer(data, SCHEMA_VERSION, source, _KEY)  # it may have another rule for its digest too
+    _refuse_unknown(data, source)  # it may have another rule for its digest too
     if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
     if found not in range(FIRST_VERSION, SCHEMA_VERSION + 1):

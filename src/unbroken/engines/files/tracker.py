@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.content import OutputFile, described
+from unbroken.engines.files.content import described
 from unbroken.engines.files.databases import database_of, is_database
 from unbroken.engines.files.listing import Known, NewList, TrackedOutputs, in_buffer
-from unbroken.engines.files.outputs import OutputSpace, read_list
+from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
 from unbroken.system.flush import flush_paths
@@ -62,7 +62,7 @@ class OutputTracker(TrackedOutputs):
         # These lines are missing only if a program is resumed from this very state.
         doubts = (*listed.doubts, *(in_buffer(name) for name in made.buffered))
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)
-        self._watch_size(listed.files, is_at_end=is_at_end)
+        self._watch_size(listed, is_at_end=is_at_end)
         self.listed, self._known = listed, made.known
 
     def list_tables(self, draft: Path) -> None:
@@ -95,17 +95,17 @@ class OutputTracker(TrackedOutputs):
                 self._say(name, f"{name} is no file (a pipe, socket or device), and is not kept")
         return found
 
-    def _watch_size(self, files: Mapping[str, OutputFile], *, is_at_end: bool) -> None:
-        total = sum(entry.size_bytes for entry in files.values())
-        if is_at_end and files:
-            self.tell(OutputSpace(len(files), total).words())
-        if len(files) <= MANY_FILES and total <= MANY_BYTES:
+    def _watch_size(self, listed: OutputList, *, is_at_end: bool) -> None:
+        (count, total), files = output_size(listed), listed.files
+        if is_at_end and count:
+            self.tell(OutputSpace(count, total).words())
+        if count <= MANY_FILES and total <= MANY_BYTES:
             return
         largest = sorted(files, key=lambda name: files[name].size_bytes, reverse=True)[:3]
         shown = ", ".join(f"{name} ({files[name].size_bytes / 1e9:.2g} GB)" for name in largest)
         self._say(
             "",
-            f"keeps {len(files):,} output files; the largest: {shown}; to drop what nobody needs, type for example "
+            f"keeps {count:,} output files; the largest: {shown}; to drop what nobody needs, type for example "
             f"discard: ['{largest[0]}'] in the run's settings",
         )
 
