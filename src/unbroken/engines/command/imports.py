@@ -14,9 +14,9 @@ from unbroken.engines.files.content import OutputFile, described, is_changed_ins
 from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
 from unbroken.engines.files.reading import confirm_check, reading_of, why_not_whole
-from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, why_incomplete, write_once
 from unbroken.engines.files.settings import OutputSetting, Program, SavedBy
 from unbroken.engines.files.states import RestartState, complete_states, copied, matching, states_in
+from unbroken.engines.files.tables import is_written_once, whole_lines_bytes, why_incomplete
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, unchanged
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
@@ -138,9 +138,7 @@ def _copy_once(output: OutputSetting, path: Path, target: Path) -> None:
     whole = target.with_name(fs.unique_name("whole"))
     with whole.open("wb") as new:
         append_range(path, new, 0, whole_lines_bytes(path))
-    restarts = restarts_in(whole, output.record)
-    if len(restarts) > 1:
-        write_once(whole, output.record, restarts, target)
+    if is_written_once(whole, output.record, target):
         whole.unlink()
     else:
         whole.rename(target)

@@ -8,5 +8,5 @@
 - `tracker` and `listing` write the list of `outputs` into a checkpoint; `content` looks into a file.
 - `workspace` (`command`) and `put_back` (`unbroken exec`) make files what they were; `pieces` are outputs that a
   resumed program began again; `results` fills `final/`.
-- `tables` joins outputs by the numbers of their records; `rewritten` takes each record of an imported one once.
+- `tables` joins outputs by the numbers of their records, and takes each record of an imported one once.
 """

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
@@ -84,11 +85,23 @@ class Tables:
         return last_record(path, output.record) if path.is_file() else None
 
 
+# --- to join them ---
+
+
 @dataclass(frozen=True)
-class _Part:
-    """The part of a piece that is taken: its head, and its records up to the first one of any later piece."""
+class Span:
+    """Bytes of a file in which the records count up."""
 
     path: Path
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a span that is taken: its head, and its records up to the first one of any later span."""
+
+    span: Span
     head: int
     end: int
     first: float
@@ -100,10 +113,27 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
 
     False, and nothing there, if their records do not count up, or there are none.
     """
+    return _is_joined([Span(path, 0, path.stat().st_size) for path in pieces], pattern, target, up_to)
+
+
+def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
+    """Take each record of a table once that a program has continued after restarts; False if it was not restarted.
+
+    A program that was killed behind its last save writes the records after that save again when it resumes; many write
+    the record of the save itself again too, and some the head of the table.
+    """
+    begins = _restarts(path, pattern)
+    if not begins:
+        return False
+    spans = [Span(path, *ends) for ends in pairwise([0, *begins, path.stat().st_size])]
+    return _is_joined(spans, pattern, target, math.inf)
+
+
+def _is_joined(spans: Sequence[Span], pattern: re.Pattern[bytes], target: Path, up_to: float) -> bool:
     parts: list[_Part] = []
-    for path in reversed(pieces):
+    for span in reversed(spans):
         following = min((part.first for part in parts), default=math.nextafter(up_to, math.inf))
-        if (part := _part_of(path, pattern, following)) is not None:
+        if (part := _part_of(span, pattern, following)) is not None:
             parts.append(part)
     if not parts or not all(part.is_rising for part in parts):
         return False
@@ -111,21 +141,73 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
     has_head = False
     with target.open("wb") as joined:
         for part in reversed(parts):
-            append_range(part.path, joined, part.head if has_head else 0, part.end)
-            has_head = has_head or part.head > 0
+            append_range(part.span.path, joined, part.head if has_head else part.span.begin, part.end)
+            has_head = has_head or part.head > part.span.begin
     return True
 
 
-def _part_of(path: Path, pattern: re.Pattern[bytes], following: float) -> _Part | None:
-    """Return what of a piece is taken; None if it has no record."""
+def _part_of(span: Span, pattern: re.Pattern[bytes], following: float) -> _Part | None:
+    """Return what of a span is taken; None if it has no record."""
     found: _Part | None = None
     last = -math.inf
     # The last record of a piece that is followed by another may be torn.
-    for at, number in records(path, pattern, 0, is_closed=following == math.inf):
-        found = found or _Part(path, at, path.stat().st_size, number)
+    within = records(span.path, pattern, span.begin, is_closed=following == math.inf)
+    for at, number in takewhile(lambda record: record[0] < span.end, within):
+        found = found or _Part(span, at, span.end, number)
         if number < last:
             return replace(found, is_rising=False)
         if last < following <= number:
             found = replace(found, end=at)
         last = number
     return found
+
+
+def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
+    """Return where the numbers do not count up, or where a record is the one before once more."""
+    found: list[int] = []
+    head, before, last = b"", 0, -math.inf
+    for begin, number in records(path, pattern, 0, is_closed=True):
+        if last == -math.inf:
+            head = _bytes(path, 0, begin)
+        elif number < last or (number == last and _is_again(path, before, begin, head)):
+            found.append(begin)
+        before, last = begin, number
+    return found
+
+
+def _is_again(path: Path, before: int, begin: int, head: bytes) -> bool:
+    """Return True if the head of the table stands between, or the next record has the bytes of the one before."""
+    record = _bytes(path, before, begin)
+    return (bool(head) and record.endswith(head)) or _bytes(path, begin, begin + len(record)) == record
+
+
+def _bytes(path: Path, begin: int, end: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)
+
+
+# --- to import them ---
+
+
+def whole_lines_bytes(path: Path) -> int:
+    """Return how many bytes of a table end with a line: the last line of a killed program may be torn."""
+    size = path.stat().st_size
+    begin = max(0, size - OVERLAP_BYTES)
+    tail = _bytes(path, begin, size)
+    return begin + tail.rfind(b"\n") + 1 if b"\n" in tail else size
+
+
+def why_incomplete(path: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return which records up to `done` a table lacks: those before its first one, or lost in a buffer by a kill."""
+    numbers = [number for _, number in records(path, pattern, 0, is_closed=True)]
+    steps = [later - number for number, later in pairwise(numbers)]
+    largest = max(steps, default=0.0)
+    if largest <= 0:
+        return ""
+    if numbers[0] > 2 * largest:
+        return f"it begins at {numbers[0]:.10g}; put back what the program wrote before"
+    is_regular = largest - min(steps) <= 0.01 * largest
+    if done - numbers[-1] >= (largest if is_regular else 2 * largest):
+        return f"it ends at {numbers[-1]:.10g}, but the restart files say {done:.10g}"
+    return ""
