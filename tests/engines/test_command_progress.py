@@ -8,6 +8,7 @@ from support.command_jobs import command_job, command_segment
 from support.toyrun import history
 
 from unbroken.errors import UnbrokenError
+from unbroken.runs.results import read_doubts
 from unbroken.runs.segment_end import EndKind
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
@@ -147,6 +148,22 @@ def test_a_number_outside_of_the_restart_files_is_read_when_the_program_has_left
 
     assert outcomes[-1] is EndKind.FINISHED
     assert table(tmp_path) == WHOLE
+
+
+def test_rows_that_a_program_lost_in_its_buffer_are_a_doubt(tmp_path):
+    """Its restart file says 30, is that of 200, and the rows from 60 on were never written."""
+    resumed = 'for i in $(seq 210 10 300); do echo "$i 7" >> rows; done; echo 300 > n; exit 0'
+    started = 'for i in $(seq 10 10 50); do echo "$i 7" >> rows; done; echo 30 > n; exit 85'
+    script = f"if [ -e n ]; then {resumed}; fi; {started}"
+    asked = {"start": ["sh", "-c", script], "files": ["n"], "progress_file": "n", "progress_pattern": r"^(\d+)$"}
+
+    outcomes = [command_segment(tmp_path, {**asked, "outputs": {"rows": "rows"}}, each).kind for each in (1, 2)]
+
+    assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
+    places = command_job(tmp_path, asked).places
+    (doubt,) = read_doubts(places)
+    assert doubt.startswith("rows: records between 50 and 210 are missing: ")
+    assert f"doubt: {doubt}" in places.log(2).read_text()
 
 
 def test_the_last_rows_of_a_program_that_is_done_for_good_are_in_the_results(tmp_path):

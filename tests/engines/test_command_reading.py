@@ -12,7 +12,7 @@ from unbroken.engines.files import tables
 from unbroken.engines.files.reading import last_number, reading_of
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
-from unbroken.engines.files.tables import Tables, is_joined, last_record, records
+from unbroken.engines.files.tables import Tables, is_joined, last_record, missing_between, records
 from unbroken.errors import CheckpointError
 from unbroken.system import fs
 
@@ -242,6 +242,33 @@ def test_of_each_record_the_one_that_was_written_last_is_taken(tmp_path, pieces,
 
 def test_of_a_table_the_records_up_to_a_checkpoint_can_be_taken(tmp_path):
     assert joined(tmp_path, "1 a\n2 b\n", "3 c\n4 d\n", up_to=3) == "1 a\n2 b\n3 c\n"
+
+
+@pytest.mark.parametrize(
+    ("piece", "table", "missing"),
+    [
+        ("10 a\n20 a\n30 a\n", "30 a\n40 a\n", None),
+        ("10 a\n20 a\n30 a\n", "40 a\n50 a\n", None),
+        ("10 a\n20 a\n30 a\n", "49 a\n", None),  # it counts from its restart
+        ("10 a\n20 a\n30 a\n", "50 a\n60 a\n", (30, 50)),
+        ("10 a\n10 b\n20 a\n20 b\n", "40 a\n40 b\n", (20, 40)),
+        ("1 a\n2 a\n5 a\n10 a\n20 a\n", "50 a\n", None),
+        ("1 a\n2 a\n5 a\n10 a\n20 a\n", "60 a\n", (20, 60)),
+        ("10 a\n", "50 a\n60 a\n", (10, 50)),
+        ("10 a\n", "50 a\n", None),  # how long is a step?
+        ("30 a\n20 a\n", "90 a\n", None),  # its records do not count up
+        ("head\n", "90 a\n100 a\n", None),
+    ],
+)
+def test_records_that_are_missing_after_a_restart_are_found_by_the_steps_on_both_sides(tmp_path, piece, table, missing):
+    for name, text in (("piece", piece), ("table", table)):
+        (tmp_path / name).write_text(text)
+
+    found = missing_between(tmp_path / "piece", tmp_path / "table", ROWS_PATTERN)
+
+    assert (found.partition(" are missing: ")[0] or None) == (
+        missing and f"records between {missing[0]} and {missing[1]}"
+    )
 
 
 def test_a_checkpoint_waits_for_a_later_record_in_every_table(tmp_path):

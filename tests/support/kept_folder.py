@@ -9,6 +9,7 @@ from pathlib import Path
 
 from support.making import PASSPORT
 
+from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.outputs import OutputList, read_outputs
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
@@ -90,14 +91,8 @@ class KeptFolder:
                 (draft / path.relative_to(self.folder)).parent.mkdir(parents=True, exist_ok=True)
                 fs.copy_file(path, draft / path.relative_to(self.folder))
         (draft / "state").touch()
-        self.tracker.list_into(
-            draft,
-            lengths,
-            opened,
-            is_at_end=is_at_end,
-            is_finished=is_finished,
-            has_saved_last=has_saved_last,
-        )
+        end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last) if is_at_end else None
+        self.tracker.list_into(draft, lengths, opened, end)
         passport = replace(PASSPORT, sequence=self.sequence, token=self.token)
         return self.store.publish(draft, passport, lambda: None)
 

@@ -32,15 +32,11 @@ def mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
     yield from _placeholder_mistakes(run, program)
     yield from _template_mistakes(run, program, base)
     yield from _name_mistakes(program)
-    yield from _of(_saving(program))
-    yield from _of(_progress(run, program))
-    yield from _of(_folder(program, base))
-    yield from _of(_endings(run, program))
+    yield from _saving_mistakes(program)
+    yield from _progress_mistakes(run, program)
+    yield from _folder_mistakes(program, base)
+    yield from _ending_mistakes(run, program)
     yield from _launcher_mistakes(run, program)
-
-
-def _of(rules: Iterator[tuple[object, str, str]]) -> Iterator[Mistake]:
-    return ((setting, what) for is_broken, setting, what in rules if is_broken)
 
 
 def pattern_mistakes(run: Run) -> Iterator[Mistake]:
@@ -138,100 +134,80 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
             yield "outputs", f"found '{name}', which is one of `files` too; allowed: one of them"
 
 
-# --- what does not go together: whether it is so, the setting, and what is wrong with it ---
+# --- what does not go together ---
 
 
-def _saving(program: Program) -> Iterator[tuple[object, str, str]]:
+def _saving_mistakes(program: Program) -> Iterator[Mistake]:
     how, marker, has_numbers = program.saved_by, program.saved_marker, program.has_numbered_files
-    has_none = program.keeps_the_contract
-    for name in _OF_FILES:
-        if has_none and getattr(program, name):
-            yield True, name, "does nothing without `files`; name the restart files there"
-            return
-    is_said = how not in (SavedBy.EXIT, SavedBy.OBSERVED)
-    yield (
-        has_none and is_said,
-        "saved_by",
-        f"found '{how.value}', but `files` is empty; name the restart files there",
-    )
-    is_marked = how is SavedBy.MARKER
-    yield (
-        is_marked and not marker and not has_none,
-        "saved_marker",
-        "is missing; type for example `saved_marker: restart.done`",
-    )
-    unused = f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
-    yield marker and not is_marked, "saved_marker", unused
-    yield "{progress}" in marker and not has_numbers, "saved_marker", "found {progress} in it, but none in `files`"
-    yield (
-        how is SavedBy.NEXT and not has_numbers and not has_none,
-        "saved_by",
-        "found 'next', but the names in `files` have no number; allowed: names such as 'melt.{progress}.rst', or "
-        "another `saved_by`",
-    )
-    yield (
-        how is SavedBy.RENAME and len(program.files) > 1 and not has_numbers,
-        "saved_by",
-        "found 'rename' with several `files`, which are not renamed together; allowed: names with {progress}, or "
-        "`saved_by: observed`",
-    )
-    yield program.put_back_as and not program.puts_back, "put_back_as", "does nothing with `put_back: false`"
+    name_them = "name the restart files there"
+    if program.keeps_the_contract:
+        if name := next((name for name in _OF_FILES if getattr(program, name)), ""):
+            yield name, f"does nothing without `files`; {name_them}"
+        elif how not in (SavedBy.EXIT, SavedBy.OBSERVED):
+            yield "saved_by", f"found '{how.value}', but `files` is empty; {name_them}"
+        return
+    if how is SavedBy.MARKER and not marker:
+        yield "saved_marker", "is missing; type for example `saved_marker: restart.done`"
+    if how is not SavedBy.MARKER and marker:
+        yield "saved_marker", f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
+    if "{progress}" in marker and not has_numbers:
+        yield "saved_marker", "found {progress} in it, but none in `files`"
+    other = "allowed: names such as 'melt.{progress}.rst', or another `saved_by`"
+    if how is SavedBy.NEXT and not has_numbers:
+        yield "saved_by", f"found 'next', but the names in `files` have no number; {other}"
+    if how is SavedBy.RENAME and len(program.files) > 1 and not has_numbers:
+        found = "found 'rename' with several `files`, which are not renamed together"
+        yield "saved_by", f"{found}; allowed: names with {{progress}}, or `saved_by: observed`"
+    if program.put_back_as and not program.puts_back:
+        yield "put_back_as", "does nothing with `put_back: false`"
 
 
-def _progress(run: Run, program: Program) -> Iterator[tuple[object, str, str]]:
-    ways = [name for name in ("progress_pattern", "progress_json", "progress_command") if getattr(program, name)]
-    file, is_in_file = program.progress_file, bool(program.progress_pattern or program.progress_json)
-    is_running = program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED)
+def _progress_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+    names = ("progress_pattern", "progress_json", "progress_command")
+    ways, file = [name for name in names if getattr(program, name)], program.progress_file
     if program.has_numbered_files and ways:
-        yield True, ways[0], "found beside {progress} in `files`; allowed: one of them"
+        yield ways[0], "found beside {progress} in `files`; allowed: one of them"
     elif len(ways) > 1:
-        allowed = "allowed: one of progress_pattern, progress_json and progress_command"
-        yield True, ways[1], f"found beside `{ways[0]}`; {allowed}"
-    elif program.progress_command:
-        yield (
-            file,
-            "progress_file",
-            "found beside `progress_command`, which finds the number by itself; remove one of them",
-        )
-    elif file and not is_in_file:
-        yield True, "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
-    elif is_in_file and not file:
-        yield True, "progress_file", f"is missing beside `{ways[0]}`; name the restart file that has the number"
-    elif file and is_running and not is_progress_file_kept(program):
-        yield (
-            True,
-            "progress_file",
-            f"found '{file}', which is none of `files`: while the program runs it says another number than they; name "
-            "it in `files` too",
-        )
-    yield program.live_file and not program.live_pattern, "live_pattern", "is missing beside `live_file`"
-    yield program.live_pattern and not program.live_file, "live_file", "is missing beside `live_pattern`"
+        yield ways[1], f"found beside `{ways[0]}`; allowed: one of progress_pattern, progress_json and progress_command"
+    elif program.progress_command and file:
+        yield "progress_file", "found beside `progress_command`, which finds the number by itself; remove one of them"
+    elif file and not ways:
+        yield "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
+    elif ways and not program.progress_command and not file:
+        yield "progress_file", f"is missing beside `{ways[0]}`; name the restart file that has the number"
+    elif file and program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED) and not is_progress_file_kept(program):
+        why = "while the program runs it says another number than they; name it in `files` too"
+        yield "progress_file", f"found '{file}', which is none of `files`: {why}"
+    if program.live_file and not program.live_pattern:
+        yield "live_pattern", "is missing beside `live_file`"
+    if program.live_pattern and not program.live_file:
+        yield "live_file", "is missing beside `live_pattern`"
     if run.goal is not None and not program.says_progress and not program.finished_file:
-        yield True, "goal", f"found {run.goal:.10g}, {_NO_NUMBER}"
+        yield "goal", f"found {run.goal:.10g}, {_NO_NUMBER}"
 
 
-def _folder(program: Program, base: Path) -> Iterator[tuple[object, str, str]]:
-    if folder := program.folder:
-        extra = next((name for name in _NEEDS_OWN_FOLDER if getattr(program, name)), "")
+def _folder_mistakes(program: Program, base: Path) -> Iterator[Mistake]:
+    folder = program.folder
+    if extra := next((name for name in _NEEDS_OWN_FOLDER if folder and getattr(program, name)), ""):
         allowed = "so that the program has one of its own ({base} in its words is where snakemake was started)"
-        yield extra, "folder", f"found '{folder}' beside `{extra}`; allowed: no `folder`, {allowed}"
-        yield not (base / folder).is_dir(), "folder", f"found '{folder}', but there is no such folder"
+        yield "folder", f"found '{folder}' beside `{extra}`; allowed: no `folder`, {allowed}"
+    if folder and not (base / folder).is_dir():
+        yield "folder", f"found '{folder}', but there is no such folder"
 
 
-def _endings(run: Run, program: Program) -> Iterator[tuple[object, str, str]]:
-    yield program.stop_text and not program.stop_file, "stop_text", "does nothing without `stop_file`"
+def _ending_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+    if program.stop_text and not program.stop_file:
+        yield "stop_text", "does nothing without `stop_file`"
     both = sorted(program.exit_finished & program.exit_paused)
     if both and not program.finished_file:
         found = f"found {both[0]}, which is in `exit_finished` too"
-        other = f"{found}, and nothing else says which it is; add `goal` or `finished_file`"
-        yield program.keeps_the_contract, "exit_paused", f"{found}; allowed: one of them"
-        yield run.goal is None and not program.keeps_the_contract, "exit_paused", other
+        if program.keeps_the_contract:
+            yield "exit_paused", f"{found}; allowed: one of them"
+        elif run.goal is None:
+            yield "exit_paused", f"{found}, and nothing else says which it is; add `goal` or `finished_file`"
     is_told = any(named(word) & set(OF_CHECKPOINT) for word in program.resume) or program.templates
-    yield (
-        program.files and not program.puts_back and not is_told,
-        "resume",
-        "says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`",
-    )
+    if program.files and not program.puts_back and not is_told:
+        yield "resume", "says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`"
 
 
 def _launcher_mistakes(run: Run, program: Program) -> Iterator[Mistake]:

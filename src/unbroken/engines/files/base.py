@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.databases import is_beside
-from unbroken.engines.files.listing import UnsteadyOutputError
+from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import Lengths, ObservedFiles
 from unbroken.engines.files.outputs import LIST, OutputList, read_outputs
 from unbroken.engines.files.settings import Program
@@ -175,10 +175,7 @@ class Supervisor(ABC):
         self,
         draft: Path,
         lengths: Mapping[str, int] | None,
-        *,
-        is_at_end: bool = False,
-        is_finished: bool = False,
-        has_saved_last: bool = False,
+        end: ProgramEnd | None = None,
         doubts: Sequence[str] = (),
     ) -> bool:
         """Write the list of outputs that belong to a state into its draft; True if there are any.
@@ -187,18 +184,12 @@ class Supervisor(ABC):
         """
         if self._tracker is None:
             return False
-        for doubt in doubts:
-            self.task.tell(doubt)
-            self._tracker.listed = self._tracker.listed.with_doubt(doubt)
+        for doubt in (*doubts, *self.tables.missing(self.task.run_folder)):
+            if doubt not in self._tracker.listed.doubts:
+                self.task.tell(doubt)
+                self._tracker.listed = self._tracker.listed.with_doubt(doubt)
         opened = [name for name in lengths or () if self.observed.is_open(name)]
-        self._tracker.list_into(
-            draft,
-            lengths,
-            opened,
-            is_at_end=is_at_end,
-            is_finished=is_finished,
-            has_saved_last=has_saved_last,
-        )
+        self._tracker.list_into(draft, lengths, opened, end)
         return bool(self._tracker.listed.files)
 
     def list_tables(self, draft: Path) -> None:
@@ -242,7 +233,7 @@ class ContractSupervisor(Supervisor):
             self.list_tables(each.draft)
         found += [*waiting, *([loose] if loose else [])]
         if found:
-            self.list_outputs(found[-1].draft, None, is_at_end=True, is_finished=is_finished, has_saved_last=True)
+            self.list_outputs(found[-1].draft, None, ProgramEnd(is_finished=is_finished, has_saved_last=True))
         return found
 
     def salvage(self) -> list[HandedOver]:

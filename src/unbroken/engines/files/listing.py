@@ -34,6 +34,14 @@ class UnsteadyOutputError(Exception):
 
 
 @dataclass(frozen=True)
+class ProgramEnd:
+    """The end of the program whose outputs are listed: it is done, or saved as its last action."""
+
+    is_finished: bool = False
+    has_saved_last: bool = False
+
+
+@dataclass(frozen=True)
 class Known:
     """Knowledge of the outputs since the attempt began."""
 
@@ -86,18 +94,17 @@ class TrackedOutputs:
 
 @dataclass
 class NewList:
-    """A list in the making: what it decides counts only once it is written."""
+    """A list in the making, at the `end` of the program, or while it works: it counts only once it is written."""
 
     tracker: TrackedOutputs
     draft: Path
     lengths: Mapping[str, int] | None
     opened: frozenset[str]
-    is_at_end: bool
-    is_finished: bool
-    has_saved_last: bool
+    end: ProgramEnd | None
 
     def __post_init__(self) -> None:
         listed = self.tracker.listed
+        self.is_finished = self.end is not None and self.end.is_finished
         self.before, self.algorithm = listed.files, listed.algorithm
         self.files: dict[str, OutputFile] = {}
         self.links: dict[str, str] = {}
@@ -111,19 +118,19 @@ class NewList:
         path = self.tracker.folder / name
         if stat.S_ISLNK(found.st_mode):
             self.links[name] = os.readlink(path)
-            if not self.is_at_end:
+            if self.end is None:
                 self._confirm_leads_into(name, self.links[name])
             return
         is_table = self.tracker.is_table(name)  # it is joined by its records, and not cut to a length
         resume = found.st_size if self.lengths is None or is_table else self.lengths.get(name, -1)
         if resume > found.st_size:  # begun again since
             resume = -1
-        if self.is_at_end and self.has_saved_last:
+        if self.end is not None and self.end.has_saved_last:
             is_late = 0 <= resume < found.st_size and is_buffered(path, resume, self.tracker.lengths.get(name, 0))
             resume = found.st_size if resume < 0 or is_late else resume
-        if resume < 0 and not (self.is_at_end and self.is_finished):
+        if resume < 0 and not self.is_finished:
             return  # what it has now is younger than the state
-        size = found.st_size if self.is_at_end else resume
+        size = resume if self.end is None else found.st_size
         resume = -1 if self.tracker.is_finished_mark(name) else resume
         before = self.before.get(name)
         before = None if before is not None and before.resume_bytes < 0 else before  # it was not put back
@@ -131,7 +138,7 @@ class NewList:
         self.files[name] = replace(entry, is_continued=False) if is_table else entry
         self.known.stamps[name] = _stamp(found)
         is_cut = name in self.opened or found.st_size > resume or entry.has_grown
-        is_all = is_table or (self.is_at_end and self.is_finished)
+        is_all = is_table or self.is_finished
         if is_cut and not is_all and self._is_cut_within(name, entry):
             self.buffered.append(name)
             if name in self.tracker.silent:  # of a program that was killed then
@@ -158,7 +165,7 @@ class NewList:
             self._copy(name)
         is_open_since = name in self.opened and 0 < resume == self.tracker.lengths.get(name)
         # After a whole attempt the program will not begin it again.
-        is_left = self.is_at_end and before.is_continued is None and before.segment != self.tracker.segment
+        is_left = self.end is not None and before.is_continued is None and before.segment != self.tracker.segment
         is_silent = name in self.tracker.silent or is_open_since
         return replace(before, is_continued=True if is_left else before.is_continued, is_silent=is_silent)
 
@@ -214,7 +221,7 @@ class NewList:
     def _continued(self, name: str, found: os.stat_result, before: OutputFile, fate: OutputFile) -> OutputFile:
         """Return the fate of a file that begins as it did: that a resumed program continued in it shows only once."""
         is_undecided, has_more = name in self.known.undecided, found.st_size > before.resume_bytes
-        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.is_at_end)
+        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.end is not None)
         is_late = before.is_late and found.st_size == before.resume_bytes
         if before.is_late and not is_late:
             self.doubts.append(written_after(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.base import LAST_ACTION_SECONDS, MOST_SKIPS, Supervisor
-from unbroken.engines.files.listing import UnsteadyOutputError
+from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import SaveCycle, literal_names
 from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
 from unbroken.engines.files.settings import Program, SavedBy
@@ -291,13 +291,13 @@ class FileSupervisor(Supervisor):
         lengths, _ = self.lengths_at(state.stamps)
         if is_by_exit or is_asked:  # told to stop, it saved: its buffers follow at its end
             lengths = None
-        self.list_outputs(draft, lengths, is_at_end=True, is_finished=is_finished, has_saved_last=has_saved_last)
+        self.list_outputs(draft, lengths, ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last))
 
     def _results_alone(self) -> HandedOver:
         """Return the results of a program that removes its restart files when it is done."""
         draft, run = self._draft(), self.task.run
         draft.mkdir()
-        if not self.list_outputs(draft, None, is_at_end=True, is_finished=True):
+        if not self.list_outputs(draft, None, ProgramEnd(is_finished=True)):
             raise SegmentError(
                 f"runs.{run.name}: the program is done, but left no file at all in its folder; it has no result"
             )

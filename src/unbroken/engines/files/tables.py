@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 
+from unbroken.engines.files.pieces import pieces_of
 from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
 from unbroken.system.copying import append_range
 
@@ -21,6 +22,8 @@ _ANY_ROWS = re.compile(ROWS, re.MULTILINE)
 CHUNK_BYTES = 8 * 1024 * 1024
 # The beginning of a record, such as the head of a frame, is shorter.
 OVERLAP_BYTES = 64 * 1024
+# Steps that differ by less are equal: numbers are printed with few digits.
+_EQUAL = 0.01
 
 
 def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool) -> Iterator[tuple[int, float]]:
@@ -54,14 +57,39 @@ def _rows_of(path: Path) -> re.Pattern[bytes]:
 
 def last_record(path: Path, pattern: re.Pattern[bytes]) -> float | None:
     """Return the number of the last record of a table that is written yet; None if there is none."""
+    return next(reversed(_last_records(path, pattern)), None)
+
+
+def _last_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
+    """Return the numbers of the last records of a table; none if it has none."""
     size, span = path.stat().st_size, OVERLAP_BYTES
     while True:
         begin = max(0, size - span)
         # What begins with the part that is read may be the rest of a record.
         found = [number for at, number in records(path, pattern, begin, is_closed=False) if at > begin or not begin]
         if found or not begin:
-            return found[-1] if found else None
+            return found
         span *= 8
+
+
+def missing_between(piece: Path, table: Path, pattern: re.Pattern[bytes]) -> str:
+    """Return what is missing where a table was begun again after `piece`, by the steps on both sides; else nothing.
+
+    A program that counts its steps from its restart writes its first record less than two steps after the last one.
+    """
+    last = _last_records(piece, pattern)
+    begin = takewhile(lambda record: record[0] < OVERLAP_BYTES, records(table, pattern, 0, is_closed=False))
+    first = [number for _, number in begin]
+    steps = [later - number for side in (last, first) for number, later in pairwise(side) if later != number]
+    if not last or not first or not steps or min(steps) < 0:
+        return ""
+    is_regular = max(steps) - min(steps) <= _EQUAL * max(steps)
+    if first[0] - last[-1] <= max(steps) * (2 - 1e-6 if is_regular else 3):
+        return ""
+    return (
+        f"records between {last[-1]:.10g} and {first[0]:.10g} are missing: a program that was killed had them in its "
+        "buffer, or its restart files are not where their number says"
+    )
 
 
 class Tables:
@@ -74,6 +102,15 @@ class Tables:
         """Return True if each table has a record behind `done`: all up to there have left the program's buffers."""
         last = [self._last(output) for output in self._outputs]
         return all(number is not None and number > done for number in last)
+
+    def missing(self, run_folder: Path) -> Iterator[str]:
+        """Yield what is missing in a table that this attempt has begun again."""
+        for output in self._outputs:
+            path = self._folder / output.name
+            piece = next((piece for _, piece in pieces_of(run_folder, output.name)), None)
+            what = missing_between(piece, path, output.record) if piece is not None and path.is_file() else ""
+            if what:
+                yield f"{output.name}: {what}"
 
     def last_number(self) -> float | None:
         """Return the number of the last record of the first table that is there."""
@@ -207,7 +244,7 @@ def why_incomplete(path: Path, pattern: re.Pattern[bytes], done: float) -> str:
         return ""
     if numbers[0] > 2 * largest:
         return f"it begins at {numbers[0]:.10g}; put back what the program wrote before"
-    is_regular = largest - min(steps) <= 0.01 * largest
+    is_regular = largest - min(steps) <= _EQUAL * largest
     if done - numbers[-1] >= (largest if is_regular else 2 * largest):
         return f"it ends at {numbers[-1]:.10g}, but the restart files say {done:.10g}"
     return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unbroken.engines.files.content import described
 from unbroken.engines.files.databases import database_of, is_database
-from unbroken.engines.files.listing import Known, NewList, TrackedOutputs, in_buffer
+from unbroken.engines.files.listing import Known, NewList, ProgramEnd, TrackedOutputs, in_buffer
 from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
@@ -43,18 +43,15 @@ class OutputTracker(TrackedOutputs):
         draft: Path,
         lengths: Mapping[str, int] | None,
         opened: Iterable[str] = (),
-        *,
-        is_at_end: bool = False,
-        is_finished: bool = False,
-        has_saved_last: bool = False,
+        end: ProgramEnd | None = None,
     ) -> None:
         """Write the list of outputs of a checkpoint into its draft.
 
         `lengths` are those that belong to the state; None if each file belongs to it as it is.  `opened` are files
-        that the program has open.  At the end of a program that saved as its last action (`has_saved_last`) its
-        buffers belong to the state.  UnsteadyOutputError if a file that has to be copied changes meanwhile.
+        that the program has open.  At the end of a program that saved as its last action its buffers belong to the
+        state.  UnsteadyOutputError if a file that has to be copied changes meanwhile.
         """
-        made = NewList(self, draft, lengths, frozenset(opened), is_at_end, is_finished, has_saved_last)
+        made = NewList(self, draft, lengths, frozenset(opened), end)
         for name, found in self._found():
             made.add(name, found)
         listed = made.finished()
@@ -62,7 +59,7 @@ class OutputTracker(TrackedOutputs):
         # These lines are missing only if a program is resumed from this very state.
         doubts = (*listed.doubts, *(in_buffer(name) for name in made.buffered))
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)
-        self._watch_size(listed, is_at_end=is_at_end)
+        self._watch_size(listed, is_at_end=end is not None)
         self.listed, self._known = listed, made.known
 
     def list_tables(self, draft: Path) -> None:
