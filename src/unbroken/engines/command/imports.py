@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.base import FileKinds
+from unbroken.engines.files.base import LAST_ACTION_SECONDS, FileKinds
 from unbroken.engines.files.content import OutputFile, described, is_changed_inside
 from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
@@ -28,8 +28,6 @@ from unbroken.system import fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import sha256_of
 
-# A program that saves as its last action closes its outputs so long after it.
-LAST_ACTION_SECONDS = 2.0
 _TOOLS = (".unbroken", ".snakemake", ".git")
 _SHOWN = 5
 

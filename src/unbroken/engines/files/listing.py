@@ -21,7 +21,7 @@ from unbroken.engines.files.content import (
 from unbroken.engines.files.databases import copy_database, has_journal
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece
 from unbroken.engines.files.pieces import piece_of, piece_path, pieces_of
-from unbroken.engines.files.states import Stamp, stamp_of
+from unbroken.engines.files.states import Stamp, stamp_in, stamp_of
 from unbroken.engines.files.workspace import without
 from unbroken.system import fs
 
@@ -136,7 +136,7 @@ class NewList:
         before = None if before is not None and before.resume_bytes < 0 else before  # it was not put back
         entry = self._untouched(name, found, resume, before) or self._entry(name, found, (size, resume), before)
         self.files[name] = replace(entry, is_continued=False) if is_table else entry
-        self.known.stamps[name] = _stamp(found)
+        self.known.stamps[name] = stamp_in(found)
         is_cut = name in self.opened or found.st_size > resume or entry.has_grown
         is_all = is_table or self.is_finished
         if is_cut and not is_all and self._is_cut_within(name, entry):
@@ -159,7 +159,7 @@ class NewList:
 
     def _untouched(self, name: str, found: os.stat_result, resume: int, before: OutputFile | None) -> OutputFile | None:
         """Return the entry of a file that is as it was listed; None for any other."""
-        if before is None or self.known.stamps.get(name) != _stamp(found) or before.resume_bytes != resume:
+        if before is None or self.known.stamps.get(name) != stamp_in(found) or before.resume_bytes != resume:
             return None
         if before.is_rewritten:
             self._copy(name)
@@ -253,7 +253,7 @@ class NewList:
                     continue
             except FileNotFoundError:
                 continue
-            if stamp_of(source) == _stamp(found):
+            if stamp_of(source) == stamp_in(found):
                 return found
         raise UnsteadyOutputError(f"{name} is written again while it is copied")
 
@@ -279,10 +279,6 @@ class NewList:
             return False
         is_whole = before is not None and not length % BUFFER_BYTES and not before.resume_bytes % BUFFER_BYTES
         return stops_within_a_line(path, length) or (is_whole and is_text(path))
-
-
-def _stamp(found: os.stat_result) -> Stamp:
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def written_after(name: str) -> str:

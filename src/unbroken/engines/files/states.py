@@ -199,7 +199,7 @@ def _are_plain_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mappin
                     fs.copy_file(folder / name, targets[name])
         except FileNotFoundError:
             return False
-        seen = {name: _stamp(os.fstat(descriptor)) for name, descriptor in opened.items()}
+        seen = {name: stamp_in(os.fstat(descriptor)) for name, descriptor in opened.items()}
         return all((seen.get(name) or stamp_of(folder / name)) == stamp for name, stamp in stamps.items())
 
 
@@ -223,7 +223,7 @@ def linked(state: RestartState, draft: Path) -> None:
 def stamp_of(path: Path) -> Stamp | None:
     """Return inode, size and time of change; None if the file is not there."""
     try:
-        return _stamp(path.stat())
+        return stamp_in(path.stat())
     except OSError:
         return None
 
@@ -241,5 +241,6 @@ def newest_ns(stamps: Mapping[str, Stamp]) -> int:
     return max((stamp[2] for stamp in stamps.values()), default=0)
 
 
-def _stamp(found: os.stat_result) -> Stamp:
+def stamp_in(found: os.stat_result) -> Stamp:
+    """Return the stamp of a file that was looked at."""
     return found.st_ino, found.st_size, found.st_mtime_ns

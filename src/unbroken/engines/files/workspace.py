@@ -140,7 +140,7 @@ class Workspace:
         if entry.is_rewritten:
             if origin is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _copy(origin.folder / REWRITTEN / name, path)
+                fs.copy_file(origin.folder / REWRITTEN / name, path)
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
             return True
         if not (os.path.lexists(path) and is_as_listed(path, entry, algorithm)):
@@ -179,7 +179,7 @@ class Workspace:
             kept.parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, kept)
             if entry.is_continued is None:
-                _copy(kept, path)
+                fs.copy_file(kept, path)
 
 
 def without(name: str) -> str:
@@ -221,12 +221,8 @@ def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(fs.unique_name("state"))
-        _copy(origin.folder / stored, draft)
+        fs.copy_file(origin.folder / stored, draft)
         os.replace(draft, path)  # in one step: a half copied state might be taken for a new one
-
-
-def _copy(source: Path, target: Path) -> None:
-    fs.copy_file(source, target)
 
 
 def _copy_tree(source: Path, target: Path) -> None:
@@ -241,4 +237,4 @@ def _copy_tree(source: Path, target: Path) -> None:
                 if stat.S_ISLNK(mode):
                     os.symlink(os.readlink(path), below / name)
                 elif stat.S_ISREG(mode):
-                    _copy(path, below / name)
+                    fs.copy_file(path, below / name)
