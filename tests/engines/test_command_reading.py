@@ -12,7 +12,7 @@ from unbroken.engines.files import tables
 from unbroken.engines.files.reading import last_number, reading_of
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
-from unbroken.engines.files.tables import Tables, is_joined, last_record, missing_between, records
+from unbroken.engines.files.tables import Tables, is_joined, last_record, missing_behind, missing_between, records
 from unbroken.errors import CheckpointError
 from unbroken.system import fs
 
@@ -269,6 +269,13 @@ def test_records_that_are_missing_after_a_restart_are_found_by_the_steps_on_both
     assert (found.partition(" are missing: ")[0] or None) == (
         missing and f"records between {missing[0]} and {missing[1]}"
     )
+
+
+@pytest.mark.parametrize(("done", "missing"), [(30, ""), (49, ""), (50, "it ends at 30, but the restart files say 50")])
+def test_records_that_are_missing_at_the_end_of_a_table_are_found_by_its_steps(tmp_path, done, missing):
+    (tmp_path / "table").write_text("head\n10 a\n20 a\n30 a\n")
+
+    assert missing_behind(tmp_path / "table", ROWS_PATTERN, done) == missing
 
 
 def test_a_checkpoint_waits_for_a_later_record_in_every_table(tmp_path):

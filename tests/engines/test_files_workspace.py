@@ -538,14 +538,14 @@ def test_a_kill_between_any_two_steps_of_a_copy_loses_nothing_and_leaves_nothing
 def test_what_vanishes_while_the_folder_of_a_living_program_is_copied_is_left_out(kept, monkeypatch):
     kept.write("a", "a")
     kept.write("b.tmp", "b")
-    copy = workspace_module._copy
+    copy = workspace_module.fs.copy_file
 
     def renamed_meanwhile(source, target):
         if Path(source).name == "b.tmp":
             os.rename(source, Path(source).with_name("b"))
         copy(source, target)
 
-    monkeypatch.setattr(workspace_module, "_copy", renamed_meanwhile)
+    monkeypatch.setattr(workspace_module.fs, "copy_file", renamed_meanwhile)
 
     kept.workspace.copy_back()
 

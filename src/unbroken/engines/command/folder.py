@@ -58,5 +58,5 @@ def first_file(origin: Checkpoint, program: Program) -> Path:
     """Return the file that the first of `files` names; CheckpointError if the checkpoint has none."""
     found = [name for name in matching(origin.folder, program.files[:1]) if name in set(restart_files(origin))]
     if not found:
-        raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}; nothing was started")
+        raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}")
     return origin.folder / found[0]

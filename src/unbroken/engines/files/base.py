@@ -184,10 +184,7 @@ class Supervisor(ABC):
         """
         if self._tracker is None:
             return False
-        for doubt in (*doubts, *self.tables.missing(self.task.run_folder)):
-            if doubt not in self._tracker.listed.doubts:
-                self.task.tell(doubt)
-                self._tracker.listed = self._tracker.listed.with_doubt(doubt)
+        self._note_doubts(self._tracker, doubts, end.done if end else None)
         opened = [name for name in lengths or () if self.observed.is_open(name)]
         self._tracker.list_into(draft, lengths, opened, end)
         return bool(self._tracker.listed.files)
@@ -195,7 +192,15 @@ class Supervisor(ABC):
     def list_tables(self, draft: Path) -> None:
         """List the tables that belong to a state, once they have a record behind it."""
         if self._tracker is not None and self.program.outputs:
+            self._note_doubts(self._tracker)
             self._tracker.list_tables(draft)
+
+    def _note_doubts(self, tracker: OutputTracker, doubts: Sequence[str] = (), done: float | None = None) -> None:
+        """Log doubts about the result, and those about its tables, once each; the next list has them."""
+        for doubt in (*doubts, *self.tables.missing(self.task.run_folder, done)):
+            if doubt not in tracker.listed.doubts:
+                self.task.tell(doubt)
+                tracker.listed = tracker.listed.with_doubt(doubt)
 
 
 class ContractSupervisor(Supervisor):
@@ -233,7 +238,10 @@ class ContractSupervisor(Supervisor):
             self.list_tables(each.draft)
         found += [*waiting, *([loose] if loose else [])]
         if found:
-            self.list_outputs(found[-1].draft, None, ProgramEnd(is_finished=is_finished, has_saved_last=True))
+            handover = found[-1].handover
+            done = handover.progress.done if handover else None
+            end = ProgramEnd(is_finished=is_finished, has_saved_last=True, done=done)
+            self.list_outputs(found[-1].draft, None, end)
         return found
 
     def salvage(self) -> list[HandedOver]:

@@ -35,10 +35,11 @@ class UnsteadyOutputError(Exception):
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """The end of the program whose outputs are listed: it is done, or saved as its last action."""
+    """The end of the program whose outputs are listed: it is done, or saved as its last action; how far it is."""
 
     is_finished: bool = False
     has_saved_last: bool = False
+    done: float | None = None
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,9 @@ class FileSupervisor(Supervisor):
         linked(states[0], draft)
         if not is_finished and not self._is_valid(draft, states[0].stamps):
             return []
-        self._list_at_end(draft, states[0], is_finished=is_finished)
-        return [self._found(draft, self._done(reading), is_finished=is_finished)]
+        done = self._done(reading)
+        self._list_at_end(draft, states[0], done, is_finished=is_finished)
+        return [self._found(draft, done, is_finished=is_finished)]
 
     def salvage(self) -> list[HandedOver]:
         """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
@@ -283,7 +284,7 @@ class FileSupervisor(Supervisor):
 
     # --- at the end ---
 
-    def _list_at_end(self, draft: Path, state: RestartState, *, is_finished: bool) -> None:
+    def _list_at_end(self, draft: Path, state: RestartState, done: float, *, is_finished: bool) -> None:
         written = newest_ns(state.stamps) / 1e9
         is_by_exit = self._saved_by is SavedBy.EXIT
         is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
@@ -291,7 +292,8 @@ class FileSupervisor(Supervisor):
         lengths, _ = self.lengths_at(state.stamps)
         if is_by_exit or is_asked:  # told to stop, it saved: its buffers follow at its end
             lengths = None
-        self.list_outputs(draft, lengths, ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last))
+        end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last, done=done)
+        self.list_outputs(draft, lengths, end)
 
     def _results_alone(self) -> HandedOver:
         """Return the results of a program that removes its restart files when it is done."""

@@ -73,23 +73,36 @@ def _last_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
 
 
 def missing_between(piece: Path, table: Path, pattern: re.Pattern[bytes]) -> str:
-    """Return what is missing where a table was begun again after `piece`, by the steps on both sides; else nothing.
-
-    A program that counts its steps from its restart writes its first record less than two steps after the last one.
-    """
+    """Return what is missing where a table was begun again after `piece`, by the steps on both sides; else nothing."""
     last = _last_records(piece, pattern)
     begin = takewhile(lambda record: record[0] < OVERLAP_BYTES, records(table, pattern, 0, is_closed=False))
     first = [number for _, number in begin]
-    steps = [later - number for side in (last, first) for number, later in pairwise(side) if later != number]
-    if not last or not first or not steps or min(steps) < 0:
-        return ""
-    is_regular = max(steps) - min(steps) <= _EQUAL * max(steps)
-    if first[0] - last[-1] <= max(steps) * (2 - 1e-6 if is_regular else 3):
+    if not last or not first or first[0] - last[-1] <= _longest_gap(last, first):
         return ""
     return (
         f"records between {last[-1]:.10g} and {first[0]:.10g} are missing: a program that was killed had them in its "
         "buffer, or its restart files are not where their number says"
     )
+
+
+def missing_behind(table: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return what a table lacks of the records up to `done`, once its program has left; else nothing."""
+    last = _last_records(table, pattern)
+    if not last or done - last[-1] <= _longest_gap(last):
+        return ""
+    return f"it ends at {last[-1]:.10g}, but the restart files say {done:.10g}"
+
+
+def _longest_gap(*sides: Sequence[float]) -> float:
+    """Return how far a record may be behind the one before, by the steps in these records; infinity if none says it.
+
+    A program that counts its steps from its restart writes its first record less than two steps after the last one.
+    """
+    steps = [later - number for side in sides for number, later in pairwise(side) if later != number]
+    if not steps or min(steps) < 0:
+        return math.inf
+    is_regular = max(steps) - min(steps) <= _EQUAL * max(steps)
+    return max(steps) * (2 - 1e-6 if is_regular else 3)
 
 
 class Tables:
@@ -103,14 +116,16 @@ class Tables:
         last = [self._last(output) for output in self._outputs]
         return all(number is not None and number > done for number in last)
 
-    def missing(self, run_folder: Path) -> Iterator[str]:
-        """Yield what is missing in a table that this attempt has begun again."""
+    def missing(self, run_folder: Path, done: float | None = None) -> Iterator[str]:
+        """Yield what is missing in tables that this attempt has begun again, and up to `done` at their end."""
         for output in self._outputs:
             path = self._folder / output.name
+            if not path.is_file():
+                continue
             piece = next((piece for _, piece in pieces_of(run_folder, output.name)), None)
-            what = missing_between(piece, path, output.record) if piece is not None and path.is_file() else ""
-            if what:
-                yield f"{output.name}: {what}"
+            found = [missing_between(piece, path, output.record)] if piece is not None else []
+            found += [missing_behind(path, output.record, done)] if done is not None else []
+            yield from (f"{output.name}: {what}" for what in found if what)
 
     def last_number(self) -> float | None:
         """Return the number of the last record of the first table that is there."""

@@ -65,6 +65,8 @@ class OutputTracker(TrackedOutputs):
     def list_tables(self, draft: Path) -> None:
         """List the tables in a draft as they are now: with records behind those that belong to its state."""
         listed = read_list(draft)
+        for doubt in self.listed.doubts:
+            listed = listed.with_doubt(doubt)
         tables = {name: path for name, path in self.files().items() if self.is_table(name)}
         for name, path in tables.items():
             size = path.stat().st_size

@@ -7,7 +7,6 @@ written lies on the disk once, and a resumed program finds it where it left it.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,17 +16,15 @@ from pathlib import Path
 from unbroken.engines.files.content import OutputFile, cut, is_as_listed
 from unbroken.engines.files.outputs import REWRITTEN, OutputList
 from unbroken.engines.files.pieces import drop_pieces, piece_path, pieces_of, remove_emptied
+from unbroken.engines.files.stored import REPLACED, Replaced
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.run_output import OUTPUT, PIECES
 from unbroken.system import fs
-from unbroken.system.clock import folder_stamp, utc_now
 
-REPLACED = "replaced"
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
-_STAMP = re.compile(r"(?:\d{6}_)?\d{8}T\d{6}Z(?:-\d+)*")
 # A file that a resumed program might begin again is copied first: one that has grown always, others up to this size.
 SMALL_BYTES = 1024 * 1024
 
@@ -104,7 +101,7 @@ class Workspace:
         CheckpointError if an output is shorter than listed, or differs.
         """
         sequence = origin.passport.sequence if origin else 0
-        aside, removed = _Aside(self.run_folder / REPLACED, self.folder), []
+        aside, removed = Replaced(self.run_folder, self.folder, most=REPLACED_KEPT), []
         for name in [each.as_posix() for each in fs.tree_files(self.folder)]:
             if (self.folder / name).is_symlink() or not is_output(name):
                 (self.folder / name).unlink()
@@ -133,7 +130,7 @@ class Workspace:
         return replace(listed, files=found)
 
     def _is_put_back(
-        self, origin: Checkpoint | None, name: str, entry: OutputFile, algorithm: str, aside: _Aside
+        self, origin: Checkpoint | None, name: str, entry: OutputFile, algorithm: str, aside: Replaced
     ) -> bool:
         """Make an output what it was, also where a later segment has begun it again; False if it is gone altogether."""
         path = self.folder / name
@@ -155,7 +152,7 @@ class Workspace:
         cut(path, entry, lambda: aside.place(name))
         return True
 
-    def _confirm_may_lack(self, name: str, entry: OutputFile, aside: _Aside) -> None:
+    def _confirm_may_lack(self, name: str, entry: OutputFile, aside: Replaced) -> None:
         """Move away a file that was written again as a whole; CheckpointError for any other that is there."""
         path = self.folder / name
         if not os.path.lexists(path):
@@ -185,31 +182,6 @@ class Workspace:
 def without(name: str) -> str:
     """Return the doubt about an output that is not as it was at the checkpoint, until the program writes it again."""
     return f"{name}: it was removed or written again after the checkpoint, and the result lacks it as it was then"
-
-
-class _Aside:
-    """A new folder below `replaced`, made when it is needed."""
-
-    def __init__(self, root: Path, folder: Path) -> None:
-        self._root, self._folder = root, folder
-        self.target = fs.numbered(root, folder_stamp(utc_now()))
-        self.names: list[str] = []
-
-    def place(self, name: str) -> Path:
-        """Return a free place for a file, its folder made."""
-        if not self.names and self._root.is_dir():
-            ours = [path for path in fs.by_number(self._root) if _STAMP.fullmatch(path.name)]
-            for old in ours[: -REPLACED_KEPT + 1]:
-                fs.remove_tree(old)
-        self.names.append(name)
-        target = self.target / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return target
-
-    def move(self, name: str) -> None:
-        """Move a file there, if it is there."""
-        if os.path.lexists(self._folder / name):
-            os.rename(self._folder / name, self.place(name))
 
 
 def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -> None:
