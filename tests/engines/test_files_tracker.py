@@ -11,7 +11,7 @@ from support.command_jobs import command_run
 from support.kept_folder import KeptFolder
 
 from unbroken.engines.files import listing
-from unbroken.engines.files.base import FileKinds
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
@@ -158,12 +158,12 @@ def test_a_file_that_is_known_to_be_written_again_is_copied_from_the_first_check
 
 
 def test_a_table_that_is_written_again_and_again_keeps_what_segments_before_wrote(kept):
-    kept.tracker.is_table = lambda name: name == "rows"
+    kept.tracker.kinds.is_table = lambda name: name == "rows"
     kept.write("rows", "1\n2\n")
     first = kept.save()
     kept.leave()
     kept.take(first)
-    kept.tracker.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
+    kept.tracker.kinds.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
     made = []
     for text in ("3\n", "# new\n3\n4\n"):
         kept.write("rows", text)

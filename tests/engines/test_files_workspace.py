@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.disks import mount_small, unmount
-from support.kept_folder import KeptFolder, is_output
+from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
 from unbroken.engines.files.outputs import read_outputs
@@ -641,4 +641,4 @@ def test_state_is_put_back_in_one_step(kept, monkeypatch):
         put_state_back(checkpoint, {"state": "state"}, kept.folder)
 
     assert not (kept.folder / "state").exists()
-    assert not any(is_output(path.name) for path in kept.folder.iterdir())
+    assert not any(KINDS.is_output(path.name) for path in kept.folder.iterdir())

@@ -18,7 +18,8 @@ from unbroken.engines.command.folder import first_file, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
-from unbroken.engines.files.base import ContractSupervisor, FileKinds, Supervisor
+from unbroken.engines.files.base import ContractSupervisor, Supervisor
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.outputs import outputs_outside, read_outputs
 from unbroken.engines.files.reading import confirm_check, last_number, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.base import LAST_ACTION_SECONDS, FileKinds
+from unbroken.engines.files.base import LAST_ACTION_SECONDS
 from unbroken.engines.files.content import OutputFile, described, is_changed_inside
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.listing import written_after
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
 from unbroken.engines.files.reading import confirm_check, reading_of, why_not_whole

@@ -2,72 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.files.databases import is_beside
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import Lengths, ObservedFiles
 from unbroken.engines.files.outputs import LIST, OutputList, read_outputs
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import ELSEWHERE, SAVE, Stamp, matches, stamp_of
+from unbroken.engines.files.states import ELSEWHERE, SAVE, Stamp, stamp_of
 from unbroken.engines.files.tables import Tables
 from unbroken.engines.files.tracker import OutputTracker
+from unbroken.engines.files.workspace import Workspace
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY, TAKEN, HandedOver, copied_states, loose_state, ready_states
-from unbroken.system import fs
 
-# What no program means as a result.
-_NO_OUTPUT = re.compile(r"(?:.*/)?(?:core(?:\.\d+)?|__pycache__/.*|\.cache/.*)")
 # A program that has left so soon after its last save has saved as its last action.
 LAST_ACTION_SECONDS = 2.0
 # So many saves that cannot be used are worth a line; of states that are handed over, the next is taken with a doubt.
 MOST_SKIPS = 3
-
-
-class FileKinds:
-    """Says of each name in the program's folder what it is: state, output, or neither."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._tables = {output.name for output in program.outputs}
-        self._others = {Path(name).name for name in (*program.inputs, *program.templates)} | {program.stop_file}
-        self._others |= set(program.put_back_as.values())
-        self._inputs = {Path(name).name for name in program.inputs}
-
-    def is_state(self, name: str) -> bool:
-        """Return True for a restart file."""
-        return matches(self._program.files, name) and not is_beside(name, self.is_state)
-
-    def is_output(self, name: str) -> bool:
-        """Return True for a file that belongs to the result."""
-        is_other = name in self._others or matches([self._program.saved_marker], name)
-        is_other = is_other or fs.is_unique_name(Path(name).name) or is_beside(name, self.is_state)
-        return not (is_other or self.is_state(name) or self.is_dropped(name) or _NO_OUTPUT.fullmatch(name))
-
-    def is_table(self, name: str) -> bool:
-        """Return True for an output that is joined by its records."""
-        return name in self._tables
-
-    def is_measured(self, name: str) -> bool:
-        """Return True for an output that is cut to the length that it had when a state was complete."""
-        return not name.startswith(ELSEWHERE) and self.is_output(name) and not self.is_table(name)
-
-    def is_below_input(self, name: str) -> bool:
-        """Return True for a file in a folder that is an input: a link is the input, a file is the program's."""
-        return "/" in name and name.split("/")[0] in self._inputs
-
-    def is_dropped(self, name: str) -> bool:
-        """Return True for a file that the user does not want (`discard`)."""
-        return matches(self._program.discard, name)
-
-    def is_finished_mark(self, name: str) -> bool:
-        """Return True for the file that says that the program is done."""
-        return matches([self._program.finished_file], name)
 
 
 class Supervisor(ABC):
@@ -94,25 +49,15 @@ class Supervisor(ABC):
     def _made_tracker(self) -> OutputTracker:
         task, origin = self.task, self.task.origin
         return OutputTracker(
-            self.folder,
-            task.run_folder,
+            Workspace(task.run_folder, self.folder, task.tell),
             task.segment,
             origin.passport.sequence if origin else 0,
             read_outputs(origin),
-            self._is_output,
-            self.kinds.is_finished_mark,
-            task.tell,
-            self.kinds.is_state,
+            self.kinds,
             self.observed.observer.is_rewritten,
-            self.kinds.is_table,
             # The attempt has made the checkpoint itself, and did not resume from it: it was killed.
             is_own=origin is not None and task.attempt_folder.root.name == f"{origin.passport.token:06d}",
         )
-
-    def _is_output(self, name: str) -> bool:
-        """Return True for an output; a link in a folder that is an input is none."""
-        is_input = self.kinds.is_below_input(name) and os.path.islink(self.folder / name)
-        return not is_input and self.kinds.is_output(name)
 
     # --- observing ---
 

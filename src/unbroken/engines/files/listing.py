@@ -19,10 +19,11 @@ from unbroken.engines.files.content import (
     stops_within_a_line,
 )
 from unbroken.engines.files.databases import copy_database, has_journal
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece
 from unbroken.engines.files.pieces import piece_of, piece_path, pieces_of
 from unbroken.engines.files.states import Stamp, stamp_in, stamp_of
-from unbroken.engines.files.workspace import without
+from unbroken.engines.files.workspace import Workspace, without
 from unbroken.system import fs
 
 # An output that changes while it is copied is tried so often.
@@ -57,25 +58,18 @@ class Known:
 
 @dataclass
 class TrackedOutputs:
-    """The outputs in `folder`, in addition to those of the checkpoint that the attempt resumes from.
+    """The outputs in the program's folder, in addition to those of the checkpoint that the attempt resumes from.
 
-    `is_output` says of a name whether that is an output, `is_state` whether a restart file; `is_finished_mark` whether
-    it says that the program is done, and so is not put back; `is_rewritten` whether it was seen to be written from its
-    beginning again and again.  `is_table` says whether it is joined by its records.  `sequence` is the number of that
-    checkpoint, 0 if there is none.
+    `sequence` is the number of that checkpoint, 0 if there is none; `is_rewritten` says of a name whether it was seen
+    to be written from its beginning again and again.
     """
 
-    folder: Path
-    run_folder: Path
+    workspace: Workspace
     segment: int
     sequence: int
     listed: OutputList
-    is_output: Callable[[str], bool]
-    is_finished_mark: Callable[[str], bool]
-    tell: Callable[[str], None]
-    is_state: Callable[[str], bool] = lambda _: False
+    kinds: FileKinds
     is_rewritten: Callable[[str], bool] = lambda _: False
-    is_table: Callable[[str], bool] = lambda _: False
     is_own: bool = False  # this attempt has made the checkpoint: how its files continue says nothing of a restart
     lengths: dict[str, int] = field(default_factory=dict)  # at the start of the program
     silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
@@ -86,6 +80,16 @@ class TrackedOutputs:
         if not self.is_own:
             absent = {name for name, entry in self.listed.files.items() if entry.is_continued is False}
             self._known = Known(set(self.listed.files), absent)
+
+    @property
+    def folder(self) -> Path:
+        """Return where the program works."""
+        return self.workspace.folder
+
+    @property
+    def run_folder(self) -> Path:
+        """Return the folder of the run."""
+        return self.workspace.run_folder
 
     @property
     def known(self) -> Known:
@@ -122,7 +126,7 @@ class NewList:
             if self.end is None:
                 self._confirm_leads_into(name, self.links[name])
             return
-        is_table = self.tracker.is_table(name)  # it is joined by its records, and not cut to a length
+        is_table = self.tracker.kinds.is_table(name)  # it is joined by its records, and not cut to a length
         resume = found.st_size if self.lengths is None or is_table else self.lengths.get(name, -1)
         if resume > found.st_size:  # begun again since
             resume = -1
@@ -132,7 +136,7 @@ class NewList:
         if resume < 0 and not self.is_finished:
             return  # what it has now is younger than the state
         size = resume if self.end is None else found.st_size
-        resume = -1 if self.tracker.is_finished_mark(name) else resume
+        resume = -1 if self.tracker.kinds.is_finished_mark(name) else resume
         before = self.before.get(name)
         before = None if before is not None and before.resume_bytes < 0 else before  # it was not put back
         entry = self._untouched(name, found, resume, before) or self._entry(name, found, (size, resume), before)
@@ -195,7 +199,7 @@ class NewList:
 
     def _fate(self, name: str, found: os.stat_result, before: OutputFile | None) -> OutputFile:
         """Return whether a file was continued, begun again, or is written again and again, and who began it."""
-        is_table = self.tracker.is_table(name)
+        is_table = self.tracker.kinds.is_table(name)
         is_rewritten = self.tracker.is_rewritten(name) and not is_table
         fate = OutputFile(0, 0, "", "", self.tracker.segment, 0, is_rewritten=is_rewritten)
         if before is None:
@@ -266,7 +270,7 @@ class NewList:
         folder = self.tracker.folder / place
         below = fs.tree_files(folder) if folder.is_dir() else []
         names = [place, *(f"{place}/{each.as_posix()}" for each in below)]
-        states = [each for each in names if self.tracker.is_state(each)]
+        states = [each for each in names if self.tracker.kinds.is_state(each)]
         if states and not any((self.draft / each).exists() for each in states):
             raise UnsteadyOutputError(f"{name} leads to {target}, which is another save")
 

@@ -67,7 +67,7 @@ class OutputTracker(TrackedOutputs):
         listed = read_list(draft)
         for doubt in self.listed.doubts:
             listed = listed.with_doubt(doubt)
-        tables = {name: path for name, path in self.files().items() if self.is_table(name)}
+        tables = {name: path for name, path in self.files().items() if self.kinds.is_table(name)}
         for name, path in tables.items():
             size = path.stat().st_size
             entry = described(path, size, size, self.segment, listed.algorithm)
@@ -79,15 +79,17 @@ class OutputTracker(TrackedOutputs):
         """Return all outputs with their state; pipes, sockets and devices are left out with a line."""
         found = []
         for name in (path.as_posix() for path in fs.tree_files(self.folder)):
-            is_output, database = self.is_output(name), database_of(name)
+            is_output, database = self.kinds.is_output(name), database_of(name)
             is_journal = bool(database) and is_database(self.folder / database)
-            if is_journal or not (is_output or self.is_state(name)):
+            if is_journal or not (is_output or self.kinds.is_state(name)):
                 continue
             try:
                 state = os.lstat(self.folder / name)
             except FileNotFoundError:
                 continue
             is_link = stat.S_ISLNK(state.st_mode)
+            if is_link and is_output and self.kinds.is_input(name):
+                continue
             if is_link or (is_output and stat.S_ISREG(state.st_mode)):  # a link to a restart file is kept as a link
                 found.append((name, state))
             elif is_output:
@@ -97,7 +99,7 @@ class OutputTracker(TrackedOutputs):
     def _watch_size(self, listed: OutputList, *, is_at_end: bool) -> None:
         (count, total), files = output_size(listed), listed.files
         if is_at_end and count:
-            self.tell(OutputSpace(count, total).words())
+            self.workspace.tell(OutputSpace(count, total).words())
         if count <= MANY_FILES and total <= MANY_BYTES:
             return
         largest = sorted(files, key=lambda name: files[name].size_bytes, reverse=True)[:3]
@@ -111,4 +113,4 @@ class OutputTracker(TrackedOutputs):
     def _say(self, name: str, line: str) -> None:
         if name not in self._told:
             self._told.add(name)
-            self.tell(line)
+            self.workspace.tell(line)
