@@ -183,7 +183,8 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
 
     assert stopped == [bad.read_text()] * 2, slurm_logs(work)  # Slurm took the same one twice
     assert f"a: the run stops: 2 attempts without progress on {bad.read_text()}" in slurm_logs(work)
-    assert f"a: not on {bad.read_text()}, where it failed repeatedly" in text
+    (submission,) = (line for line in text.splitlines() if "a: submitted array of " in line)
+    assert submission.endswith(f"; not on {bad.read_text()}, where it failed repeatedly")
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
     assert work.records("a")[-1].kind is EndKind.FINISHED

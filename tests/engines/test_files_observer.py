@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -580,9 +581,7 @@ time.sleep(60)
 def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
     mark = f"UNBROKEN_SAVE={tmp_path}"
     found: list[Moment] = []
-    made = FileObserver(
-        tmp_path, lambda name: name == "state", on_moment=found.append, is_alive=ProgramLife(mark).is_alive
-    )
+    made = FileObserver(tmp_path, lambda name: name == "state", on_moment=found.append, life=ProgramLife(mark))
     made.start()
     program = subprocess.Popen([sys.executable, "-c", TORN], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)})
     until((tmp_path / "ready").exists)
@@ -600,7 +599,7 @@ def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
 def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_complete(tmp_path):
     """The script lives on, and it worked alone when its processes were last looked for."""
     life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
-    made = FileObserver(tmp_path, lambda name: name in ("state", "first"), on_rest=life.look, is_alive=life.is_alive)
+    made = FileObserver(tmp_path, lambda name: name in ("state", "first"), on_rest=life.look, life=life)
     made.start()
     script = subprocess.Popen(
         [sys.executable, "-c", STARTER, TORN_FIRST], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)}
@@ -626,7 +625,7 @@ def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_the
         for _ in range(60):
             life.look()
             time.sleep(0.02)
-        known = len(life._begun)
+        known = len(life._working)
     finally:
         script.kill()
         script.wait()
@@ -634,27 +633,92 @@ def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_the
     assert 1 <= known <= 3
 
 
-def test_a_program_that_leaves_one_of_its_old_processes_behind_is_not_trusted_for_a_while(tmp_path):
-    """A rank that died has closed its part of a state; the others find out later."""
-    ranks = [
-        subprocess.Popen(["sleep", "60"], env={"UNBROKEN_SAVE": str(tmp_path)}, stdout=subprocess.DEVNULL)
-        for _ in range(2)
-    ]
-    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+@contextmanager
+def one_of_two_ends(folder: Path, *before: str) -> Iterator[ProgramLife]:
+    """Of two old processes of a program one was killed, after the words `before` in a shell; the other works on."""
+    words = ["sh", "-c", f"{' '.join(before)} exec sleep 60"]
+    ranks = [subprocess.Popen(words, env={"UNBROKEN_SAVE": str(folder)}, cwd=folder) for _ in range(2)]
+    life = ProgramLife(f"UNBROKEN_SAVE={folder}")
     try:
-        alone = life.is_alive()
+        assert life.is_alive()
         time.sleep(writers.LONG_SECONDS)
+        assert not life.may_have_closed(5)
+        life.look()
         ranks[0].kill()
         ranks[0].wait()
-        dying = life.is_alive()
-        later = until(life.is_alive)
+        assert life.is_alive()
+        yield life
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-
-    assert (alone, dying, later) == (True, False, True)
     assert not life.is_alive()
+
+
+def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue_was_empty(tmp_path):
+    """A rank that died has closed its part of a state; the others find out later."""
+    with one_of_two_ends(tmp_path) as life:
+        at_once = life.may_have_closed(5)
+        life.all_is_read(life._looked - 0.001)
+        before = life.may_have_closed(5)
+        life.all_is_read(time.monotonic())
+        later = life.may_have_closed(5)
+
+    assert (at_once, before, later) == (True, True, False)
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_file_that_a_living_process_wrote_is_not_closed_by_the_end_of_one_that_never_wrote(tmp_path, has_written):
+    with one_of_two_ends(tmp_path, "echo words >> words;" if has_written else "") as life:
+        for process in life._working.values():
+            process.before = process.written - 10
+
+        assert [life.may_have_closed(size) for size in (10, 11)] == [has_written, True]
+
+
+HELPED = """
+import subprocess, time
+for number in range(3):
+    subprocess.run(["sleep", "1.2"])
+    open("state", "w").write("x" * 1000)
+time.sleep(60)
+"""
+
+
+def test_a_state_is_complete_though_a_helper_of_its_program_has_just_ended(tmp_path):
+    found: list[float] = []
+    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+    made = FileObserver(
+        tmp_path, lambda name: name == "state", on_moment=lambda _: found.append(time.monotonic()), life=life
+    )
+    made.start()
+    program = subprocess.Popen([sys.executable, "-c", HELPED], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)})
+    try:
+        until(lambda: len(found) == 3)
+    finally:
+        program.kill()
+        program.wait()
+    made.close()
+
+
+def test_a_state_that_may_have_been_closed_by_an_end_is_taken_though_other_helpers_end_after_it(tmp_path):
+    """Helpers that write are not known from a program, and each of them ends while the one before is in doubt."""
+    words = "for number in 1 2 3 4; do sh -c 'echo x >> words; sleep 1.1; :'; echo state > state$number; done; sleep 60"
+    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+    made = FileObserver(tmp_path, lambda name: name.startswith("state"), on_rest=life.look, life=life)
+    made.start()
+    script = subprocess.Popen(["sh", "-c", words], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)})
+    try:
+        until(lambda: "state2" in made.moments)
+        is_last_made = (tmp_path / "state4").exists()
+    finally:
+        subprocess.run(["pkill", "-KILL", "-P", str(script.pid)], check=False)
+        script.kill()
+        script.wait()
+    made.close()
+
+    assert "state1" in made.moments
+    assert not is_last_made
 
 
 def test_a_program_that_was_never_seen_is_trusted(tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -158,14 +160,18 @@ def _with_steps(mdp: Path, steps: int) -> str:
 
 @functools.cache
 def nvt_steps_per_second() -> float:
-    """How fast this machine computes the NVT water now."""
-    return _steps_per_second(plain_mdrun(water_tpr("speed", nsteps=2000), workplace() / "speed") / "md.log")
+    """How fast a core of this machine computes the NVT water if it does nothing else."""
+    tpr, before, began = water_tpr("speed", nsteps=2000), os.times(), time.monotonic()
+    measured = _steps_per_second(plain_mdrun(tpr, workplace() / "speed") / "md.log")
+    lasted, after = time.monotonic() - began, os.times()
+    worked = after.children_user + after.children_system - before.children_user - before.children_system
+    return measured * max(1.0, lasted / worked)
 
 
 def steps_in(seconds: float, least: int, cost: float = 1.0) -> int:
-    """So many steps as last that long here, for a run that a test has to meet on its way: a new machine needs more.
+    """So many steps as last that long on an idle core here, for a run that a test has to meet on its way.
 
-    `least` where the machine is busy now and may not be later; `cost` is that of a step, the NVT water's being 1.
+    `cost` is that of a step, the NVT water's being 1.
     """
     return max(least, round(seconds * nvt_steps_per_second() / cost / 1000) * 1000)
 

@@ -207,21 +207,3 @@ def test_nodes_are_not_avoided_for_killed_stops_or_results_that_were_not_written
         history_file.append(replace(killed(None, None, slurm_node="node3"), cause=None))
 
     assert nodes_to_avoid("demo", tmp_path) == ["node3"]
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a file that is missing is no fault of a node")
-def test_a_program_that_fails_alike_before_its_first_step_blames_no_node(tmp_path: Path) -> None:
-    failed = replace(
-        ATTEMPT,
-        kind=EndKind.FAILED,
-        to_checkpoint=None,
-        progress_to=0.0,
-        exit_code=1,
-        slurm_job="17",
-        slurm_node="node1",
-        message="the program ended with exit code 1: cannot open topol.tpr: No such file or directory",
-    )
-    for token in (1, 2):
-        History(toy_job(tmp_path).places.history).append(replace(failed, token=token))
-
-    assert nodes_to_avoid("demo", tmp_path) == []

@@ -20,6 +20,7 @@ from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
 from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
 from unbroken.engines.files.moments import Moment
 from unbroken.engines.files.states import ELSEWHERE, Stamp, state_stamp_of
+from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened, is_nobodys
 
@@ -36,8 +37,8 @@ class FileKnowledge:
     """Learns from batches of events.
 
     `is_state` says which names are state files, `also` what is watched elsewhere, by the names that its events have.
-    `is_measured` names files whose lengths must be known.  `is_alive` says whether the program works: a file that was
-    closed by its end is not complete.
+    `is_measured` names files whose lengths must be known.  `life` knows the program's processes: a file that was closed
+    by the end of one is not complete.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class FileKnowledge:
         is_state: Callable[[str], bool],
         also: Mapping[str, Path],
         is_measured: Callable[[str], bool],
-        is_alive: Callable[[], bool],
+        life: ProgramLife | None,
     ) -> None:
         self._root, self._matches, self._also = root, is_state, also
-        self._is_measured, self._is_alive = is_measured, is_alive
+        self._is_measured, self._life = is_measured, life
         self._reader = BatchReader(self._path, self._is_state, self._is_suspect)
         self._lock = threading.Lock()
         # Outputs.
@@ -66,6 +67,7 @@ class FileKnowledge:
         self.moments: dict[str, Moment] = {}  # the last one of each
         self.taken: dict[str, Moment] = {}  # of states that were handed over
         self._fresh: dict[str, Moment] = {}  # it may be the end of the program that has closed the file
+        self._trusted_from: dict[str, float] = {}  # of these, time.monotonic()
         self._past: dict[tuple[str, Stamp], Moment] = {}  # the last ones of files that are replaced by a rename
         self._completions: Counter[str] = Counter()  # closed after writing, or put in place by a rename
         self._moved: set[str] = set()
@@ -147,16 +149,31 @@ class FileKnowledge:
         return moments, late
 
     def _trusted(self, moments: Sequence[Moment]) -> list[Moment]:
-        """Return the moments of files that were put in place by a rename, and others if the program still works now."""
+        """Return the moments of files that were put in place by a rename, and others if the program still works now.
+
+        Where the end of a process may have closed a file, only if the program still works some seconds later.
+        """
         with self._lock:
             self._fresh |= {moment.name: moment for moment in moments}
             is_alive = bool(self._fresh) and self._is_alive()
-            taken = [each for each in self._fresh.values() if is_alive or self.is_renamed(each.name)]
+            now = time.monotonic()
+            for moment in moments:
+                is_doubtful = self._life is not None and self._life.may_have_closed(moment.stamp[1])
+                self._trusted_from[moment.name] = now + DYING_SECONDS if is_doubtful else now
+            taken = [
+                each
+                for each in self._fresh.values()
+                if (is_alive and now >= self._trusted_from[each.name]) or self.is_renamed(each.name)
+            ]
             for moment in taken:
-                del self._fresh[moment.name]
+                del self._fresh[moment.name], self._trusted_from[moment.name]
                 self.moments[moment.name] = moment
             self._remember(taken)
         return taken
+
+    def _is_alive(self) -> bool:
+        """Look at the program; True also where nothing is known of its processes."""
+        return self._life is None or self._life.is_alive()
 
     def _remember(self, moments: Iterable[Moment]) -> None:
         """Keep the last moments of files that are always replaced, while their lengths take little memory."""

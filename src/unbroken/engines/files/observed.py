@@ -87,7 +87,7 @@ class ObservedFiles:
         self._journal = MomentJournal(self._journal_path, tell)
         self._life = ProgramLife(self.mark)
         self.observer = FileObserver(
-            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, self._life.is_alive
+            root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, self._life
         )
         self.known: dict[str, Moment] = {}  # of an attempt that was killed
         self.unknown: frozenset[str] = frozenset()  # files whose length at the last `lengths_at` is unknown

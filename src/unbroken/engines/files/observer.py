@@ -10,6 +10,7 @@ from pathlib import Path
 from unbroken.engines.files.batch import Batch
 from unbroken.engines.files.knowledge import FileKnowledge
 from unbroken.engines.files.moments import Moment
+from unbroken.engines.files.writers import ProgramLife
 from unbroken.errors import StorageError
 from unbroken.system.file_events import FileEvent, FileEvents
 
@@ -34,9 +35,9 @@ class FileObserver(FileKnowledge):
         also: Mapping[str, Path] | None = None,
         on_rest: Callable[[], None] = lambda: None,
         is_measured: Callable[[str], bool] = lambda _: True,
-        is_alive: Callable[[], bool] = lambda: True,
+        life: ProgramLife | None = None,
     ) -> None:
-        super().__init__(root, is_state, also or {}, is_measured, is_alive)
+        super().__init__(root, is_state, also or {}, is_measured, life)
         self._is_watched, self._on_moment, self._on_rest = is_watched, on_moment, on_rest
         self._events: FileEvents | None = None
         self._thread: threading.Thread | None = None
@@ -90,10 +91,12 @@ class FileObserver(FileKnowledge):
             while True:
                 is_over, waiting = self._is_over, self._waiting
                 try:
-                    rest = REST_SECONDS if self._fresh else WAKE_SECONDS
+                    rest, asked = REST_SECONDS if self._fresh else WAKE_SECONDS, time.monotonic()
                     found = events.next(0 if is_over or waiting else rest)
                     if found:
                         self._process(found, events)
+                    elif self._life is not None:
+                        self._life.all_is_read(asked)
                 except StorageError as error:  # no watch is left for a new folder
                     self._go_blind(error)
                     found = []

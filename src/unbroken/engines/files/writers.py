@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.program import guard
@@ -13,7 +14,7 @@ from unbroken.program.guard import marked
 
 # A process that was there so long is no helper that was started for a moment.
 LONG_SECONDS = 1.0
-# Its end says for so long that the program may be dying.
+# A file that was closed while one ended is complete if the program still works so much later.
 DYING_SECONDS = 2.0
 # A look at all processes of a machine takes milliseconds.  It is taken so often, and more often while none is known:
 # processes that lost their parent, and those that other threads than the first one started, are found by it alone.
@@ -21,44 +22,86 @@ SCAN_SECONDS, FIRST_SCAN_SECONDS = 2.0, 0.5
 _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
 
 
+@dataclass
+class _Process:
+    """When a process began, in seconds since the boot, and how many bytes it had written when it was last seen."""
+
+    began: float
+    written: int | None  # None if that cannot be read
+    before: int | None  # when all events had been read
+
+    def has_written(self) -> bool:
+        return self.written is None or self.written > 0
+
+    def grown(self) -> int:
+        return 0 if self.written is None or self.before is None else self.written - self.before
+
+
 class ProgramLife:
-    """Says whether the program with `mark` in its environment works: the end of a process closes files as it does."""
+    """Says whether the program with `mark` in its environment works: the end of a process closes files as it does.
+
+    Events of files come from a queue.  The end of a process concerns the files whose events were read before that queue
+    was found empty (`all_is_read`): the kernel reports what an end has closed before it shows the process as gone.
+    """
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._begun: dict[int, float] = {}  # when each of its processes began, in seconds since the boot
+        self._working: dict[int, _Process] = {}
+        self._ending: dict[int, _Process] = {}  # may still close files
+        self._ended: list[_Process] = []  # what they closed may not have been read
         self._scanned = -float("inf")
-        self._dying_until = 0.0
+        self._looked = 0.0
         self._was_seen = False
 
     def look(self) -> None:
-        """Take note of what its processes have started, and which have ended.
+        """Take note of what its processes have started and written, and which have ended.
 
         The writer of a file must be known before its end closes it.
         """
-        now, since_boot = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        dead = [pid for pid, began in self._begun.items() if _working_since(pid) != began]
-        if min((self._begun.pop(pid) for pid in dead), default=since_boot) <= since_boot - LONG_SECONDS:
-            self._dying_until = now + DYING_SECONDS
-        fresh = {child for pid in self._begun for child in _children(pid)} - self._begun.keys()
+        self._looked = time.monotonic()
+        long_since = time.clock_gettime(time.CLOCK_BOOTTIME) - LONG_SECONDS
+        for pid in [pid for pid, process in self._working.items() if _working_since(pid) != process.began]:
+            process = self._working.pop(pid)
+            if process.began <= long_since:
+                self._ending[pid] = process
+        self._ended += [self._ending.pop(pid) for pid in list(self._ending) if _has_closed_all(pid)]
+        for pid, process in self._working.items():
+            process.written = _written(pid)
+        fresh = {child for pid in self._working for child in _children(pid)} - self._working.keys()
         self._know(pid for pid in fresh if _is_marked(pid, self._mark))
 
+    def all_is_read(self, since: float) -> None:
+        """Forget the ends that were seen before `since`, when the queue of events was asked and had nothing more."""
+        if self._looked < since:
+            self._ended.clear()
+            for process in self._working.values():
+                process.before = process.written
+
     def _know(self, pids: Iterable[int]) -> None:
-        found = ((pid, _working_since(pid)) for pid in pids if not _is_guard(pid))
-        self._begun |= {pid: began for pid, began in found if began is not None}
-        self._was_seen |= bool(self._begun)
+        for pid in pids:
+            began = None if _is_guard(pid) else _working_since(pid)
+            if began is not None:
+                written = _written(pid)
+                self._working[pid] = _Process(began, written, written)
+        self._was_seen |= bool(self._working)
 
     def is_alive(self) -> bool:
-        """Return False if none of its processes is left, or one that worked for long has just ended.
-
-        True where none was ever seen: it may have cleared its environment.
-        """
+        """Return False if none of its processes is left; True where none was ever seen: it may hide its environment."""
         self.look()
         now = time.monotonic()
-        if now - self._scanned >= (SCAN_SECONDS if self._begun else FIRST_SCAN_SECONDS):
+        if now - self._scanned >= (SCAN_SECONDS if self._working else FIRST_SCAN_SECONDS):
             self._scanned = now
-            self._know(pid for pid, _ in marked(self._mark))
-        return not self._was_seen or (bool(self._begun) and now >= self._dying_until)
+            self._know(pid for pid, _ in marked(self._mark) if pid not in self._working)
+        return not self._was_seen or bool(self._working)
+
+    def may_have_closed(self, size: int) -> bool:
+        """Return True if the end of a process may have closed a file of `size` bytes, whose event has just been read.
+
+        Call it after a look.  Not if all that have ended had never written, and one that works has written so much.
+        """
+        ends = [*self._ending.values(), *self._ended]
+        most = max((process.grown() for process in self._working.values()), default=0)
+        return any(process.has_written() for process in ends) or (bool(ends) and most < size)
 
 
 def _working_since(pid: int) -> float | None:
@@ -72,6 +115,24 @@ def _working_since(pid: int) -> float | None:
         return None
     is_ending = fields[0] in ("Z", "X") or int(fields[6]) & _EXITING
     return None if is_ending else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _has_closed_all(pid: int) -> bool:
+    """Return True for a process that is gone, or waits to be asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
+
+
+def _written(pid: int) -> int | None:
+    """Return how many bytes a process has written to files and pipes, by `wchar` [proc(5), /proc/pid/io]."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "wchar":
+                return int(value)
+    return None
 
 
 def _children(pid: int) -> list[int]:
