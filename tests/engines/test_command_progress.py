@@ -156,7 +156,7 @@ def test_a_number_outside_of_the_restart_files_is_read_when_the_program_has_left
         # Its restart file says 30, is that of 200, and the rows from 60 on were never written.
         ("30", "seq 210 10 300", "rows: records between 50 and 210 are missing: "),
         # Its rows count from the restart, so that those before have the same numbers.
-        ("50", "seq 10 10 50", "rows: it ends at 50, but the restart files say 300"),
+        ("50", "seq 10 10 50", "rows: begins at 10 and ends at 50, but the restart files say 300: "),
     ],
     ids=["lost in a buffer", "counted again"],
 )

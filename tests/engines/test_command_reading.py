@@ -12,7 +12,7 @@ from unbroken.engines.files import tables
 from unbroken.engines.files.reading import last_number, reading_of
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
-from unbroken.engines.files.tables import Tables, is_joined, last_record, missing_behind, missing_between, records
+from unbroken.engines.files.tables import Tables, counted_again, is_joined, last_record, missing_between, records
 from unbroken.errors import CheckpointError
 from unbroken.system import fs
 
@@ -271,11 +271,21 @@ def test_records_that_are_missing_after_a_restart_are_found_by_the_steps_on_both
     )
 
 
-@pytest.mark.parametrize(("done", "missing"), [(30, ""), (49, ""), (50, "it ends at 30, but the restart files say 50")])
-def test_records_that_are_missing_at_the_end_of_a_table_are_found_by_its_steps(tmp_path, done, missing):
-    (tmp_path / "table").write_text("head\n10 a\n20 a\n30 a\n")
+@pytest.mark.parametrize(
+    ("piece", "table", "done", "is_again"),
+    [
+        ("10 a\n20 a\n", "10 b\n20 b\n", 40, True),
+        ("10 a\n20 a\n", "10 b\n20 b\n30 b\n40 b\n", 45, False),  # all of it is written again
+        ("10 a\n20 a\n", "20 b\n30 b\n", 90, False),  # there is nothing to write any more
+        ("10 a\n", "10 a\n", 20, True),
+        ("10 a\n", "head\n", 20, False),
+    ],
+)
+def test_a_table_that_counts_from_each_restart_is_noticed_at_the_end(tmp_path, piece, table, done, is_again):
+    for name, text in (("piece", piece), ("table", table)):
+        (tmp_path / name).write_text(text)
 
-    assert missing_behind(tmp_path / "table", ROWS_PATTERN, done) == missing
+    assert bool(counted_again(tmp_path / "piece", tmp_path / "table", ROWS_PATTERN, done)) is is_again
 
 
 def test_a_checkpoint_waits_for_a_later_record_in_every_table(tmp_path):

@@ -72,11 +72,15 @@ def _last_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
         span *= 8
 
 
+def _first_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
+    """Return the numbers of the first records of a table."""
+    found = records(path, pattern, 0, is_closed=False)
+    return [number for _, number in takewhile(lambda record: record[0] < OVERLAP_BYTES, found)]
+
+
 def missing_between(piece: Path, table: Path, pattern: re.Pattern[bytes]) -> str:
     """Return what is missing where a table was begun again after `piece`, by the steps on both sides; else nothing."""
-    last = _last_records(piece, pattern)
-    begin = takewhile(lambda record: record[0] < OVERLAP_BYTES, records(table, pattern, 0, is_closed=False))
-    first = [number for _, number in begin]
+    last, first = _last_records(piece, pattern), _first_records(table, pattern)
     if not last or not first or first[0] - last[-1] <= _longest_gap(last, first):
         return ""
     return (
@@ -85,12 +89,24 @@ def missing_between(piece: Path, table: Path, pattern: re.Pattern[bytes]) -> str
     )
 
 
-def missing_behind(table: Path, pattern: re.Pattern[bytes], done: float) -> str:
-    """Return what a table lacks of the records up to `done`, once its program has left; else nothing."""
-    last = _last_records(table, pattern)
-    if not last or done - last[-1] <= _longest_gap(last):
+def counted_again(piece: Path, table: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return that a table of a program that has left counts from its restart, as `piece` did, and not up to `done`.
+
+    Of the records with the same numbers only the last ones are joined.
+    """
+    before, first, last = (
+        _first_records(piece, pattern),
+        _first_records(table, pattern),
+        _last_records(table, pattern),
+    )
+    if not before or not first or first[0] > before[0]:
         return ""
-    return f"it ends at {last[-1]:.10g}, but the restart files say {done:.10g}"
+    if done - last[-1] <= (_longest_gap(first, last) if last[-1] != first[0] else 0):
+        return ""
+    return (
+        f"begins at {first[0]:.10g} and ends at {last[-1]:.10g}, but the restart files say {done:.10g}: records that "
+        "count from each restart are missing; write them with the progress"
+    )
 
 
 def _longest_gap(*sides: Sequence[float]) -> float:
@@ -117,14 +133,14 @@ class Tables:
         return all(number is not None and number > done for number in last)
 
     def missing(self, run_folder: Path, done: float | None = None) -> Iterator[str]:
-        """Yield what is missing in tables that this attempt has begun again, and up to `done` at their end."""
+        """Yield what is missing in tables that this attempt has begun again; `done` is how far it is at its end."""
         for output in self._outputs:
             path = self._folder / output.name
-            if not path.is_file():
-                continue
             piece = next((piece for _, piece in pieces_of(run_folder, output.name)), None)
-            found = [missing_between(piece, path, output.record)] if piece is not None else []
-            found += [missing_behind(path, output.record, done)] if done is not None else []
+            if piece is None or not path.is_file():
+                continue
+            found = [missing_between(piece, path, output.record)]
+            found += [counted_again(piece, path, output.record, done)] if done is not None else []
             yield from (f"{output.name}: {what}" for what in found if what)
 
     def last_number(self) -> float | None:
