@@ -80,7 +80,7 @@ class Supervisor(ABC):
 
     def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
         """Return the lengths of the outputs when these state files were complete; else which one is not known."""
-        return (None, "") if self._tracker is None else self.observed.lengths_at(stamps, self._tracker.files())
+        return (None, "") if self._tracker is None else self.observed.lengths_at(stamps, self._tracker.files)
 
     def lengths_when(self, name: str) -> Lengths:
         """Return the lengths of the outputs when a state of that name was handed over; else which is not known."""
@@ -88,7 +88,7 @@ class Supervisor(ABC):
             return None, ""
         stamp = stamp_of(self.task.attempt_folder.save / name)
         seen = self.observed.lengths_when(f"{SAVE}/{name}")
-        return seen or self.observed.lengths_by_time(stamp[2] if stamp else 0, self._tracker.files())
+        return seen or self.observed.lengths_by_time(stamp[2] if stamp else 0, self._tracker.files)
 
     def close(self) -> None:
         """Give back what is held open: the attempt is over."""

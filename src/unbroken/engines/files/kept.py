@@ -284,7 +284,7 @@ class KeptFiles:
 
     def _lengths_at(self, files: Mapping[str, Stamp]) -> Lengths:
         """Return the lengths when these files were complete; else the name of one whose length is unknown."""
-        lengths, blurred = self._observed.lengths_at(files, self._growing())
+        lengths, blurred = self._observed.lengths_at(files, self._growing)
         if lengths is None:
             return None, blurred
         # Kept files that were found to be appended to after their lengths were needed.

@@ -209,8 +209,12 @@ class ObservedFiles:
         """Return the last completion of a state file; None if nothing is known of one."""
         return self.known.get(name) or self.observer.moments.get(name) or self.observer.taken.get(name)
 
-    def lengths_at(self, stamps: Mapping[str, Stamp], paths: Mapping[str, Path]) -> Lengths:
-        """Return the lengths of the outputs when these state files were complete; `paths` are the outputs of now."""
+    def lengths_at(self, stamps: Mapping[str, Stamp], paths: Callable[[], Mapping[str, Path]]) -> Lengths:
+        """Return the lengths of the outputs when these state files were complete.
+
+        `paths` finds the outputs of now.  It may take long, while the program writes its next state, so it is called
+        only where no event tells the lengths.
+        """
         self.observer.settle()
         moment = self.observer.moment_of(stamps) or self._known_moment_of(stamps)
         if moment is not None and not moment.blurred:
@@ -227,10 +231,10 @@ class ObservedFiles:
             return None
         return (None, moment.blurred) if moment.blurred else self._lengths_of(moment)
 
-    def lengths_by_time(self, mtime_ns: int, paths: Mapping[str, Path]) -> Lengths:
+    def lengths_by_time(self, mtime_ns: int, paths: Callable[[], Mapping[str, Path]]) -> Lengths:
         """Compare by the clock of the file system, which stands still for milliseconds: an equal time says nothing."""
         lengths = {}
-        for name, path in paths.items():
+        for name, path in paths().items():
             stamp = stamp_of(path)
             if stamp is not None and stamp[2] < mtime_ns:
                 lengths[name] = stamp[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -88,6 +89,8 @@ class Replaced:
         target = self.place(name)
         try:
             os.rename(path, target)
-        except OSError:  # another file system
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # another file system
+                raise
             shutil.move(path, target)
         return True

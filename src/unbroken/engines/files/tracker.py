@@ -100,7 +100,7 @@ class OutputTracker(TrackedOutputs):
         (count, total), files = output_size(listed), listed.files
         if is_at_end and count:
             self.workspace.tell(OutputSpace(count, total).words())
-        if count <= MANY_FILES and total <= MANY_BYTES:
+        if not files or (count <= MANY_FILES and total <= MANY_BYTES):
             return
         largest = sorted(files, key=lambda name: files[name].size_bytes, reverse=True)[:3]
         shown = ", ".join(f"{name} ({files[name].size_bytes / 1e9:.2g} GB)" for name in largest)
