@@ -7,7 +7,7 @@ UnbrokenError
 │   └── ChangedEnvironmentError  `environment: strict`, and what the program is started in has changed
 ├── CheckpointError     a checkpoint cannot be used
 │   └── NoCheckpointError   none is left where one must be
-├── FormatError         a newer unbroken wrote a file of the run: install that one; nothing is changed
+├── FormatError         another unbroken wrote a file of the run: install that one; nothing is changed
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
 ├── ForeignFolderError  something else stands where a folder of the run was: put the folder back, start again

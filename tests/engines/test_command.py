@@ -23,9 +23,11 @@ from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.command.placeholders import filled
+from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import read_checked_runs
 from unbroken.runs.segment_end import EndKind
+from unbroken.runs.store import Store
 
 WALK = ("trace.csv",)
 CASE = Case(
@@ -171,8 +173,9 @@ def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
         for i in 1 2 3; do n=$((n + 1)); echo "$n 7" >> rows.txt; done
         echo $n > "$UNBROKEN_SAVE/n"
         echo "{{\\"done\\": $n, \\"goal\\": 6}}" > "$UNBROKEN_SAVE/progress.json"
+        [ $n -eq 6 ] && exit 0
         echo "$((n + 1)) 8" >> rows.txt
-        [ $n -lt 6 ] && exit 85; exit 0"""
+        exit 85"""
     settings = {"start": ["sh", "-c", script], "goal": 6, "outputs": {"rows.txt": "rows"}}
 
     outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2)]
@@ -180,6 +183,39 @@ def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
     assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
     rows = (command_job(tmp_path, settings).places.final / "rows.txt").read_text()
     assert rows == "".join(f"{n} 7\n" for n in range(1, 7))
+
+
+HANDED_OVER = """
+import json, os, time
+save, resume = os.environ["UNBROKEN_SAVE"], os.environ["UNBROKEN_RESUME"]
+n = int(open(f"{resume}/n").read()) if resume else 0
+with open("rows.log", "a", buffering=1) as log:
+    while n < 60:
+        n += 1
+        log.write(f"{n}\\n")
+        if n % 10 == 0:
+            os.mkdir(f"{save}/draft{n}")
+            open(f"{save}/draft{n}/n", "w").write(str(n))
+            json.dump({"done": n, "goal": 60}, open(f"{save}/draft{n}/progress.json", "w"))
+            os.rename(f"{save}/draft{n}", f"{save}/{n:04d}.ready")
+        time.sleep(0.03)
+"""
+
+
+@pytest.mark.process
+def test_a_state_that_is_handed_over_has_the_rows_of_then(tmp_path):
+    settings = {"start": [sys.executable, "-I", "-c", HANDED_OVER.replace("{", "{{").replace("}", "}}")], "goal": 60}
+
+    command_segment(tmp_path, settings)
+
+    places = command_job(tmp_path, settings).places
+    listed = {each.passport.progress.done: read_outputs(each) for each in Store(places.checkpoints).readable()}
+    rows = {done: "".join(f"{n}\n" for n in range(1, int(done) + 1)) for done in listed}
+    assert len(listed) > 1
+    assert {done: each.files["rows.log"].resume_bytes for done, each in listed.items()} == {
+        done: len(text) for done, text in rows.items()
+    }
+    assert [each.doubts for each in listed.values()] == [()] * len(listed)
 
 
 def test_the_command_is_the_users_words_with_the_placeholders_filled():

@@ -244,7 +244,6 @@ def test_a_check_that_does_not_exist_is_told_before_the_program_starts(tmp_path)
             "check_command: does nothing without `files`; name the restart files",
         ),
         ({**SETTINGS, "check_command": ["{file}"]}, "check_command: found '{file}' in '{file}', allowed: {base}; a "),
-        ({**SETTINGS, "outputs_with_gaps": ["t"]}, "outputs_with_gaps: found 't', but there are no `outputs`"),
     ],
 )
 def test_mistakes_in_these_settings_are_one_line(settings, line):

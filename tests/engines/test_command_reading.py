@@ -1,5 +1,6 @@
 """What the command engine reads in a folder: complete restart files, their progress, records of the outputs."""
 
+import math
 import os
 import re
 
@@ -8,11 +9,11 @@ from support.command_jobs import command_run
 
 from unbroken.engines.command.placeholders import filled, filled_template, seconds_left
 from unbroken.engines.files import tables
-from unbroken.engines.files.reading import last_number, progress_of
+from unbroken.engines.files.reading import last_number, reading_of
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
-from unbroken.engines.files.tables import Outputs, records
-from unbroken.errors import CheckpointError, SegmentError
+from unbroken.engines.files.tables import Tables, counted_again, is_joined, last_record, missing_between, records
+from unbroken.errors import CheckpointError
 from unbroken.system import fs
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
@@ -153,7 +154,7 @@ def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
     by_json = program(files=["json"], progress_file="json", progress_json="runs.0.step")
     by_command = program(files=["json"], progress_command=["sh", "-c", "echo thinking; echo 7"])
 
-    found = [progress_of(command_run(start=["x"]), each, tmp_path, "") for each in (by_text, by_json, by_command)]
+    found = [reading_of(command_run(start=["x"]), each, tmp_path, "").done for each in (by_text, by_json, by_command)]
 
     assert found == [2500, 40, 7]
 
@@ -178,7 +179,7 @@ def test_a_restart_file_that_says_nothing_is_named(tmp_path, case):
     settings, line = UNREADABLE[case]
 
     with pytest.raises(CheckpointError, match=re.escape(line)):
-        progress_of(command_run(start=["x"]), program(files=["a", "j"], **settings), tmp_path, "")
+        reading_of(command_run(start=["x"]), program(files=["a", "j"], **settings), tmp_path, "")
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path):
@@ -211,45 +212,101 @@ def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
     assert numbers(tmp_path / "t", FRAME) == whole == list(range(0, 500, 7))
 
 
-def outputs_of(folder, done=None, pattern=ROWS):
-    return Outputs([OutputSetting("t", re.compile(pattern, re.MULTILINE))], folder, done)
+ROWS_PATTERN = re.compile(ROWS, re.MULTILINE)
 
 
-def piece(folder):
-    return (folder / "parts" / "t").read_text()
+def joined(folder, *pieces, up_to=math.inf):
+    """Return what is joined of pieces with these texts; None if they are not joined."""
+    paths = [folder / f"piece-{number}" for number in range(len(pieces))]
+    for path, text in zip(paths, pieces, strict=True):
+        path.write_text(text)
+    is_one = is_joined(paths, ROWS_PATTERN, folder / "joined", up_to)
+    assert (folder / "joined").exists() is is_one
+    return (folder / "joined").read_text() if is_one else None
 
 
-def test_pieces_hold_each_record_once_and_nothing_beyond_their_checkpoint(tmp_path):
-    (tmp_path / "t").write_text("step x\n100 9\n110 1\n120 2\n130 3\n140 4\n")
-    outputs = outputs_of(tmp_path, done=100)
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        (["step x\n1 a\n2 b\n3 c\n", "step x\n3 c\n4 d\n"], "step x\n1 a\n2 b\n3 c\n4 d\n"),
+        (["1 a\n2 b\n3 old\n4 old\n", "3 c\n", "4 d\n"], "1 a\n2 b\n3 c\n4 d\n"),
+        (["1 a\n2 b\n30 to", "3 c\n"], "1 a\n2 b\n3 c\n"),  # torn by a kill
+        (["step x\n", "step x\n1 a\n", "step x\n"], "step x\n1 a\n"),
+        (["1 a\n1 b\n2 a\n2 b\n", "2 a\n2 b\n"], "1 a\n1 b\n2 a\n2 b\n"),
+        (["3 c\n4 d\n", "1 a\n2 b\n"], "1 a\n2 b\n"),  # from the beginning
+        (["3 c\n2 b\n", "1 a\n"], None),
+        (["no record\n", "none\n"], None),
+    ],
+)
+def test_of_each_record_the_one_that_was_written_last_is_taken(tmp_path, pieces, whole):
+    assert joined(tmp_path, *pieces) == whole
 
-    outputs.hand_over(tmp_path / "one", 120, is_closed=False)
-    outputs.hand_over(tmp_path / "two", 130, is_closed=True)
 
-    assert piece(tmp_path / "one") == "step x\n110 1\n120 2\n"
-    assert piece(tmp_path / "two") == "130 3\n"
+def test_of_a_table_the_records_up_to_a_checkpoint_can_be_taken(tmp_path):
+    assert joined(tmp_path, "1 a\n2 b\n", "3 c\n4 d\n", up_to=3) == "1 a\n2 b\n3 c\n"
 
 
-def test_a_checkpoint_waits_for_a_later_record_in_every_output(tmp_path):
-    outputs = outputs_of(tmp_path)
-    assert not outputs.is_safe(20)  # no output yet
+@pytest.mark.parametrize(
+    ("piece", "table", "missing"),
+    [
+        ("10 a\n20 a\n30 a\n", "30 a\n40 a\n", None),
+        ("10 a\n20 a\n30 a\n", "40 a\n50 a\n", None),
+        ("10 a\n20 a\n30 a\n", "49 a\n", None),  # it counts from its restart
+        ("10 a\n20 a\n30 a\n", "50 a\n60 a\n", (30, 50)),
+        ("10 a\n10 b\n20 a\n20 b\n", "40 a\n40 b\n", (20, 40)),
+        ("1 a\n2 a\n5 a\n10 a\n20 a\n", "50 a\n", None),
+        ("1 a\n2 a\n5 a\n10 a\n20 a\n", "60 a\n", (20, 60)),
+        ("10 a\n", "50 a\n60 a\n", (10, 50)),
+        ("10 a\n", "50 a\n", None),  # how long is a step?
+        ("30 a\n20 a\n", "90 a\n", None),  # its records do not count up
+        ("head\n", "90 a\n100 a\n", None),
+    ],
+)
+def test_records_that_are_missing_after_a_restart_are_found_by_the_steps_on_both_sides(tmp_path, piece, table, missing):
+    for name, text in (("piece", piece), ("table", table)):
+        (tmp_path / name).write_text(text)
+
+    found = missing_between(tmp_path / "piece", tmp_path / "table", ROWS_PATTERN)
+
+    assert (found.partition(" are missing: ")[0] or None) == (
+        missing and f"records between {missing[0]} and {missing[1]}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("piece", "table", "done", "is_again"),
+    [
+        ("10 a\n20 a\n", "10 b\n20 b\n", 40, True),
+        ("10 a\n20 a\n", "10 b\n20 b\n30 b\n40 b\n", 45, False),  # all of it is written again
+        ("10 a\n20 a\n", "20 b\n30 b\n", 90, False),  # there is nothing to write any more
+        ("10 a\n", "10 a\n", 20, True),
+        ("10 a\n", "head\n", 20, False),
+    ],
+)
+def test_a_table_that_counts_from_each_restart_is_noticed_at_the_end(tmp_path, piece, table, done, is_again):
+    for name, text in (("piece", piece), ("table", table)):
+        (tmp_path / name).write_text(text)
+
+    assert bool(counted_again(tmp_path / "piece", tmp_path / "table", ROWS_PATTERN, done)) is is_again
+
+
+def test_a_checkpoint_waits_for_a_later_record_in_every_table(tmp_path):
+    tables_ = Tables([OutputSetting("t", ROWS_PATTERN)], tmp_path)
+    assert not tables_.are_behind(20)  # no table yet
     (tmp_path / "t").write_text("10 1\n20 2\n")
-    assert not outputs.is_safe(20)  # what else may be in the buffer?
+    assert not tables_.are_behind(20)  # what else may be in the buffer?
 
     (tmp_path / "t").write_text("10 1\n20 2\n30 3\n")
 
-    assert outputs.is_safe(20)
+    assert tables_.are_behind(20)
 
 
-def test_an_output_that_counts_down_is_refused(tmp_path):
-    (tmp_path / "t").write_text("10 1\n20 2\n30 3\n")
-    outputs = outputs_of(tmp_path)
-    outputs.hand_over(tmp_path / "one", 20, is_closed=False)
-    with (tmp_path / "t").open("a") as file:
-        file.write("5 4\n")
+def test_the_last_record_is_found_before_a_long_text_and_is_no_rest_of_one(tmp_path):
+    (tmp_path / "t").write_text("1 a\n2 b\n" + "x" * 600_000)
+    assert last_record(tmp_path / "t", ROWS_PATTERN) == 2
 
-    with pytest.raises(SegmentError, match="a record of 5 comes after the restart files of 20; an output's records"):
-        outputs.hand_over(tmp_path / "two", 40, is_closed=True)
+    (tmp_path / "t").write_text("x\n" * 10 + "12345 a\n" + "x" * (64 * 1024 - 5))
+    assert last_record(tmp_path / "t", ROWS_PATTERN) == 12345
 
 
 @pytest.mark.parametrize("line", ["  4000 atoms", "  1 by 1 by 1 MPI processor grid", "100 steps in 3 s"])

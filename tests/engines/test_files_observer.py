@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from support.toyrun import until
 
-from unbroken.engines.files import moments, observer, writers
+from unbroken.engines.files import batch, moments, writers
 from unbroken.engines.files.databases import copy_database
-from unbroken.engines.files.moments import MomentJournal, read_moments
-from unbroken.engines.files.observer import FileObserver, Moment
+from unbroken.engines.files.moments import Moment, MomentJournal, read_moments
+from unbroken.engines.files.observer import FileObserver
 from unbroken.engines.files.states import stamp_of, state_stamp_of
 from unbroken.engines.files.writers import ProgramLife
 from unbroken.errors import StorageError
@@ -442,56 +442,52 @@ def journal(tmp_path):
     return made
 
 
-def moment(name: str, at: float = 0.0, **lengths: int) -> Moment:
-    return Moment(name, (1, 2, 3), lengths, at or time.monotonic())
+def moment(name: str, is_renamed: bool = False, **lengths: int) -> Moment:
+    return Moment(name, (1, 2, 3), lengths, time.monotonic(), is_renamed=is_renamed)
 
 
 def test_every_file_of_a_save_is_noted_however_fast_they_come(journal, tmp_path):
     for name in ("coordinates", "velocities", "box"):
-        journal.note(moment(name, table=9), False)
+        journal.note(moment(name, table=9))
 
     found = read_moments(tmp_path / "moments.jsonl")
 
-    assert {name: dict(each.lengths) for name, (each, _) in found.items()} == {
+    assert {name: dict(each.lengths) for name, each in found.items()} == {
         name: {"table": 9} for name in ("coordinates", "velocities", "box")
     }
 
 
-def test_the_last_of_many_fast_saves_is_noted_when_the_program_rests(journal, tmp_path):
+def test_the_last_of_many_fast_saves_is_noted(journal, tmp_path):
     for length in range(50):
-        journal.note(moment("state", table=length), False)
-    time.sleep(moments.REST_SECONDS)
+        journal.note(moment("state", table=length))
 
-    journal.write_due()
-
-    assert read_moments(tmp_path / "moments.jsonl")["state"][0].lengths == {"table": 49}
+    assert read_moments(tmp_path / "moments.jsonl")["state"].lengths == {"table": 49}
 
 
 def test_a_torn_last_line_costs_that_line_alone(journal, tmp_path):
-    journal.note(moment("a", table=7), True)
-    journal.note(moment("b", table=8), False)
+    journal.note(moment("a", is_renamed=True, table=7))
+    journal.note(moment("b", table=8))
     path = tmp_path / "moments.jsonl"
     path.write_bytes(path.read_bytes()[:-7])
 
     found = read_moments(path)
 
     assert list(found) == ["a"]
-    assert found["a"][1]
+    assert found["a"].is_renamed
 
 
 def test_a_journal_that_is_written_again_keeps_the_last_moments(journal, tmp_path, monkeypatch):
     monkeypatch.setattr(moments, "MOST_BYTES", 2000)
     journal._limit = 2000
-    journal.note(moment("old", table=6, log=1), True)
+    journal.note(moment("old", is_renamed=True, table=6, log=1))
     for number in range(100):
-        monkeypatch.setattr(journal, "_next", {})
-        journal.note(moment("new", table=number), False)
+        journal.note(moment("new", table=number))
 
     found = read_moments(tmp_path / "moments.jsonl")
 
     assert (tmp_path / "moments.jsonl").stat().st_size < 4000
-    assert (found["old"][0].lengths, found["old"][1]) == ({"table": 6, "log": 1}, True)
-    assert found["new"][0].lengths == {"table": 99}
+    assert (found["old"].lengths, found["old"].is_renamed) == ({"table": 6, "log": 1}, True)
+    assert found["new"].lengths == {"table": 99}
 
 
 def test_a_full_disk_ends_no_observing_and_is_told_once(watched, tmp_path, journal):
@@ -499,7 +495,7 @@ def test_a_full_disk_ends_no_observing_and_is_told_once(watched, tmp_path, journ
     path.unlink()
     os.symlink("/dev/full", path)
     for name in ("a", "b", "c"):
-        journal.note(moment(name, table=9), False)
+        journal.note(moment(name, table=9))
 
     assert len(journal.told) == 1
     assert "No space left on device" in journal.told[0] and str(path) in journal.told[0]
@@ -545,7 +541,7 @@ def test_a_look_at_the_program_does_not_end_the_wait_for_a_quiet_moment(tmp_path
         looking = threading.Thread(target=look)
         looking.start()
         try:
-            found, is_quiet = observer._listen(events, time.monotonic() + 10)
+            found, is_quiet = batch.listen(events, time.monotonic() + 10)
         finally:
             stop.set()
             looking.join()

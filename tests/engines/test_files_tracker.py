@@ -10,11 +10,12 @@ import pytest
 from support.command_jobs import command_run
 from support.kept_folder import KeptFolder
 
-from unbroken.engines.files import tracker as tracker_module
-from unbroken.engines.files.base import FileKinds
+from unbroken.engines.files import listing
+from unbroken.engines.files.kinds import FileKinds
+from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
-from unbroken.engines.files.tracker import MANY_FILES, UnsteadyOutputError
+from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
 
 
@@ -45,7 +46,7 @@ def kept(tmp_path: Path) -> KeptFolder:
         ("__pycache__/a.pyc", "neither"),
         ("deep/.cache/x", "neither"),
         ("scratch/big.tmp", "dropped"),
-        ("rows.csv", "neither"),  # a table that is joined by its numbers
+        ("rows.csv", "output"),  # a table that is joined by its records
         ("points.txt", "neither"),  # an input
         ("job.in", "neither"),  # a template
         ("STOP", "neither"),
@@ -156,6 +157,25 @@ def test_a_file_that_is_known_to_be_written_again_is_copied_from_the_first_check
     assert read_outputs(checkpoint).files["status"].is_rewritten
 
 
+def test_a_table_that_is_written_again_and_again_keeps_what_segments_before_wrote(kept):
+    kept.tracker.kinds.is_table = lambda name: name == "rows"
+    kept.write("rows", "1\n2\n")
+    first = kept.save()
+    kept.leave()
+    kept.take(first)
+    kept.tracker.kinds.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
+    made = []
+    for text in ("3\n", "# new\n3\n4\n"):
+        kept.write("rows", text)
+        made.append(read_outputs(kept.save()))
+
+    assert [[piece.size_bytes for piece in each.pieces] for each in made] == [[4], [4]]
+    assert [(each.files["rows"].size_bytes, each.files["rows"].is_rewritten) for each in made] == [
+        (2, False),
+        (10, False),
+    ]
+
+
 def test_a_database_that_grows_is_put_back_as_it_was(kept):
     path = kept.folder / "results.db"
     base = sqlite3.connect(path)
@@ -179,7 +199,7 @@ def test_a_database_that_grows_is_put_back_as_it_was(kept):
 def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(kept, monkeypatch):
     kept.tracker.is_rewritten = lambda name: name == "status"
     kept.write("status", "5")
-    copy, seen = tracker_module.fs.copy_file, []
+    copy, seen = listing.fs.copy_file, []
 
     def written_meanwhile(source, target):
         copy(source, target)
@@ -188,7 +208,7 @@ def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(
             if len(seen) <= most:
                 kept.append("status", "more")
 
-    monkeypatch.setattr(tracker_module.fs, "copy_file", written_meanwhile)
+    monkeypatch.setattr(listing.fs, "copy_file", written_meanwhile)
 
     most = 2
     assert (kept.save().folder / REWRITTEN / "status").read_text() == "5moremore"
@@ -367,7 +387,7 @@ def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tracker_module.fs, "copy_range", no_quota)
+        patched.setattr(listing.fs, "copy_range", no_quota)
         with pytest.raises(OSError, match="quota") as raised:
             kept.save()
     shutil.rmtree(kept.root / "work" / f"draft-{kept.sequence}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.disks import mount_small, unmount
-from support.kept_folder import KeptFolder, is_output
+from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
 from unbroken.engines.files.outputs import read_outputs
@@ -541,14 +541,14 @@ def test_a_kill_between_any_two_steps_of_a_copy_loses_nothing_and_leaves_nothing
 def test_what_vanishes_while_the_folder_of_a_living_program_is_copied_is_left_out(kept, monkeypatch):
     kept.write("a", "a")
     kept.write("b.tmp", "b")
-    copy = workspace_module._copy
+    copy = workspace_module.fs.copy_file
 
     def renamed_meanwhile(source, target):
         if Path(source).name == "b.tmp":
             os.rename(source, Path(source).with_name("b"))
         copy(source, target)
 
-    monkeypatch.setattr(workspace_module, "_copy", renamed_meanwhile)
+    monkeypatch.setattr(workspace_module.fs, "copy_file", renamed_meanwhile)
 
     kept.workspace.copy_back()
 
@@ -645,4 +645,4 @@ def test_state_is_put_back_in_one_step(kept, monkeypatch):
         put_state_back(checkpoint, {"state": "state"}, kept.folder)
 
     assert not (kept.folder / "state").exists()
-    assert not any(is_output(path.name) for path in kept.folder.iterdir())
+    assert not any(KINDS.is_output(path.name) for path in kept.folder.iterdir())

@@ -52,7 +52,7 @@ fix             ch all ave/chunk 10 10 200 bins density/number file profile.dat
 fix             hi all ave/histo 10 10 200 -5 5 4 vx mode vector file histo.dat
 fix             co all ave/correlate 10 5 200 c_p file correlated.dat
 fix             rows all print 50 "$(step) $(pe:%.15g)" file rows.dat screen no title "# step energy"
-fix             told all print 50 "T = $(temp:%.15g) at ${s}, said once" &
+fix             told all print 50 "${s} at T = $(temp:%.15g), said once" &
                 file told.dat screen no
 thermo          100
 thermo_style    custom step temp pe c_m[4] press

@@ -174,7 +174,7 @@ open("sum.txt", "w").write("done")
 """
 WAYS = {
     "next": ("--keep", "ckpt/{progress}.chk", "--saved-by", "next"),
-    "closed": ("--keep", "ckpt/*.chk", "--saved-by", "closed"),
+    "observed": ("--keep", "ckpt/*.chk"),
     "marker": ("--keep", "ckpt/*.chk", "--saved-by", "marker", "--marker", "ckpt.done"),
 }
 

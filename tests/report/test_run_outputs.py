@@ -11,7 +11,7 @@ from support.pages import facts_in
 from typer.testing import CliRunner
 
 from unbroken.cli.main import app
-from unbroken.engines.files.space import bytes_words
+from unbroken.engines.files.outputs import bytes_words
 from unbroken.report.page import write_report
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder

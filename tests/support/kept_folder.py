@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 from support.making import PASSPORT
 
+from unbroken.engines.files.kinds import FileKinds
+from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.outputs import OutputList, read_outputs
+from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.store import Store
 from unbroken.system import fs
 
-_NO_OUTPUT = re.compile(r"state.*|core|input|.*/?\..*-[0-9a-f]{32}")
-
-
-def is_output(name: str) -> bool:
-    """Names that begin with `state` are restart files."""
-    return not _NO_OUTPUT.fullmatch(name)
+# Names that begin with `state` are restart files.
+KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE"))
 
 
 class KeptFolder:
@@ -52,7 +51,7 @@ class KeptFolder:
     def restore(self) -> OutputList:
         """Make the folder what it was at the checkpoint."""
         self.workspace.take()
-        restored = self.workspace.restore(self.origin, read_outputs(self.origin), is_output)
+        restored = self.workspace.restore(self.origin, read_outputs(self.origin), KINDS.is_output)
         self.tracker = self._tracker(restored)
         self.tracker.begin()
         return restored
@@ -90,7 +89,8 @@ class KeptFolder:
                 (draft / path.relative_to(self.folder)).parent.mkdir(parents=True, exist_ok=True)
                 fs.copy_file(path, draft / path.relative_to(self.folder))
         (draft / "state").touch()
-        self.tracker.list_into(draft, lengths, opened, is_at_end, is_finished, has_saved_last)
+        end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last) if is_at_end else None
+        self.tracker.list_into(draft, lengths, opened, end)
         passport = replace(PASSPORT, sequence=self.sequence, token=self.token)
         return self.store.publish(draft, passport, lambda: None)
 
@@ -104,7 +104,4 @@ class KeptFolder:
 
     def _tracker(self, listed: OutputList) -> OutputTracker:
         sequence = self.origin.passport.sequence if self.origin else 0
-        return OutputTracker(
-            self.folder, self.root, self.token, sequence, listed, is_output, lambda name: name == "DONE",
-            self.lines.append, lambda name: Path(name).name.startswith("state"),
-        )  # fmt: skip
+        return OutputTracker(self.workspace, self.token, sequence, listed, copy(KINDS))

@@ -1,4 +1,4 @@
-"""Files of a run as a newer unbroken would leave them: written by today's writers, with the next number."""
+"""Files of a run as another unbroken leaves them: written by today's writers, with the next number or old tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from support.toyrun import rewrite_passport
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
 from unbroken.runs import claim, history, lease, record
-from unbroken.runs.checkpoint import FORMAT, folder_name
+from unbroken.runs.checkpoint import FORMAT, OLD_TABLES, folder_name
 from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.progress import FileDigest
 from unbroken.runs.store import FORMAT_FILE, Store
 
 
@@ -40,6 +41,18 @@ def newer_archived_passport(places: RunFolder) -> Path:
     folder = places.archive / Store(places.checkpoints).archived()[-1]
     rewrite_passport(folder, schema_version=FORMAT.newest + 1)
     return folder / "manifest.json"
+
+
+def old_tables(places: RunFolder) -> Path:
+    """Return a checkpoint above the others that has tables in it, as the first unbroken wrote them."""
+    newest = Store(places.checkpoints).readable()[-1]
+    files = {**newest.passport.files, OLD_TABLES: FileDigest(2, "")}
+    passport = replace(newest.passport, sequence=newest.passport.sequence + 1, files=files)
+    folder = places.checkpoints / folder_name(passport)
+    folder.mkdir()
+    path = folder / "manifest.json"
+    path.write_text(passport.to_text())
+    return path
 
 
 def newer_record(places: RunFolder) -> Path:
@@ -84,6 +97,7 @@ def newer_spec(written: JobSpec, base: Path) -> Path:
 NEWER: dict[str, Callable[[RunFolder], Path]] = {
     "passport": newer_passport,
     "archived passport": newer_archived_passport,
+    "tables": old_tables,
     "record": newer_record,
     "history": newer_line,
     "store": newer_store,

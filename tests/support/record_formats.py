@@ -198,9 +198,12 @@ def record_inside(name: str, code: Path) -> None:
 
 def _kept(folder: Path) -> dict[str, Path]:
     found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
-    return {
-        name: path for name, path in found.items() if not LEFT_OUT.match(name) and (path.is_symlink() or path.is_file())
-    }
+    return {name: path for name, path in found.items() if not LEFT_OUT.match(name) and _is_kept(path)}
+
+
+def _is_kept(path: Path) -> bool:
+    """Return False for the links to inputs in the program's folder: each attempt makes them again."""
+    return not os.readlink(path).startswith("/") if path.is_symlink() else path.is_file()
 
 
 def _refuse_paths(files: Mapping[str, Path], ours: list[str]) -> None:

@@ -13,7 +13,7 @@ from support.making import publish
 from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
 
 from unbroken.engines.base import Task
-from unbroken.engines.files import workspace
+from unbroken.engines.files import stored
 from unbroken.errors import SegmentError
 from unbroken.exec import stores
 from unbroken.program.contract import HandedOver
@@ -206,7 +206,7 @@ def test_of_replaced_outputs_those_moved_last_stay_though_their_node_is_a_day_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, days in enumerate((0, 0, -1, -2), 1):
-        monkeypatch.setattr(workspace, "utc_now", lambda days=days: utc_text(time.time() + days * 86400))
+        monkeypatch.setattr(stored, "utc_now", lambda days=days: utc_text(time.time() + days * 86400))
         kept = KeptFolder(tmp_path / "run")
         kept.token = number - 1
         kept.take()

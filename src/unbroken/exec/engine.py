@@ -191,7 +191,7 @@ class ExecEngine(CalledEngine):
         adopted = task.attempt_folder.root / ADOPTED
         if task.origin is None and adopted.is_dir():
             found.append(self._handed_over(adopted, 1.0, is_finished=False))
-        if self.options.saved_by in (SavedBy.EXIT, SavedBy.CLOSED) or not self.options.keep:
+        if self.options.saved_by is SavedBy.EXIT or not self.options.keep:
             return found
         return [*found, *self._state(task, kept.last(), is_running=False)]
 

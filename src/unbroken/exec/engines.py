@@ -46,6 +46,7 @@ class PlacingEngine(CalledEngine):
 
     def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
         super().__init__(options, folder, store, run)
+        self._replaced = Replaced(store, folder)
         try:
             settings = self.read_program()
         except ConfigError as error:
@@ -110,7 +111,7 @@ class PlacingEngine(CalledEngine):
         if target.is_file() and filecmp.cmp(path, target, shallow=False):
             return False
         if not is_ours:
-            Replaced(self.store, self.base).move(name)
+            self._replaced.move(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             fs.flush_file(path)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from unbroken.engines.command.engine import OWN_FOLDER
-from unbroken.engines.files.keep import PRINTED
-from unbroken.engines.files.outputs import OutputFile, OutputList, is_as_listed, output_size, read_outputs
-from unbroken.engines.files.space import OutputSpace
-from unbroken.engines.files.workspace import piece_path, pieces_of
+from unbroken.engines.files.content import OutputFile, is_as_listed
+from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_outputs
+from unbroken.engines.files.pieces import piece_path, pieces_of
+from unbroken.engines.files.states import PRINTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call
 from unbroken.exec.engine import PRINTED_NAME

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.engines.files.space import OutputSpace
+from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job

@@ -14,7 +14,8 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken import __version__
+from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
 from unbroken.runs.formats import FIRST, Format, wrong_types
 from unbroken.runs.imported import Imported, parse_imported
 from unbroken.runs.progress import FileDigest, Progress, amount, parse_progress
@@ -22,8 +23,9 @@ from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
 
-FORMAT = Format(2, "schema_version")
 FILE_NAME = "manifest.json"
+# Checkpoints of `command` had the rows of its tables in them.  They are not read now, and would be missing.
+OLD_TABLES = "parts/pieces.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
@@ -31,6 +33,23 @@ _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 _LONGEST_UNIT = 40
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
+
+
+class _PassportFormat(Format):
+    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
+        """Return the object in a text as every format does; FormatError also of an unbroken that kept tables there."""
+        data = super().parse(text, source)
+        files = data.get("files")
+        if isinstance(files, dict) and OLD_TABLES in files:
+            raise FormatError(
+                f"{source}: found format 1 with tables in the checkpoint ({OLD_TABLES}), which unbroken {__version__} "
+                "does not read; nothing was changed; install the version that wrote it, or move the run's folder away "
+                "and start again"
+            )
+        return data
+
+
+FORMAT = _PassportFormat(2, "schema_version")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
@@ -14,19 +15,17 @@ from unbroken.engines.command import checks
 from unbroken.engines.command.export import export_files
 from unbroken.engines.command.folder import first_file, prepare
 from unbroken.engines.command.imports import import_files
-from unbroken.engines.command.origin import confirm_origin
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
-from unbroken.engines.files.base import FileKinds, Supervisor
-from unbroken.engines.files.contract import ContractSupervisor
-from unbroken.engines.files.holes import MissingRecordsError
+from unbroken.engines.files.base import ContractSupervisor, Supervisor
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.outputs import outputs_outside, read_outputs
 from unbroken.engines.files.reading import confirm_check, last_number, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, program_of
 from unbroken.engines.files.states import matching, restart_files, states_in
 from unbroken.engines.files.supervisor import FileSupervisor
-from unbroken.engines.files.tables import join, records
+from unbroken.engines.files.tables import records
 from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
@@ -51,31 +50,42 @@ class CommandEngine(Engine):
 
     name = "command"
 
+    def __init__(self, base: Path = Path()) -> None:
+        super().__init__(base)
+        self._supervisors: dict[Path, Supervisor] = {}
+        self._pending: list[HandedOver] = []
+        self._next_look = 0.0
+        self._means: int | None = None
+        self._says_done: bool | None = None
+        self._first: tuple[float, float] | None = None  # when, and how far, the program first said
+
     def program(self, run: Run) -> Program:
         """Return what is known of the program; a subclass that returns another one needs no settings of this engine."""
         return program_of(run)
 
     def hears_a_wish(self, run: Run) -> bool:
         program = self.program(run)
-        texts = [*program.start, *program.resume, *program.environment.values()]
-        has_file = program.keeps_the_contract or bool(program.stop_file) or any("stop" in named(text) for text in texts)
+        has_file = program.keeps_the_contract or bool(program.stop_file) or "stop" in _placeholders(program)
         return has_file or bool(program.stop_signal)
 
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        is_ours = type(self).program is CommandEngine.program
+        patterns = list(checks.pattern_mistakes(run)) if is_ours else []
+        yield from patterns or checks.mistakes(run, self.program(run), self.base)
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
+
     def position(self, run: Run, path: Path, offset_bytes: int) -> str:
-        """The record of an output that a byte is in, by its place and its number."""
-        output = next((each for each in self.program(run).outputs if Path(each.name).name == path.name), None)
-        if output is None or output.record is None:
-            return ""
-        place, found = 0, 0.0
-        for begin, number in records(path, output.record, 0, is_closed=True):
-            if begin > offset_bytes:
-                break
-            place, found = place + 1, number
-        return f"record {place} ({found:.10g} {self.program(run).goal_unit})" if place else ""
+        """Return which record of a table a byte is in, by its place and its number."""
+        output = next((each for each in self._program(run).outputs if Path(each.name).name == path.name), None)
+        found = records(path, output.record, 0, is_closed=True) if output else iter(())
+        numbers = [number for _, number in takewhile(lambda record: record[0] <= offset_bytes, found)]
+        return f"record {len(numbers)} ({numbers[-1]:.10g} {self.program(run).goal_unit})" if numbers else ""
 
     def progress_evidence(self, run: Run, checkpoint: Path) -> str:
-        """What of the config read it, and where."""
-        program = self._with_its_base(self.program(run))
+        """Return what of the config read how far a checkpoint is, and where."""
+        program = self._program(run)
         if program.keeps_the_contract:
             return super().progress_evidence(run, checkpoint)
         if not program.says_progress:
@@ -89,35 +99,18 @@ class CommandEngine(Engine):
         except UnbrokenError as error:
             return str(error)
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
-
-    def __init__(self, base: Path = Path()) -> None:
-        super().__init__(base)
-        self._supervisors: dict[Path, Supervisor] = {}
-        self._pending: list[HandedOver] = []
-        self._next_look = 0.0
-        self._means: int | None = None
-        self._says_done: bool | None = None
-        self._first: tuple[float, float] | None = None  # when, and how far, the program first said
-
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
-        is_ours = type(self).program is CommandEngine.program
-        patterns = list(checks.pattern_mistakes(run)) if is_ours else []
-        yield from patterns or checks.mistakes(run, self.program(run), self.base)
-
     # --- import and export ---
 
     def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
-        """Import restart files, the records of the outputs that belong to them, and all other files."""
-        program = self._with_its_base(self.program(run))
+        """Import restart files, tables with each record once, and all other files."""
+        program = self._program(run)
         if program.keeps_the_contract:
             return super().import_files(run, source, draft)
         return import_files(run, program, self.base, source, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Export inputs, restart files and outputs, and the line that resumes the program."""
-        program = self.program(run)
+        program = self._program(run)
         if program.keeps_the_contract:
             return super().export(run, checkpoint, folder)
         return export_files(run, program, self.base, checkpoint, folder)
@@ -125,38 +118,37 @@ class CommandEngine(Engine):
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
-        """A folder for this attempt alone, unless the config names one."""
-        named = self.program(task.run).folder
+        """Return a folder for this attempt alone, unless the config names one."""
+        named = self._program(task.run).folder
         return self.base / named if named else task.attempt_folder.root / OWN_FOLDER
 
     def command(self, task: Task) -> list[str]:
-        """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
-        program, values = self.program(task.run), self._values(task)
+        """Return the `start` line, or `resume` from the checkpoint that was picked; the folder is ready for it."""
+        program, values = self._program(task.run), self._values(task)
         restored = None
         if not program.folder:
             kinds = FileKinds(program)
             restored = prepare(self._workspace(task), program, self.base, values, task.origin, kinds.is_output)
-        confirm_check(task.run, self._with_its_base(program))
-        confirm_origin(task, self._with_its_base(program))
+        confirm_check(task.run, program)
         self._supervisor(task).begin(restored)
         words = program.resume if task.origin else program.start
         return self._findable([filled(word, values) for word in words], task)
 
     def environment(self, task: Task) -> dict[str, str]:
-        """The contract's, and what the config adds."""
+        """Return the variables of the contract, and what the config adds."""
         values = self._values(task)
-        own = {name: filled(text, values) for name, text in self.program(task.run).environment.items()}
+        own = {name: filled(text, values) for name, text in self._program(task.run).environment.items()}
         return {**super().environment(task), **own}
 
     def remarks(self, task: Task) -> list[str]:
         """Name what is dropped."""
-        dropped = self.program(task.run).discard
+        dropped = self._program(task.run).discard
         return [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
 
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
-        """Restart files that are complete, with the records of the outputs that belong to them."""
+        """Return restart files that are complete, with the records of the tables that belong to them."""
         began = time.monotonic()
         pending, self._pending = self._pending, []
         if began < self._next_look:
@@ -169,8 +161,8 @@ class CommandEngine(Engine):
         return found
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
-        """The stop file, at UNBROKEN_STOP and where the program looks for one, and a signal, as the config says."""
-        program, supervisor = self.program(task.run), self._supervisor(task)
+        """Make the stop file, at UNBROKEN_STOP and where the program looks, and send the signal, as the config says."""
+        program, supervisor = self._program(task.run), self._supervisor(task)
         supervisor.stop_asked_unix = time.time()
         # What is complete before it is asked may be all that there is.
         self._pending += supervisor.while_running(is_urgent=True)
@@ -187,8 +179,8 @@ class CommandEngine(Engine):
     # --- when it is gone ---
 
     def exit_meaning(self, task: Task, code: int) -> int:
-        """As the config says; where a code may mean both, the goal or the finished file decides."""
-        program = self.program(task.run)
+        """Return what the config says; where a code may mean both, the goal or the finished file decides."""
+        program = self._program(task.run)
         may_be_finished, may_be_paused = code in program.exit_finished, code in program.exit_paused
         if not (may_be_finished or may_be_paused):
             return code if code not in (EXIT_FINISHED, EXIT_PAUSED) else 1
@@ -201,7 +193,7 @@ class CommandEngine(Engine):
         return self._means
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """What the program left; of one that failed only what was complete before."""
+        """Return what the program left; of one that failed only what was complete before."""
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
         pending, self._pending = self._pending, []
         try:
@@ -210,20 +202,19 @@ class CommandEngine(Engine):
             self._give_back(task)
 
     def why_nothing_newer(self, task: Task) -> str:
-        """What the restart files say, and what of the config read it."""
+        """Return what the restart files say, and what of the config read it."""
         return self._supervisor(task).why_nothing_newer()
 
     def salvage(self, task: Task) -> list[HandedOver]:
-        """What a killed attempt had complete in its folder."""
-        if self.program(task.run).folder or not self.folder(task).is_dir():
+        """Return what a killed attempt had complete in its folder."""
+        if self._program(task.run).folder or not self.folder(task).is_dir():
             return []
-        confirm_origin(task, self._with_its_base(self.program(task.run)))
         return self._supervisor(task).salvage()
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
         workspace = self._workspace(task)
-        if self.program(task.run).folder or not workspace.folder.is_dir():
+        if self._program(task.run).folder or not workspace.folder.is_dir():
             return
         if is_program_gone:
             workspace.give_back(is_owner=True)
@@ -237,17 +228,13 @@ class CommandEngine(Engine):
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""
-        program = self.program(run)
         source = checkpoint.folder / "final"
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
         for name in names:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             fs.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
-        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final)
-        try:
-            join(checkpoint, program.outputs, final, program.outputs_with_gaps)
-        except MissingRecordsError as error:
-            raise error.advised(run.name) from error
+        tables = {output.name: output.record for output in self._program(run).outputs}
+        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 
     def expected_results(self, run: Run, checkpoint: Checkpoint) -> dict[str, int | None]:
         """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
@@ -260,14 +247,14 @@ class CommandEngine(Engine):
         return read_outputs(checkpoint).doubts
 
     def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
-        return remarks(checkpoint)
+        return remarks(checkpoint, RunFolder(run.name, self.base).final)
 
     # --- inside ---
 
     def _supervisor(self, task: Task) -> Supervisor:
         folder = self.folder(task)
         if task.attempt_folder.root not in self._supervisors:
-            program = self._with_its_base(self.program(task.run))
+            program = self._program(task.run)
             kind = ContractSupervisor if program.keeps_the_contract else FileSupervisor
             self._supervisors[task.attempt_folder.root] = kind(task, program, folder)
         return self._supervisors[task.attempt_folder.root]
@@ -278,18 +265,18 @@ class CommandEngine(Engine):
     def _give_back(self, task: Task) -> None:
         """Bring the program's folder out of the attempt, should it be ours still."""
         self._supervisor(task).close()
-        if not self.program(task.run).folder:
+        if not self._program(task.run).folder:
             self._workspace(task).give_back()
 
     def _has_a_way_to_stop(self, run: Run) -> bool:
         """Return True if the program is told by when it must be out, or that it must leave."""
-        program = self.program(run)
-        texts = [*program.start, *program.resume, *program.environment.values()]
-        has_clock = any({"seconds", "minutes", "hours", "hms"} & named(text) for text in texts)
+        program = self._program(run)
+        has_clock = bool({"seconds", "minutes", "hours", "hms"} & _placeholders(program))
         return self.hears_a_wish(run) or has_clock or bool(program.templates)
 
-    def _with_its_base(self, program: Program) -> Program:
-        base = {"base": str(self.base.resolve())}
+    def _program(self, run: Run) -> Program:
+        """Return what is known of the program, with commands that can be started."""
+        program, base = self.program(run), {"base": str(self.base.resolve())}
         return replace(
             program,
             progress_command=tuple(filled(word, base) for word in program.progress_command),
@@ -297,7 +284,7 @@ class CommandEngine(Engine):
         )
 
     def _values(self, task: Task) -> dict[str, str]:
-        program = self.program(task.run)
+        program = self._program(task.run)
         state = first_file(task.origin, program) if task.origin and program.files else None
         return values_of(task, program, self.base, self._stop_path(task, program), state)
 
@@ -305,49 +292,54 @@ class CommandEngine(Engine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _findable(self, command: list[str], task: Task) -> list[str]:
-        """The program by its whole path if it is named by its place in the folder: we look for it from elsewhere."""
+        """Name the program by its whole path if it lies in the folder: we look for it from elsewhere."""
         place = self.folder(task) / command[0]
         if "/" in command[0] and place.exists():
             return [str(place.absolute()), *command[1:]]
         return command
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """By the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
+        """Ask the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
         if program.finished_file:
             return bool(matching(self.folder(task), [program.finished_file]))
-        keeper, goal = self._supervisor(task), task.run.goal
-        if goal is None or not isinstance(keeper, FileSupervisor):
+        goal = task.run.goal
+        if goal is None or program.keeps_the_contract:
             return None
-        done = keeper.reached()
+        done = self._supervisor(task).reached()
         return done is not None and done >= goal
 
     def _note_progress(self, task: Task) -> None:
-        """For `unbroken status`, and for `stall_minutes`; a program that keeps the contract may do it by itself."""
+        """Note how far it is, for `unbroken status` and `stall_minutes`; of the contract a program may do it itself."""
         done = self._live(task)
         if done is None:
             return
         now = time.monotonic()
         self._first = self._first or (now, done)
-        progress = Progress(done, task.run.goal, self.program(task.run).goal_unit, self._pace(task.run, done, now))
+        progress = Progress(done, task.run.goal, self._program(task.run).goal_unit, self._pace(task.run, done, now))
         write_progress(task.attempt_folder.progress, progress)
 
     def _live(self, task: Task) -> float | None:
-        """By the live file, the last record of an output, or the names of restart files; None if none of them says."""
-        program, folder = self.program(task.run), self.folder(task)
+        """Ask the live file, the last record of a table, or the names of restart files; None if none of them says."""
+        program, folder, supervisor = self._program(task.run), self.folder(task), self._supervisor(task)
         if program.live_file:
             names = matching(folder, [program.live_file])
             return last_number(folder / names[-1], program.live_pattern) if names else None
-        if any(output.record for output in program.outputs):
-            return self._supervisor(task).outputs.last_number()
-        keeper = self._supervisor(task)
-        return keeper.reached() if isinstance(keeper, FileSupervisor) and program.has_numbered_files else None
+        if program.outputs:
+            return supervisor.tables.last_number()
+        return supervisor.reached() if program.has_numbered_files else None
 
     def _pace(self, run: Run, done: float, now: float) -> dict[str, Metric]:
-        """Nothing before it has advanced."""
+        """Return how fast it is, and how long it still needs; nothing before it has advanced."""
         if self._first is None or done <= self._first[1]:
             return {}
         a_second = (done - self._first[1]) / max(now - self._first[0], 1e-3)
-        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {self.program(run).goal_unit}/s"}
+        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {self._program(run).goal_unit}/s"}
         if run.goal is not None:
             pace["left_seconds"] = round(max(0.0, run.goal - done) / a_second, 1)
         return pace
+
+
+def _placeholders(program: Program) -> set[str]:
+    """Return the placeholders that the program is told by its words and its environment."""
+    texts = [*program.start, *program.resume, *program.environment.values()]
+    return {name for text in texts for name in named(text)}

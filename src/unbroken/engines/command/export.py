@@ -7,14 +7,15 @@ import time
 from pathlib import Path
 
 from unbroken.engines.base import Task
+from unbroken.engines.command.folder import first_file
 from unbroken.engines.command.placeholders import filled, filled_template, values_of
 from unbroken.engines.exports import write_script
-from unbroken.engines.files.outputs import REWRITTEN, is_as_listed, read_outputs
+from unbroken.engines.files.content import is_as_listed
+from unbroken.engines.files.outputs import REWRITTEN, read_outputs
+from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.tables import join
+from unbroken.engines.files.states import restart_files
 from unbroken.engines.files.workspace import put_state_back
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
@@ -43,7 +44,8 @@ def export_files(run: Run, program: Program, base: Path, checkpoint: Checkpoint,
     ]
     if program.outputs:
         (folder / SO_FAR).mkdir()
-        join(checkpoint, program.outputs, folder / SO_FAR, program.outputs_with_gaps)
+        tables = {output.name: output.record for output in program.outputs}
+        fill_tables(checkpoint, RunFolder(run.name, base).root, folder / SO_FAR, tables)
         names = ", ".join(output.name for output in program.outputs)
         lines.append(f"{SO_FAR}/ has {names} up to the checkpoint; the program writes its own, which begin there")
     words = [filled(word, values) for word in program.resume]
@@ -71,11 +73,8 @@ def _put_outputs(run: Run, base: Path, checkpoint: Checkpoint, folder: Path) -> 
 
 def _values(run: Run, program: Program, base: Path, checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
     """Return the values of the placeholders: names in the folder itself."""
-    names = set(restart_files(checkpoint))
-    found = [name for name in matching(checkpoint.folder, program.files[:1]) if name in names]
-    if not found:
-        raise CheckpointError(f"{checkpoint.folder}: no file in it matches {program.files[0]}; nothing was exported")
+    state = first_file(checkpoint, program).relative_to(checkpoint.folder).as_posix()
     end_unix = time.time() + _YEAR_SECONDS
     task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), end_unix)
-    own = {"checkpoint": ".", "file": found[0], "save": "save", "stop": program.stop_file or "stop"}
+    own = {"checkpoint": ".", "file": state, "save": "save", "stop": program.stop_file or "stop"}
     return values_of(task, program, base, Path(), None) | own

@@ -34,8 +34,7 @@ def prepare(
     for name in program.inputs:
         _show((base / name).resolve(), folder / Path(name).name)
     for name in program.templates:
-        text = (base / name).read_text()
-        (folder / Path(name).name).write_text(filled_template(text, values))
+        (folder / Path(name).name).write_text(filled_template((base / name).read_text(), values))
     if origin is not None and program.puts_back and not program.keeps_the_contract:
         put_state_back(origin, {name: program.put_back_as.get(name, name) for name in restart_files(origin)}, folder)
     return restored
@@ -59,5 +58,5 @@ def first_file(origin: Checkpoint, program: Program) -> Path:
     """Return the file that the first of `files` names; CheckpointError if the checkpoint has none."""
     found = [name for name in matching(origin.folder, program.files[:1]) if name in set(restart_files(origin))]
     if not found:
-        raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}; nothing was started")
+        raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}")
     return origin.folder / found[0]

@@ -9,20 +9,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.base import FileKinds
-from unbroken.engines.files.holes import confirm_begins, confirm_reaches, read_ends
-from unbroken.engines.files.outputs import REWRITTEN, OutputFile, OutputList, described, is_changed_inside
+from unbroken.engines.files.base import LAST_ACTION_SECONDS
+from unbroken.engines.files.content import OutputFile, described, is_changed_inside
+from unbroken.engines.files.kinds import FileKinds
+from unbroken.engines.files.listing import written_after
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, bytes_words
 from unbroken.engines.files.reading import confirm_check, reading_of, why_not_whole
-from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, write_once
 from unbroken.engines.files.settings import OutputSetting, Program, SavedBy
-from unbroken.engines.files.space import bytes_words
 from unbroken.engines.files.states import RestartState, complete_states, copied, matching, states_in
-from unbroken.engines.files.tables import HEADS, Outputs
-from unbroken.engines.files.tracker import written_after
+from unbroken.engines.files.tables import is_written_once, whole_lines_bytes, why_incomplete
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, unchanged
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.imported import SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS
 from unbroken.runs.progress import Handover, Progress
@@ -31,8 +29,6 @@ from unbroken.system import fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import sha256_of
 
-# A program that saves as its last action closes its outputs so long after it.
-LAST_ACTION_SECONDS = 2.0
 _TOOLS = (".unbroken", ".snakemake", ".git")
 _SHOWN = 5
 
@@ -56,7 +52,7 @@ def import_files(run: Run, program: Program, base: Path, source: ImportSource, d
             fs.remove_tree(draft)
             draft.mkdir()
             continue
-        checked, not_checked = _import_outputs(program, base, state, draft)
+        checked, not_checked = _import_outputs(program, base, state, tables, draft)
         not_checked += _differing_inputs(program, base, folder)
         return replace(found, checked=(*found.checked, *checked), not_checked=(*found.not_checked, *not_checked))
     raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was imported")
@@ -102,7 +98,7 @@ def _import_state(run: Run, program: Program, state: RestartState, tables: Path,
         raise CheckpointError(f"its restart files say {reading.done:.10g}: nothing to resume from ({reading.how})")
     checked.append(f"how far they are: {reading.how}")
     if program.outputs:
-        _take_records(program, tables, draft, reading.done)
+        _confirm_tables(program, tables, reading.done)
         checked += [f"{output.name}: its records up to {reading.done:.10g}, each once" for output in program.outputs]
     handover = Handover(Progress(reading.done, run.goal, program.goal_unit))
     return ImportedFiles(handover, tuple(checked), tuple(not_checked))
@@ -141,33 +137,31 @@ def _copy_once(output: OutputSetting, path: Path, target: Path) -> None:
     whole = target.with_name(fs.unique_name("whole"))
     with whole.open("wb") as new:
         append_range(path, new, 0, whole_lines_bytes(path))
-    restarts = restarts_in(whole, output.record)
-    if len(restarts) > 1:
-        write_once(whole, output.record, restarts, target)
+    if is_written_once(whole, output.record, target):
         whole.unlink()
     else:
         whole.rename(target)
 
 
-def _take_records(program: Program, tables: Path, draft: Path, done: float) -> None:
-    """Put the records up to `done` into the draft; SegmentError if some of them are missing."""
-    Outputs(program.outputs, tables, None, {}, program.outputs_with_gaps).hand_over(draft, done, is_closed=True)
-    for name, end in read_ends(draft / PARTS / HEADS).items():
-        if name not in program.outputs_with_gaps:
-            confirm_begins(name, end)
-            confirm_reaches(name, end, done)
+def _confirm_tables(program: Program, tables: Path, done: float) -> None:
+    """CheckpointError if a table lacks records up to `done`."""
+    for output in program.outputs:
+        if why := why_incomplete(tables / output.name, output.record, done):
+            raise CheckpointError(f"{output.name}: records are missing: {why}")
 
 
 # --- all other files ---
 
 
-def _import_outputs(program: Program, base: Path, state: RestartState, draft: Path) -> tuple[list[str], list[str]]:
-    """Copy all other files of the folder to the run's output; return what was taken, and what was not or is in doubt.
+def _import_outputs(
+    program: Program, base: Path, state: RestartState, tables: Path, draft: Path
+) -> tuple[list[str], list[str]]:
+    """Put tables and all other files into the run's output; return what was taken, and what was not or is in doubt.
 
     CheckpointError if a file changes while it is copied.
     """
     folder, kinds = state.folder, FileKinds(program)
-    found = [name for name in _names(folder, base) if kinds.is_output(name)]
+    found = [name for name in _names(folder, base) if kinds.is_output(name) and not kinds.is_table(name)]
     names = [name for name in found if (folder / name).is_file() and not (folder / name).is_symlink()]
     written_ns = max(stamp[2] for stamp in state.stamps.values())
     listed = OutputList()
@@ -175,9 +169,10 @@ def _import_outputs(program: Program, base: Path, state: RestartState, draft: Pa
         entries = {name: _copy_output(folder, name, draft, listed.algorithm, written_ns) for name in names}
     late = [name for name in names if entries[name].is_late]
     doubts = tuple(written_after(name) for name in late if entries[name].is_rewritten)
-    if names:
-        replace(listed, files=entries, doubts=doubts).write(draft)
     size = bytes_words(sum(entry.size_bytes for entry in entries.values()))
+    entries |= {each.name: _put_table(tables, each.name, draft, listed.algorithm) for each in program.outputs}
+    if entries:
+        replace(listed, files=entries, doubts=doubts).write(draft)
     dropped = [name for name in _names(folder, base) if kinds.is_dropped(name) and not kinds.is_state(name)]
     return (
         _line(f"other files, {size}", names),
@@ -187,6 +182,15 @@ def _import_outputs(program: Program, base: Path, state: RestartState, draft: Pa
             *_line("not imported, as `discard` says", dropped),
         ],
     )
+
+
+def _put_table(tables: Path, name: str, draft: Path, algorithm: str) -> OutputFile:
+    """Move the copy of a table to the run's output and return its entry: the program begins it again."""
+    target = draft.with_name(OUTPUT) / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(tables / name, target)
+    size = target.stat().st_size
+    return replace(described(target, size, size, SEGMENT, algorithm), is_continued=False)
 
 
 def _names(folder: Path, base: Path) -> list[str]:

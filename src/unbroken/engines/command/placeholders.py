@@ -13,7 +13,7 @@ from unbroken.engines.files.settings import Program
 from unbroken.program.leaving import lead_seconds
 from unbroken.runs.checkpoint import Checkpoint
 
-# Of the checkpoint that a resumed program goes on from; at the start there is none.
+# Of the checkpoint that a program resumes from; at the start there is none.
 OF_CHECKPOINT = ("checkpoint", "file", "progress")
 ALWAYS = (
     "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",
@@ -26,34 +26,34 @@ _IN_TEMPLATES = re.compile(r"@@(\w+)@@")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with its placeholders filled; `{{` and `}}` become single braces."""
+    """Return the text with its placeholders filled; `{{` and `}}` become single braces."""
     return _IN_WORDS.sub(lambda found: values[found[1]] if found[1] else found[0][0], text)
 
 
 def filled_template(text: str, values: Mapping[str, str]) -> str:
-    """The text of a template with every `@@name@@` filled; all else stays as it is."""
+    """Return the text of a template with every `@@name@@` filled; all else stays as it is."""
     return _IN_TEMPLATES.sub(lambda found: values[found[1]], text)
 
 
 def strange(text: str, known: Collection[str]) -> Iterator[str]:
-    """Placeholders that are not known, and single braces."""
+    """Yield placeholders that are not known, and single braces."""
     for found in _IN_WORDS.finditer(text):
         if found[0] not in ("{{", "}}") and found[1] not in known:
             yield found[0]
 
 
 def strange_in_template(text: str, known: Collection[str]) -> Iterator[str]:
-    """The same of a template."""
+    """Yield placeholders of a template that are not known."""
     yield from (found[0] for found in _IN_TEMPLATES.finditer(text) if found[1] not in known)
 
 
 def named(text: str) -> set[str]:
-    """The names of the placeholders in a text."""
+    """Return the names of the placeholders in a text."""
     return {found[1] for found in _IN_WORDS.finditer(text) if found[1]}
 
 
 def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path | None) -> dict[str, str]:
-    """What stands for each placeholder in this attempt; those of the checkpoint are empty at the start."""
+    """Return what stands for each placeholder in this attempt; those of the checkpoint are empty at the start."""
     left = seconds_left(task, program)
     goal, origin = task.run.goal, task.origin
     return {
@@ -82,7 +82,7 @@ def remaining(goal: float, origin: Checkpoint | None) -> float:
 
 
 def seconds_left(task: Task, program: Program) -> int:
-    """Whole seconds after which a program that watches its own clock should begin to save; 1 at least."""
+    """Return the whole seconds after which a program that watches its own clock should begin to save; 1 at least."""
     left = min(task.stop_unix, task.deadline_unix) - time.time()
     is_launched = any(starts_tasks(task.run, words) for words in (program.start, program.resume))
     lead = program.margin_seconds

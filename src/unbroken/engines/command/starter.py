@@ -1,4 +1,4 @@
-"""What `unbroken init` finds of programs with restart files: LAMMPS's input scripts, or a command line."""
+"""Finds for `unbroken init` programs with restart files: LAMMPS's input scripts, or a command line."""
 
 from __future__ import annotations
 
@@ -22,22 +22,18 @@ _ASKED = (
 
 
 def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-    """One for each input script of LAMMPS in the folder, or for the command line that was named."""
-    if words and is_named and not (len(words) == 1 and _is_script(folder, words[0])):
+    """Yield one for each input script of LAMMPS in the folder, or for the command line that was named."""
+    is_script = len(words) == 1 and is_input(folder / words[0])
+    if words and is_named and not is_script:
         yield _of_command(folder, words)
         return
-    for path in [folder / words[0]] if words else files_like(folder, "in.*", "*.in", "*.lmp", "*.lammps"):
-        if path.is_file() and is_input(path):
-            yield _of_lammps(path, folder)
-            is_named = False
-    if is_named:
+    paths = [folder / words[0]] if words else files_like(folder, "in.*", "*.in", "*.lmp", "*.lammps")
+    found = [path for path in paths if path.is_file() and is_input(path)]
+    yield from (_of_lammps(path, folder) for path in found)
+    if is_named and not found:
         raise ConfigError(
             ["init command: which program? type for example: unbroken init command -- ./simulate input.dat"]
         )
-
-
-def _is_script(folder: Path, word: str) -> bool:
-    return (folder / word).is_file() and is_input(folder / word)
 
 
 def _of_command(folder: Path, words: Sequence[str]) -> Starter:
@@ -55,11 +51,9 @@ def _of_command(folder: Path, words: Sequence[str]) -> Starter:
 
 
 def _of_lammps(path: Path, folder: Path) -> Starter:
-    program = next((name for name in _LAMMPS if shutil.which(name)), "lmp")
+    program = next((name for name in _LAMMPS if shutil.which(name)), "")
+    missing = () if program else ("lmp is not on the PATH; name its module below the run: `modules:`",)
     name = run_name(path.name.removeprefix("in."), "md")
-    missing = (
-        () if shutil.which(program) else (f"{program} is not on the PATH; name its module below the run: `modules:`",)
-    )
     try:
         script = read_input(path)
     except NotPlainError as error:
@@ -67,32 +61,28 @@ def _of_lammps(path: Path, folder: Path) -> Starter:
             f"{path.name} needs `restart`, `timer timeout`, `run ... upto`, and a script that resumes by `read_restart`"
         )
         todo = (f"{path.name}: {error}", f"    no diff could be made; {why}: examples/lammps", *missing)
-        return Starter(name, path.name, tuple(_settings(program, path.name, "resume.in", "*.rst")), 60, False, todo)
-    settings = [
-        *_settings(program, path.name, script.resume_name, script.restart_name, _APPENDED_LOG),
-        *_more(script, folder),
-    ]
-    doubled = [
-        f"{path.name}: line {each.first + 1}: the rows of this `fix print` do not say their step, so the row of a "
-        'restart step comes twice in its file; begin the text with "$(step) "'
-        for each in script.doubled()
-    ]
-    return Starter(name, path.name, tuple(settings), 60, False, (*missing, *doubled), script.diff())
+        settings = _settings(program or "lmp", path.name, "resume.in", "*.rst")
+        return Starter(name, path.name, tuple(settings), 60, False, todo)
+    own = (path.name, script.resume_name, script.restart_name, _APPENDED_LOG)
+    settings = [*_settings(program or "lmp", *own), *_more(script, folder)]
+    return Starter(name, path.name, tuple(settings), 60, False, missing, script.diff())
 
 
-def _settings(program: str, start: str, resume: str, restart: str, log: Sequence[str] = ()) -> Iterator[str]:
+def _settings(program: str, start: str, resume: str, restart: str, log: Sequence[str] = ()) -> list[str]:
     words = [program, "-in", start, "-var", "total", "{goal}", "-var", "limit", "{hms}"]
-    yield f"start: {as_yaml(words)}"
-    yield f"resume: {as_yaml([*words[:2], resume, *log, *words[3:]]).removesuffix(']')},"
-    yield "         -var, restart, '{file}']"
-    yield f"files: {as_yaml([restart.replace('*', '{progress}')])}  # LAMMPS writes the step into the name"
-    yield "saved_by: next  # a file is complete when the next one has begun"
-    yield "exit_paused: [0]  # LAMMPS exits with 0 in any case: the goal says whether it is done"
+    return [
+        f"start: {as_yaml(words)}",
+        f"resume: {as_yaml([*words[:2], resume, *log, *words[3:]]).removesuffix(']')},",
+        "         -var, restart, '{file}']",
+        f"files: {as_yaml([restart.replace('*', '{progress}')])}  # LAMMPS writes the step into the name",
+        "saved_by: next  # a file is complete when the next one has begun",
+        "exit_paused: [0]  # LAMMPS exits with 0 in any case: the goal says whether it is done",
+    ]
 
 
 def _more(script: LammpsInput, folder: Path) -> Iterator[str]:
     yield f"inputs: {as_yaml([script.path.name, script.resume_name, *script.inputs(folder)])}"
-    until = "; raise it later and start again" if script.ramp is None else f", where {script.path.name} ends its ramps"
+    until = f", where {script.path.name} ends its ramps" if script.has_ramp else "; raise it later and start again"
     yield f"goal: {script.steps}  # steps{until}"
     if outputs := script.outputs():
         yield "outputs:"

@@ -29,33 +29,41 @@ class BeforeNote:
         self._next_sign = 0.0
         self.foreign: dict[str, Stamp] = {}
         self.late: dict[str, Stamp] = {}
-        self.written: set[str] = set()
-        self.last_sign = 0.0
+        self._written: set[str] = set()
+        self._last_sign = 0.0
         self.is_new = True
         with suppress(FileNotFoundError):
-            text, self.last_sign = self._path.read_text(), self._path.stat().st_mtime
+            text, self._last_sign = self._path.read_text(), self._path.stat().st_mtime
             self.is_new = False
             with suppress(ValueError, TypeError, AttributeError, KeyError):  # damaged: then nothing is known to be ours
                 data = jsontext.parse(text)
-                late, foreign = _stamps(data.get("late", {})), _stamps(data["foreign"])
-                self.written, self.foreign, self.late = set(data["written"]), foreign, late
+                self.foreign, self.late = _stamps(data["foreign"]), _stamps(data["late"])
+                self._written = set(data["written"])
 
-    def write(self, foreign: Mapping[str, Stamp], written: Iterable[str]) -> None:
+    def is_newer(self, path: Path, name: str, stamp: Stamp) -> bool:
+        """Return True if the program wrote it, by its events, or by the time at which the last attempt lived."""
+        if self.late.get(name) == stamp:
+            return True
+        if self.is_new or self.foreign.get(name) == stamp:
+            return False
+        return name in self._written or path.lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
+
+    def write(self, foreign: Mapping[str, Stamp], written: Iterable[str] = ()) -> None:
         """Write the note in one step."""
-        self.foreign, self.written = dict(foreign), set(written)
-        data = {"foreign": self.foreign, "late": self.late, "written": sorted(self.written)}
+        self.foreign, self._written = dict(foreign), self._written | set(written)
+        data = {"foreign": self.foreign, "late": self.late, "written": sorted(self._written)}
         fs.write_atomic(self._path, json.dumps(data) + "\n")
 
-    def give_sign(self, written: set[str], is_last: bool = False) -> None:
+    def give_sign(self, written: set[str], *, is_last: bool = False) -> None:
         """Note that the attempt lives, and what its program has written, every few seconds."""
         if time.monotonic() < self._next_sign and not is_last:
             return
         self._next_sign = time.monotonic() + LAST_SIGN_SECONDS / 2
-        if written <= self.written:
+        if written <= self._written:
             with suppress(FileNotFoundError):
                 os.utime(self._path)
         elif not self.is_new or self._path.exists():
-            self.write(self.foreign, self.written | written)
+            self.write(self.foreign, written)
 
 
 def _stamps(data: Mapping[str, tuple[int, int, int]]) -> dict[str, Stamp]:

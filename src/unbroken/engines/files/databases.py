@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 # The names of journals begin with the name of the database [SQLite, Temporary Files Used By SQLite].
 JOURNAL, LOG, INDEX = "-journal", "-wal", "-shm"
-BESIDE = (JOURNAL, LOG, INDEX)
 _MAGIC = b"SQLite format 3\0"
 # The program cannot commit while a step is copied; between two it can, and the copy begins again.
 _STEP_PAGES, _REST_SECONDS, _GIVE_UP_SECONDS = 1024, 0.01, 60.0
@@ -40,7 +39,7 @@ def is_database(path: Path) -> bool:
 
 def database_of(name: str) -> str:
     """Return the name of the database beside which a file of this name would lie; empty for any other name."""
-    return next((name.removesuffix(each) for each in BESIDE if name.endswith(each)), "")
+    return next((name.removesuffix(each) for each in (JOURNAL, LOG, INDEX) if name.endswith(each)), "")
 
 
 def is_beside(name: str, is_state: Callable[[str], bool]) -> bool:
@@ -51,7 +50,7 @@ def is_beside(name: str, is_state: Callable[[str], bool]) -> bool:
 
 def beside(name: str) -> list[str]:
     """Return the names of what may lie beside a database."""
-    return [f"{name}{each}" for each in BESIDE]
+    return [f"{name}{each}" for each in (JOURNAL, LOG, INDEX)]
 
 
 def has_journal(path: Path) -> bool:
@@ -88,20 +87,16 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
     the disk is full.  SQLite's own backup does it [SQLite, Online Backup API].
     """
     target.unlink(missing_ok=True)
+    is_copied = False
     try:
-        is_copied = _back_up(path, target) or _roll_back_a_copy(path, target)
+        is_copied = (_back_up(path, target) or _roll_back_a_copy(path, target)) and is_same()
     except (sqlite3.Error, TimeoutError, FileNotFoundError) as error:
-        is_copied = False
         if getattr(error, "sqlite_errorcode", _OK) == _FULL:
-            target.unlink(missing_ok=True)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
-    if not (is_copied and is_same()):
-        target.unlink(missing_ok=True)
-        return False
-    return True
+    finally:
+        if not is_copied:
+            target.unlink(missing_ok=True)
+    return is_copied
 
 
 def _back_up(path: Path, target: Path) -> bool:
@@ -135,7 +130,12 @@ def _back_up(path: Path, target: Path) -> bool:
 def _roll_back_a_copy(path: Path, target: Path) -> bool:
     """Copy a database with its journal, and roll back there; False if it was changed meanwhile."""
     journals = [each.with_name(f"{each.name}{JOURNAL}") for each in (path, target)]
-    before = [_times(each) for each in (path, journals[0])]
+
+    def times() -> list[tuple[int, int, int]]:
+        found = [each.stat() for each in (path, journals[0])]
+        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
+
+    before = times()
     try:
         shutil.copyfile(path, target)
         shutil.copyfile(*journals)
@@ -143,9 +143,4 @@ def _roll_back_a_copy(path: Path, target: Path) -> bool:
             copy.execute("PRAGMA schema_version")  # whoever reads it first rolls it back
     finally:
         journals[1].unlink(missing_ok=True)
-    return before == [_times(each) for each in (path, journals[0])]
-
-
-def _times(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return before == times()

@@ -1,23 +1,20 @@
-"""What the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
+"""Says what the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.files.databases import is_beside
 from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import glob_pattern, may_hold
+from unbroken.engines.files.states import ELSEWHERE, PRINTED, SAVE, glob_pattern, may_hold
+from unbroken.program.contract import READY
 from unbroken.system import fs
 
-# Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
-# of the user has such a name.
-ELSEWHERE = "\0"
-PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
 # No wildcard means what lies in these; the first three are never kept.
 _NEVER = (".unbroken", ".snakemake", ".git")
 _NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
@@ -26,7 +23,7 @@ _NUMBER = re.compile(r"\{progress\}")
 
 @dataclass(frozen=True)
 class Keep:
-    """What the user asked for: globs of the files from which the program resumes, and what else it writes."""
+    """The user's wish: globs of the files from which the program resumes, and what else it writes."""
 
     globs: tuple[str, ...]
     saved_by: SavedBy
@@ -41,21 +38,21 @@ class Keep:
         names = {name for pattern in self.globs for name in self._matching(pattern)}
         return sorted(name for name in names if name not in appended)
 
-    def _matching(self, pattern: str) -> list[str]:
+    def _matching(self, pattern: str) -> Iterator[str]:
         names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
-        wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
-        matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
-        found = [os.path.normpath(below) for name in matched for below in self.files_of(name)]
-        found = [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
-        found = [name for name in found if not is_beside(name, self.is_state)]
-        return [name for name in found if not self._is_excluded(name, pattern)]
+        has_number = bool(_NUMBER.search(pattern))
+        for name in names:
+            if not has_number or glob_pattern(pattern).fullmatch(name):
+                found = map(os.path.normpath, self.files_of(name))
+                yield from (each for each in found if self._is_meant(each, pattern))
 
-    def _is_excluded(self, name: str, pattern: str) -> bool:
-        """Return True for what no wildcard means, and for the store, wherever it lies."""
+    def _is_meant(self, name: str, pattern: str) -> bool:
+        """Return False for what no wildcard means, for the store, for drafts of ours, and beside a database."""
         first = Path(name).parts[0] if name else ""
         if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
-            return True
-        return (self.folder / name).absolute().is_relative_to(self.store)
+            return False
+        is_ours = fs.is_unique_name(Path(name).name) or (self.folder / name).absolute().is_relative_to(self.store)
+        return not is_ours and not is_beside(name, self.is_state)
 
     def files_of(self, name: str) -> list[str]:
         """Return the files of a folder that matches; of a file, itself."""
@@ -72,16 +69,15 @@ class Keep:
 
     def is_state(self, name: str) -> bool:
         """Return True for a name that matches, or is below a folder that does."""
-        if name.startswith(f"{SAVE}/"):
-            return name.endswith(".ready")
-        if name.startswith(ELSEWHERE) or fs.is_unique_name(Path(name).name) or is_beside(name, self.is_state):
-            return False
+        if name.startswith(ELSEWHERE):
+            return name.startswith(f"{SAVE}/") and name.endswith(READY)
         paths = [name, *map(str, Path(name).parents)][:-1]
-        for text, pattern in ((each, glob_pattern(each)) for each in self.globs):
-            is_all = os.path.normpath(text) == "."
-            if (is_all or any(pattern.fullmatch(path) for path in paths)) and not self._is_excluded(name, text):
-                return True
-        return False
+        matching = (
+            pattern
+            for pattern in self.globs
+            if os.path.normpath(pattern) == "." or any(glob_pattern(pattern).fullmatch(path) for path in paths)
+        )
+        return any(self._is_meant(name, pattern) for pattern in matching)
 
     def is_watched(self, folder: str) -> bool:
         """Return True for a folder below which files may match."""
@@ -89,17 +85,18 @@ class Keep:
             return False
         return any(may_hold(folder, each) for each in (*self.globs, *self.outputs))
 
+    def is_output(self, name: str) -> bool:
+        """Return True for what the program prints, and for an output, or what is below one."""
+        named = {os.path.normpath(each) for each in self.outputs}
+        return name == PRINTED or any(path in named for path in (name, *map(str, Path(name).parents)))
+
     def number(self, names: Iterable[str]) -> float | None:
         """Return the highest number that stands for {progress} in these names."""
         return max((number for name in names if (number := self.number_in(name)) is not None), default=None)
 
     def number_in(self, name: str) -> float | None:
         """Return the number that stands for {progress} in a name; None if there is none."""
-        for pattern in self.globs:
-            if not _NUMBER.search(pattern):
-                continue
-            wanted = glob_pattern(pattern)
-            for path in (name, *map(str, Path(name).parents)):
-                if (found := wanted.fullmatch(path)) is not None:
-                    return float(found[1])
-        return None
+        patterns = [glob_pattern(pattern) for pattern in self.globs if _NUMBER.search(pattern)]
+        paths = (name, *map(str, Path(name).parents))
+        found = (match for pattern in patterns for path in paths if (match := pattern.fullmatch(path)) is not None)
+        return next((float(match[1]) for match in found), None)

@@ -7,7 +7,7 @@ import math
 import mmap
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,104 +34,79 @@ class Reading:
     how: str
 
 
-def progress_of(run: Run, program: Program, folder: Path, number: str) -> float | None:
-    """How far the restart files in `folder` are; None where the config does not say how to know.
+def reading_of(run: Run, program: Program, folder: Path, number: str) -> Reading:
+    """Return how far the restart files in `folder` are; CheckpointError names the file, and what is not in it.
 
-    CheckpointError names the file, and what is not in it.
-    """
-    return reading_of(run, program, folder, number).done
-
-
-def reading_of(run: Run, program: Program, folder: Path, number: str, among: Collection[str] | None = None) -> Reading:
-    """The same with what says so, for a message.
-
-    `number` is the one in the names of the files; `among` are the names in the folder of which progress_file is one.
+    `number` is the one in the names of the files.
     """
     if number:
         return Reading(float(number), f"the names of `files` have {number} in them")
     if program.progress_command:
-        done, how_many = _answered(run, program.progress_command, folder)
-        printed = "one line" if how_many == 1 else f"{how_many} lines, the last"
-        return Reading(done, f"progress_command {' '.join(program.progress_command)} printed {printed} {done:.10g}")
+        return _answered(run, program.progress_command, folder)
     if not program.progress_file:
         return Reading(None, "")
-    path = _named_file(folder, program.progress_file, among)
-    if program.progress_json:
-        done = _in_json(path, program.progress_json)
-        return Reading(done, f"progress_json {program.progress_json} is {done:.10g} in {path.relative_to(folder)}")
-    return _last_in_all(path, program.progress_pattern, folder)
+    names = matching(folder, [program.progress_file])
+    if not names:
+        raise CheckpointError(f"{folder}: no file in it matches progress_file: {program.progress_file}")
+    path = folder / names[-1]
+    return _in_json(path, program.progress_json) if program.progress_json else _in_text(path, program.progress_pattern)
 
 
 def last_number(path: Path, pattern: str) -> float | None:
-    """The number in the last match of a pattern at the end of a file that may grow; None if there is none."""
+    """Return the number in the last match of a pattern at the end of a file that may grow; None if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-            return _last_match(pattern, file.read())
+            found = list(re.finditer(pattern.encode(), file.read(), re.MULTILINE))
     except OSError:
         return None
+    return _number(found[-1][1].decode(errors="replace")) if found and found[-1][1] else None
 
 
-def _last_in_all(path: Path, pattern: str, folder: Path) -> Reading:
-    """The same in a whole restart file, which may be larger than the memory and is written by nobody now."""
+def _in_text(path: Path, pattern: str) -> Reading:
+    """Read the last match in a whole restart file, which may be larger than the memory and is written by nobody now."""
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span, count = None, 0
+        span, count = (-1, -1), 0
         for match in re.finditer(pattern.encode(), text, re.MULTILINE):
             span, count = match.span(1), count + 1
             del match  # it would keep the map open
-        if span is None or span[0] < 0:
-            begins = shown(_line_at(text, 0))
-            raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {begins}")
-        matched, line = bytes(text[slice(*span)]).decode(errors="replace"), shown(_line_at(text, span[0]))
-        place = f"'{matched}' at line {_lines_before(text, span[0]) + 1}: {line}"
+        line = shown(_line_at(text, max(0, span[0])))
+        parts = range(0, max(0, span[0]), TAIL_BYTES)
+        number = 1 + sum(text[each : min(span[0], each + TAIL_BYTES)].count(b"\n") for each in parts)
+        matched = bytes(text[slice(*span)]).decode(errors="replace")
+    if span[0] < 0:
+        raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {line}")
     done = _number(matched)
     if done is None:
         raise CheckpointError(f"{path}: progress_pattern: {pattern} matched {shown(matched)}, allowed: a number")
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
-    return Reading(done, f"progress_pattern {pattern} matched {times} in {path.relative_to(folder)}, {last}{place}")
-
-
-def _lines_before(text: mmap.mmap, at: int) -> int:
-    """How many lines end before a byte, read in parts because the file may be larger than the memory."""
-    parts = range(0, at, TAIL_BYTES)
-    return sum(text[begin : min(at, begin + TAIL_BYTES)].count(b"\n") for begin in parts)
+    how = f"progress_pattern {pattern} matched {times} in {path.name}, {last}'{matched}' at line {number}: {line}"
+    return Reading(done, how)
 
 
 def _line_at(text: mmap.mmap, at: int) -> str:
-    """The beginning of the line in which a byte is."""
+    """Return the beginning of the line in which a byte is."""
     begin = text.rfind(b"\n", 0, at) + 1
     end = text.find(b"\n", at)
-    end = len(text) if end < 0 else end
-    return bytes(text[begin : min(end, begin + LONGEST_LINE)]).decode(errors="replace").rstrip()
+    return text[begin : min(len(text) if end < 0 else end, begin + LONGEST_LINE)].decode(errors="replace").rstrip()
 
 
-def _last_match(pattern: str, text: bytes) -> float | None:
-    found = None
-    for match in re.finditer(pattern.encode(), text, re.MULTILINE):
-        found = bytes(match[1])
-    return _number(found.decode(errors="replace")) if found else None
-
-
-def _named_file(folder: Path, glob: str, among: Collection[str] | None) -> Path:
-    names = [name for name in matching(folder, [glob]) if among is None or name in among]
-    if not names:
-        raise CheckpointError(f"{folder}: no file in it matches progress_file: {glob}")
-    return folder / names[-1]
-
-
-def _in_json(path: Path, dotted: str) -> float:
+def _in_json(path: Path, dotted: str) -> Reading:
     try:
         value = json.loads(path.read_bytes())
         for name in dotted.split("."):
             value = value[int(name)] if isinstance(value, list) else value[name]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path}: no progress_json: {dotted} in it ({error!r})") from error
-    number = _number(str(value))
-    if number is None:
+    done = _number(str(value))
+    if done is None:
         raise CheckpointError(f"{path}: progress_json: {dotted} is {value!r}, allowed: a number")
-    return number
+    return Reading(done, f"progress_json {dotted} is {done:.10g} in {path.name}")
+
+
+# --- commands of the user ---
 
 
 def confirm_check(run: Run, program: Program) -> None:
@@ -143,7 +118,7 @@ def confirm_check(run: Run, program: Program) -> None:
 
 
 def why_not_whole(run: Run, program: Program, folder: Path) -> str:
-    """What check_command says against the restart files in `folder`; empty if they are whole, or nothing is asked."""
+    """Return what check_command says against the restart files in `folder`; empty if it accepts them."""
     if not program.check_command:
         return ""
     said = f"check_command {' '.join(program.check_command)}"
@@ -155,15 +130,17 @@ def why_not_whole(run: Run, program: Program, folder: Path) -> str:
     return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
 
 
-def _answered(run: Run, command: Sequence[str], folder: Path) -> tuple[float, int]:
-    """What a command of the user says of the folder that it is started in, and of how many lines that is the last."""
-    answer = _ask(run, command, folder)
+def _answered(run: Run, command: Sequence[str], folder: Path) -> Reading:
+    """Return what a command of the user says of the folder that it is started in."""
+    answer, said = _ask(run, command, folder), f"progress_command {' '.join(command)}"
     last = _last_line(answer)
-    number = _number(last.strip())
-    if answer.code != 0 or number is None:
-        said = f"exit code {answer.code}, last line {last!r}"
-        raise CheckpointError(f"progress_command {' '.join(command)}: {said}, allowed: exit code 0 and a number")
-    return number, sum(1 for line in answer.lines if line.strip())
+    done = _number(last.strip())
+    if answer.code != 0 or done is None:
+        wrong = f"exit code {answer.code}, last line {last!r}"
+        raise CheckpointError(f"{said}: {wrong}, allowed: exit code 0 and a number")
+    count = sum(1 for line in answer.lines if line.strip())
+    printed = "one line" if count == 1 else f"{count} lines, the last"
+    return Reading(done, f"{said} printed {printed} {done:.10g}")
 
 
 def _ask(run: Run, command: Sequence[str], folder: Path) -> child.Answer:

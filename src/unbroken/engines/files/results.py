@@ -2,55 +2,121 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece, is_as_listed, put_head_back, read_outputs
-from unbroken.engines.files.workspace import drop_pieces, piece_path
+from unbroken.engines.files.content import OutputFile, is_as_listed, put_head_back
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
+from unbroken.engines.files.pieces import drop_pieces, piece_path, place_of, remove_emptied
+from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import OUTPUT
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
 SEGMENTS = "segments"
 
 
-def fill_outputs(checkpoint: Checkpoint, run_folder: Path, final: Path) -> None:
-    """Put all outputs into `final`, those that segments began again below `segments/`.
+def fill_outputs(
+    checkpoint: Checkpoint, run_folder: Path, final: Path, tables: Mapping[str, re.Pattern[bytes]] | None = None
+) -> None:
+    """Put all outputs into `final`, those that segments began again below `segments/`, but `tables` in one piece.
 
     CheckpointError names an output that is gone, or not as the checkpoint lists it.
     """
     listed = read_outputs(checkpoint)
-    in_pieces = {piece.name for piece in listed.pieces}
-    for name in listed.files:
-        if name not in in_pieces:
-            _put(checkpoint, run_folder, listed, name, final / name)
-    pieces = list(_pieces(listed))
-    count, taken = Counter((name, segment) for name, segment, _ in pieces), Counter[tuple[str, int]]()
-    for name, segment, source in pieces:
-        folder = final / SEGMENTS / f"{segment:03d}"
-        taken[name, segment] += 1
-        if count[name, segment] > 1:  # the same segment was begun again; in the order of names, as a shell sorts them
-            folder = folder.with_name(f"{folder.name}-{taken[name, segment]:03d}")
-        if source is None:
-            _put(checkpoint, run_folder, listed, name, folder / name)
-        else:
-            _put_piece(source, run_folder, listed.algorithm, folder / name)
+    _fill(checkpoint, listed, run_folder, final)
+    for name, pattern in (tables or {}).items():
+        _join(listed, name, pattern, final, math.inf)
     drop_pieces(run_folder, listed)
-    for name, target in listed.links.items():
-        _parents(final / name)
-        os.symlink(target, final / name)
+    for name, leads_to in listed.links.items():
+        (final / name).parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(leads_to, final / name)
 
 
-def remarks(checkpoint: Checkpoint) -> list[str]:
+def fill_tables(
+    checkpoint: Checkpoint, run_folder: Path, folder: Path, tables: Mapping[str, re.Pattern[bytes]]
+) -> None:
+    """Put the tables into a folder, up to a checkpoint; CheckpointError as above."""
+    listed = read_outputs(checkpoint)
+    files = {name: entry for name, entry in listed.files.items() if name in tables}
+    listed = replace(listed, files=files, pieces=tuple(piece for piece in listed.pieces if piece.name in tables))
+    _fill(checkpoint, listed, run_folder, folder)
+    for name, pattern in tables.items():
+        _join(listed, name, pattern, folder, checkpoint.passport.progress.done)
+
+
+def _fill(checkpoint: Checkpoint, listed: OutputList, run_folder: Path, final: Path) -> None:
+    places = _places(listed, final)
+    for piece in listed.pieces:
+        source = piece_path(run_folder, piece.sequence, piece.name)
+        _put(source, piece.listed, listed.algorithm, next(places), f"{checkpoint.name} lists a piece of {piece.name}")
+    for name, entry in listed.files.items():
+        target = next(places)
+        if entry.is_rewritten:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fs.copy_file(checkpoint.folder / REWRITTEN / name, target)
+        else:
+            source = place_of(run_folder, name, entry, listed.algorithm)
+            _put(source, entry, listed.algorithm, target, f"{checkpoint.name} lists an output")
+
+
+def _join(listed: OutputList, name: str, pattern: re.Pattern[bytes], final: Path, up_to: float) -> None:
+    """Join the pieces of a table; they stay where they are if their records do not count up."""
+    names = [*(piece.name for piece in listed.pieces), *listed.files]
+    pieces = [place for place, each in zip(_places(listed, final), names, strict=True) if each == name]
+    joined = (final / name).with_name(fs.unique_name("joined"))
+    if (len(pieces) > 1 or up_to < math.inf) and is_joined(pieces, pattern, joined, up_to):
+        for place in pieces:
+            place.unlink()
+        remove_emptied(final, [place.relative_to(final).as_posix() for place in pieces])
+        joined.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(joined, final / name)
+
+
+def _places(listed: OutputList, final: Path) -> Iterator[Path]:
+    """Yield where each piece lies in `final`, and then each output.
+
+    The pieces that one segment has begun again and again have numbers, in the order in which a shell sorts them.
+    """
+    in_pieces = {piece.name for piece in listed.pieces}
+    parts = [(piece.name, piece.segment) for piece in listed.pieces]
+    parts += [(name, entry.segment) for name, entry in listed.files.items()]
+    count, taken = Counter(parts), Counter[tuple[str, int]]()
+    for name, segment in parts:
+        taken[name, segment] += 1
+        number = f"-{taken[name, segment]:03d}" if count[name, segment] > 1 else ""
+        yield final / SEGMENTS / f"{segment:03d}{number}" / name if name in in_pieces else final / name
+
+
+def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: str) -> None:
+    """Make a second name of an output; a copy of what is listed of one that is longer."""
+    if not source.is_file() or source.stat().st_size < entry.size_bytes:
+        raise CheckpointError(
+            f"{source}: {said} here that is gone, or shorter than {entry.size_bytes:,} bytes; put it back"
+        )
+    if entry.resume_bytes >= 0 and not is_as_listed(source, entry, algorithm):
+        raise CheckpointError(f"{source}: {said} here with other content; put it back from a backup")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.stat().st_size == entry.size_bytes:
+        fs.clone_or_link(source, target)
+    else:
+        copy_head(source, target, entry.size_bytes)
+        put_head_back(target, entry)
+
+
+def remarks(checkpoint: Checkpoint, final: Path) -> list[str]:
     """Return a line for each output that segments began again: where its pieces lie, and how to join them."""
-    names = sorted({piece.name for piece in read_outputs(checkpoint).pieces})
+    names = {piece.name for piece in read_outputs(checkpoint).pieces}
     return [
         f"{name}: segments began it again; its pieces are in {SEGMENTS}/, to join them: cat {SEGMENTS}/*/{name}"
-        for name in names
+        for name in sorted(names)
+        if not (final / name).exists()
     ]
 
 
@@ -59,50 +125,3 @@ def output_sizes(checkpoint: Checkpoint) -> dict[str, int | None]:
     listed = read_outputs(checkpoint)
     in_pieces = {piece.name for piece in listed.pieces}
     return {name: entry.size_bytes for name, entry in listed.files.items() if name not in in_pieces}
-
-
-def _pieces(listed: OutputList) -> Iterator[tuple[str, int, Piece | None]]:
-    """Yield the pieces in order: name, segment, and the piece; None for the last one, which is in its own place."""
-    for piece in listed.pieces:
-        yield piece.name, piece.segment, piece
-    for name in dict.fromkeys(piece.name for piece in listed.pieces):
-        if name in listed.files:
-            yield name, listed.files[name].segment, None
-
-
-def _put(checkpoint: Checkpoint, run_folder: Path, listed: OutputList, name: str, target: Path) -> None:
-    entry = listed.files[name]
-    if entry.is_rewritten:
-        _parents(target)
-        fs.copy_file(checkpoint.folder / REWRITTEN / name, target)
-        return
-    source = run_folder / OUTPUT / name
-    if not source.is_file() or source.stat().st_size < entry.size_bytes:
-        raise CheckpointError(f"{source}: an output of {entry.size_bytes:,} bytes is gone, or shorter; put it back")
-    if entry.resume_bytes >= 0 and not is_as_listed(source, entry, listed.algorithm):
-        raise CheckpointError(f"{source}: not the output that {checkpoint.name} lists; put it back from a backup")
-    _link(source, entry.size_bytes, target)
-    if source.stat().st_size > entry.size_bytes:
-        put_head_back(target, entry)
-
-
-def _put_piece(piece: Piece, run_folder: Path, algorithm: str, target: Path) -> None:
-    source = piece_path(run_folder, piece.sequence, piece.name)
-    if not source.is_file() or source.stat().st_size < piece.size_bytes:
-        raise CheckpointError(f"{source}: a piece of {piece.name} is gone, or shorter; put it back from a backup")
-    if not is_as_listed(source, piece.listed, algorithm):
-        raise CheckpointError(f"{source}: not the piece of {piece.name} that was kept; put it back from a backup")
-    _link(source, piece.size_bytes, target)
-
-
-def _link(source: Path, size: int, target: Path) -> None:
-    """Make a second name of a file that is so long; else a copy of that many bytes."""
-    _parents(target)
-    if source.stat().st_size == size:
-        fs.clone_or_link(source, target)
-    else:
-        copy_head(source, target, size)
-
-
-def _parents(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The settings of a run of this engine, typed: what the config says of the user's program."""
+"""Describes a program: the settings of a run of `command`, typed, or what an engine of its own says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class SavedBy(Enum):
     """How the program says that a restart file is complete."""
 
     OBSERVED = "observed"  # its own way, learned from the events of its files
-    CLOSED = "closed"  # two looks found it alike, and no process of the program has it open for writing
     EXIT = "exit"  # it has left well
     RENAME = "rename"  # it writes under another name first
     MARKER = "marker"  # it makes one more file afterwards
@@ -39,7 +38,7 @@ class OutputSetting:
 
 @dataclass(frozen=True)
 class Program:
-    """What is known of a program, by the config or by an engine of its own.
+    """A program, as the config or an engine of its own describes it.
 
     Patterns are text, because they are filled or compiled where they are used.
     """
@@ -63,7 +62,6 @@ class Program:
     live_file: str = ""
     live_pattern: str = ""
     outputs: tuple[OutputSetting, ...] = ()
-    outputs_with_gaps: frozenset[str] = frozenset()
     discard: tuple[str, ...] = ()
     stop_file: str = ""
     stop_text: str = ""
@@ -81,55 +79,47 @@ class Program:
 
     @property
     def keeps_the_contract(self) -> bool:
-        """True for a program that hands its states over by itself (docs/contract.md), as the config names no files."""
+        """Return True for a program that hands its states over by itself (docs/contract.md): no files are named."""
         return not self.files
 
     @property
     def has_numbered_files(self) -> bool:
-        """True if the names of the restart files say how far they are."""
+        """Return True if the names of the restart files say how far they are."""
         return any("{progress}" in name for name in self.files)
 
     @property
     def says_progress(self) -> bool:
-        """True if a restart file says how far it is."""
+        """Return True if a restart file says how far it is."""
         return self.has_numbered_files or bool(self.progress_file or self.progress_command) or self.keeps_the_contract
 
 
 def program_of(run: Run) -> Program:
-    """The settings of a run, whose kinds the schema has checked."""
+    """Return the settings of a run, whose kinds the schema has checked."""
     values = run.settings
     margin = values["margin_seconds"]
+    lists = ("start", "resume", "inputs", "templates", "files", "progress_command", "check_command", "discard")
+    plain = (
+        "folder",
+        "saved_marker",
+        "progress_file",
+        "progress_pattern",
+        "progress_json",
+        "live_file",
+        "live_pattern",
+    )
+    stop = ("stop_file", "stop_text", "stop_signal", "finished_file", "goal_unit")
     return Program(
-        start=words(values["start"]),
-        resume=words(values["resume"]),
-        inputs=words(values["inputs"]),
-        templates=words(values["templates"]),
-        folder=str(values["folder"]),
+        **{name: words(values[name]) for name in lists},  # type: ignore[arg-type]
+        **{name: str(values[name]) for name in (*plain, *stop)},  # type: ignore[arg-type]
         environment=texts(values["environment"]),
-        files=words(values["files"]),
-        saved_by=SavedBy(values["saved_by"]),
-        saved_marker=str(values["saved_marker"]),
-        puts_back=values["put_back"] is True,
         put_back_as=texts(values["put_back_as"]),
-        progress_file=str(values["progress_file"]),
-        progress_pattern=str(values["progress_pattern"]),
-        progress_json=str(values["progress_json"]),
-        progress_command=words(values["progress_command"]),
-        check_command=words(values["check_command"]),
-        live_file=str(values["live_file"]),
-        live_pattern=str(values["live_pattern"]),
+        saved_by=SavedBy(values["saved_by"]),
+        puts_back=values["put_back"] is True,
         outputs=tuple(OutputSetting(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
-        outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
-        discard=words(values["discard"]),
-        stop_file=str(values["stop_file"]),
-        stop_text=str(values["stop_text"]),
-        stop_signal=str(values["stop_signal"]),
         is_group_signalled=values["stop_signal_to"] == "group",
         margin_seconds=float(margin) if isinstance(margin, (int, float)) else None,
         exit_finished=frozenset(map(int, words(values["exit_finished"]))),
         exit_paused=frozenset(map(int, words(values["exit_paused"]))),
-        finished_file=str(values["finished_file"]),
-        goal_unit=str(values["goal_unit"]),
     )
 
 
@@ -139,10 +129,10 @@ def record_of(kind: str) -> re.Pattern[bytes]:
 
 
 def words(value: object) -> tuple[str, ...]:
-    """A list of the config as words; a whole number without a point."""
+    """Return a list of the config as words."""
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
 
 
 def texts(value: object) -> dict[str, str]:
-    """A mapping of the config with its values as text."""
+    """Return a mapping of the config with its values as text."""
     return {str(key): str(each) for key, each in value.items()} if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The restart files that a program leaves in its folder: which belong together, and which are complete."""
+"""The restart files in a program's folder: which belong together, which are complete, and their copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_committed, is_database
@@ -18,6 +18,10 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 
+# Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
+# of the user has such a name.
+ELSEWHERE = "\0"
+PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
 _TICK_SECONDS = 0.03  # the clock itself
@@ -27,13 +31,58 @@ _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _MEANING = {"{progress}": _NUMBER, "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
 # So many files of a state are held open while they are copied: a process may have 1024 open.
 MOST_OPEN = 64
-# What a checkpoint's folder of this name holds is a result.
-FINAL = "final"
-# What a checkpoint's folder of this name holds says which output files belong to it.
-LISTED = "unbroken-output"
-_OTHERS = (PARTS, FINAL, LISTED)
+# In a checkpoint: its results, and the list of the output files that belong to it.
+FINAL, LISTED = "final", "unbroken-output"
 # Inode, size and time of change: what differs if a file was written again.
 Stamp = tuple[int, int, int]
+
+
+# --- which files ---
+
+
+@lru_cache(maxsize=1024)
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """Return a regular expression for the names that a glob means; `{progress}` is a number."""
+    return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
+
+
+def matches(globs: Sequence[str], name: str) -> bool:
+    """Return True for a name that one of the globs means."""
+    return any(glob_pattern(glob).fullmatch(name) for glob in globs)
+
+
+def may_hold(folder: str, pattern: str) -> bool:
+    """Return True if files below the folder may match: a folder that matches stands for all in it."""
+    globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
+    for part, wanted in zip(Path(folder).parts, globs, strict=False):
+        if wanted == "**":
+            return True
+        if not fnmatchcase(part, wanted):
+            return False
+    return True
+
+
+def is_progress_file_kept(program: Program) -> bool:
+    """Return True if the file that says how far it is is one of the restart files."""
+    return program.progress_file in program.files or matches(program.files, program.progress_file)
+
+
+def matching(folder: Path, globs: Sequence[str]) -> list[str]:
+    """Return the plain files below a folder that match one of the globs."""
+    return [name for name in plain_files(folder) if matches(globs, name)]
+
+
+def plain_files(folder: Path) -> list[str]:
+    """Return the names of all files below that are no links: the inputs are links."""
+    return [name.as_posix() for name in fs.tree_files(folder) if not (folder / name).is_symlink()]
+
+
+def restart_files(checkpoint: Checkpoint) -> list[str]:
+    """Return the names of a checkpoint's restart files: neither outputs, pieces of tables, nor results."""
+    return [name for name in checkpoint.passport.files if name.split("/")[0] not in (PARTS, FINAL, LISTED)]
+
+
+# --- which belong together ---
 
 
 @dataclass(frozen=True)
@@ -52,100 +101,50 @@ class RestartState:
 
     @property
     def stamps(self) -> dict[str, Stamp]:
-        """How its files are now; those that are gone are left out."""
+        """Return how its files are now; those that are gone are left out."""
         return {name: stamp for name in self.files if (stamp := state_stamp_of(self.folder / name)) is not None}
 
 
-@lru_cache(maxsize=1024)
-def glob_pattern(glob: str) -> re.Pattern[str]:
-    """A regular expression for the names that a glob means; `{progress}` is a number."""
-    return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
-
-
-def may_hold(folder: str, pattern: str) -> bool:
-    """Return True if files below the folder may match: a folder that matches stands for all in it."""
-    globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
-    for part, wanted in zip(Path(folder).parts, globs, strict=False):
-        if wanted == "**":
-            return True
-        if not fnmatchcase(part, wanted):
-            return False
-    return True
-
-
-def is_progress_file_kept(program: Program) -> bool:
-    """True if the file that says how far it is is one of the restart files."""
-    name = program.progress_file
-    return any(name == each or glob_pattern(each).fullmatch(name) for each in program.files)
-
-
-def matching(folder: Path, globs: Sequence[str]) -> list[str]:
-    """The plain files below a folder that match one of the globs."""
-    patterns = [glob_pattern(glob) for glob in globs]
-    return [name for name in plain_files(folder) if any(pattern.fullmatch(name) for pattern in patterns)]
-
-
-def plain_files(folder: Path) -> list[str]:
-    """The names of all files below that are no links: the inputs are links."""
-    return [name.as_posix() for name in fs.tree_files(folder) if not (folder / name).is_symlink()]
-
-
 def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
-    """The states of which every glob has a file, the furthest first; one at most where the names have no number."""
-    found: dict[str, list[str]] = {}
-    common: list[str] = []
-    patterns = [glob_pattern(glob) for glob in globs]
+    """Return the states of which every glob has a file, the furthest first; one where the names have no number."""
+    found: dict[str, list[str]] = {"": []}
     matched: dict[str, set[int]] = {"": set()}
+    patterns = [glob_pattern(glob) for glob in globs]
     for name in plain_files(folder) if folder.is_dir() else ():
         if is_beside(name, lambda each: is_database(folder / each)):
             continue
-        for index, pattern in enumerate(patterns):
-            match = pattern.fullmatch(name)
-            if match is None:
-                continue
-            number = match[1] if pattern.groups else ""
-            (found.setdefault(number, []) if number else common).append(name)
-            matched.setdefault(number, set()).add(index)
-            break
-    numbers = sorted(found, key=float, reverse=True) if any(pattern.groups for pattern in patterns) else [""]
-    every = set(range(len(patterns)))
+        at, match = next(((at, hit) for at, each in enumerate(patterns) if (hit := each.fullmatch(name))), (0, None))
+        if match is not None:
+            number = match[1] if patterns[at].groups else ""
+            found.setdefault(number, []).append(name)
+            matched.setdefault(number, set()).add(at)
+    common, is_numbered = found[""], any(pattern.groups for pattern in patterns)
+    numbers = sorted(found.keys() - {""}, key=float, reverse=True) if is_numbered else [""]
     return [
-        RestartState(folder, tuple(sorted([*found.get(number, []), *common])), number, tuple(found.get(number, ())))
+        RestartState(folder, tuple(sorted({*found[number], *common})), number, tuple(found[number] if number else ()))
         for number in numbers
-        if matched.get(number, set()) | matched[""] == every
+        if len(matched[number] | matched[""]) == len(patterns)
     ]
 
 
 def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
-    """Those that are complete by the program's own word while it still runs, or was killed; the furthest first."""
-    states = states_in(folder, program.files)
-    for position, state in enumerate(states):
+    """Yield those that are complete by the program's own word while it runs, or was killed; the furthest first."""
+    for position, state in enumerate(states_in(folder, program.files)):
         stamps = state.stamps
-        is_next_begun = program.saved_by is SavedBy.NEXT and position > 0
-        is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, stamps, program.saved_marker)
-        if is_next_begun or is_marked:
-            is_in_doubt = is_marked and _marked_at(state, program.saved_marker) == _written_at(stamps)
-            yield replace(state, complete_stamps=stamps, is_in_doubt=is_in_doubt)
+        if program.saved_by is SavedBy.NEXT and position > 0:
+            yield replace(state, complete_stamps=stamps)
+        elif program.saved_by is SavedBy.MARKER and len(stamps) == len(state.files):
+            marked = stamp_of(folder / program.saved_marker.replace("{progress}", state.number))
+            written_ns = max(stamp[2] for stamp in stamps.values())
+            if marked is not None and marked[2] >= written_ns:  # files that are written again are younger
+                yield replace(state, complete_stamps=stamps, is_in_doubt=marked[2] == written_ns)
 
 
-def _is_marked(state: RestartState, stamps: Mapping[str, Stamp], marker: str) -> bool:
-    """True if the marker is not older than the files: those that are written again are younger."""
-    marked = _marked_at(state, marker)
-    return marked is not None and len(stamps) == len(state.files) and marked >= _written_at(stamps)
-
-
-def _marked_at(state: RestartState, marker: str) -> int | None:
-    """The time of the marker, in nanoseconds; None if there is none."""
-    marked = stamp_of(state.folder / marker.replace("{progress}", state.number))
-    return None if marked is None else marked[2]
-
-
-def _written_at(stamps: Mapping[str, Stamp]) -> int:
-    return max(at for _, _, at in stamps.values())
+# --- copies ---
 
 
 def copied(state: RestartState, draft: Path) -> bool:
-    """Copies the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
+    """Copy the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
 
     Meanwhile is: since they were found complete, where they were.
     """
@@ -161,19 +160,30 @@ def copied(state: RestartState, draft: Path) -> bool:
 def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
     """Copy files that must be as `stamps` say, each to its target; False if one of them was changed.
 
-    Up to 64 files are opened first, and compared: a program may replace them while they are copied.  Of a database with
-    a journal all that is committed is copied.
+    Of a database with a journal all that is committed is copied.
     """
     databases = {name: stamp for name, stamp in stamps.items() if has_journal(folder / name)}
-    stamps = {name: stamp for name, stamp in stamps.items() if name not in databases}
-    if any(is_database(folder / name) and _is_of_this_tick(stamp) for name, stamp in stamps.items()):
-        time.sleep(_TICK_SECONDS)
-    for name in databases:
+    plain = {name: stamp for name, stamp in stamps.items() if name not in databases}
+    if any(
+        is_database(folder / name) and stamp[2] / 1e9 > time.time() - _TICK_SECONDS for name, stamp in plain.items()
+    ):
+        time.sleep(_TICK_SECONDS)  # it may be written once more without another time of change
+    for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
-        is_same = partial(_has_stamp, folder / name, databases[name])
-        is_between = is_same() and is_committed(folder / name)  # two transactions, at this moment
-        if not is_between or not copy_database(folder / name, targets[name], is_same):
+    for name, stamp in databases.items():
+        path = folder / name
+
+        def is_same(path: Path = path, stamp: Stamp = stamp) -> bool:
+            return state_stamp_of(path) == stamp
+
+        is_between = is_same() and is_committed(path)  # two transactions, at this moment
+        if not is_between or not copy_database(path, targets[name], is_same):
             return False
+    return _are_plain_copied(folder, plain, targets)
+
+
+def _are_plain_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
+    """Copy plain files; up to 64 are opened first, and compared: a program may replace them while they are copied."""
     with ExitStack() as stack:
         opened: dict[str, int] = {}
         try:
@@ -183,24 +193,18 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
             if any(stamp_of(folder / name) != stamp for name, stamp in stamps.items()):
                 return False
             for name in stamps:
-                targets[name].parent.mkdir(parents=True, exist_ok=True)
                 if name in opened:
                     fs.copy_open_file(folder / name, opened[name], targets[name])
                 else:
                     fs.copy_file(folder / name, targets[name])
         except FileNotFoundError:
             return False
-        seen = {name: _stamp(os.fstat(descriptor)) for name, descriptor in opened.items()}
+        seen = {name: stamp_in(os.fstat(descriptor)) for name, descriptor in opened.items()}
         return all((seen.get(name) or stamp_of(folder / name)) == stamp for name, stamp in stamps.items())
 
 
-def restart_files(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of a checkpoint's restart files: neither outputs, pieces of tables, nor results."""
-    return [name for name in checkpoint.passport.files if name.split("/")[0] not in _OTHERS]
-
-
 def linked(state: RestartState, draft: Path) -> None:
-    """Makes the same folder by hard links, of a program that is gone; copies where links are not possible.
+    """Make the same folder by hard links, of a program that is gone; copies where links are not possible.
 
     The program's folder stays as it is, so that a successor finds all of it if this process dies now.
     CheckpointError if somebody still works in a database of it.
@@ -213,18 +217,15 @@ def linked(state: RestartState, draft: Path) -> None:
             raise CheckpointError(f"{state.folder / name}: the program has left, and its database cannot be read")
 
 
+# --- how a file is ---
+
+
 def stamp_of(path: Path) -> Stamp | None:
     """Return inode, size and time of change; None if the file is not there."""
     try:
-        found = path.stat()
+        return stamp_in(path.stat())
     except OSError:
         return None
-    return _stamp(found)
-
-
-def _is_of_this_tick(stamp: Stamp) -> bool:
-    """Return True for a file that may be written once more without another time of change."""
-    return stamp[2] / 1e9 > time.time() - _TICK_SECONDS
 
 
 def state_stamp_of(path: Path) -> Stamp | None:
@@ -235,9 +236,11 @@ def state_stamp_of(path: Path) -> Stamp | None:
     return stamp[0], stamp[1] + log[1], max(stamp[2], log[2])
 
 
-def _has_stamp(path: Path, stamp: Stamp) -> bool:
-    return state_stamp_of(path) == stamp
+def newest_ns(stamps: Mapping[str, Stamp]) -> int:
+    """Return when the last of the files was changed, in nanoseconds; 0 if there are none."""
+    return max((stamp[2] for stamp in stamps.values()), default=0)
 
 
-def _stamp(found: os.stat_result) -> Stamp:
+def stamp_in(found: os.stat_result) -> Stamp:
+    """Return the stamp of a file that was looked at."""
     return found.st_ino, found.st_size, found.st_mtime_ns

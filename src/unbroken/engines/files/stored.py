@@ -1,8 +1,10 @@
-"""Names and places of kept files in a checkpoint and in the store of `unbroken exec`."""
+"""Names and places of kept files in a checkpoint, and of what has to make room for files of one."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +17,7 @@ KEPT = "kept"
 # What is being put back has a hidden name of this kind beside its place.
 DRAFT = "restored"
 REPLACED = "replaced"
+_STAMP = re.compile(r"(?:\d{6}_)?\d{8}T\d{6}Z(?:-\d+)*")
 
 
 def kept_names(origin: Checkpoint | None) -> list[str]:
@@ -55,14 +58,24 @@ def put_file(source: Path, target: Path) -> None:
 
 
 class Replaced:
-    """The store's folder for what has to make room; nothing in it is ever removed."""
+    """A folder below `replaced` in `root` for what has to make room, made when it is needed.
 
-    def __init__(self, store: Path, folder: Path) -> None:
-        self.root, self._folder = store / REPLACED, folder
+    `most` folders stay; without it nothing there is ever removed.
+    """
+
+    def __init__(self, root: Path, folder: Path, most: int | None = None) -> None:
+        self.root, self._folder, self._most = root / REPLACED, folder, most
+        self.target = fs.numbered(self.root, folder_stamp(utc_now()))
+        self.names: list[str] = []
 
     def place(self, name: str) -> Path:
         """Return a free place for a file of that name, its folder made."""
-        target = self.root / folder_stamp(utc_now()) / stored(name)
+        if not self.names and self._most is not None and self.root.is_dir():
+            ours = [path for path in fs.by_number(self.root) if _STAMP.fullmatch(path.name)]
+            for old in ours[: -self._most + 1]:
+                fs.remove_tree(old)
+        self.names.append(name)
+        target = self.target / stored(name)
         while os.path.lexists(target):
             target = target.with_name(f"{target.name}.again")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +89,8 @@ class Replaced:
         target = self.place(name)
         try:
             os.rename(path, target)
-        except OSError:  # another file system
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # another file system
+                raise
             shutil.move(path, target)
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.files.base import Supervisor
+from unbroken.engines.files.base import LAST_ACTION_SECONDS, MOST_SKIPS, Supervisor
+from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
+from unbroken.engines.files.observed import SaveCycle, literal_names
 from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
-from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.engines.files.states import (
     RestartState,
@@ -21,10 +21,10 @@ from unbroken.engines.files.states import (
     copied,
     is_progress_file_kept,
     linked,
+    newest_ns,
     restart_files,
     states_in,
 )
-from unbroken.engines.files.tracker import UnsteadyOutputError
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
@@ -33,10 +33,6 @@ from unbroken.system import fs
 from unbroken.system.digests import digest_file
 
 HELD = "held"
-# So many saves that cannot be used are worth a line.
-SKIPS_TOLD = 3
-# A program that has left so soon after its last save has saved as its last action.
-LAST_ACTION_SECONDS = 2.0
 
 
 class FileSupervisor(Supervisor):
@@ -52,10 +48,8 @@ class FileSupervisor(Supervisor):
         self._seen = {name: stamp for state in self._states() for name, stamp in state.stamps.items()}
         self._put_back = frozenset(self._seen)
         self._refused: set[tuple[Stamp, ...]] = set()  # by check_command
-        self._check_says = ""
+        self._check_says = self._why = ""
         self.observed.cycle = SaveCycle(restart_files(task.origin) if task.origin else literal_names(program.files))
-        self._skips = 0
-        self._why = ""
         self._has_saved = self._is_in_place_told = False
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
@@ -63,36 +57,36 @@ class FileSupervisor(Supervisor):
         if self._saved_by is SavedBy.EXIT or not is_due:
             return []
         confirm_own(self.folder)
-        return [self._found(*state, is_closed=False) for state in self._copies(is_running=True)]
+        return list(self._copies(is_running=True))
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         confirm_own(self.folder)
         self.observed.end()
         if not has_left_well:
-            return self._complete()
+            return list(self._copies(is_running=False))
         self.observed.observer.trust()
         states = self._states()[:1]
-        if is_finished and not states:
+        if not states and is_finished:
             return [self._results_alone()]
         if not states:
             self._why = f"no file in its folder matches {', '.join(self.program.files)}"
             return []
-        reading = self._reading(states[0])
+        reading, draft = self._reading(states[0]), self._draft()
         if not is_finished and not self._is_further(states[0], reading):
             return []
-        draft = self._draft()
         linked(states[0], draft)
         if not is_finished and not self._is_valid(draft, states[0].stamps):
             return []
-        self._list_at_end(draft, states[0], is_finished)
-        return [self._last_found(draft, reading, is_finished)]
+        done = self._done(reading)
+        self._list_at_end(draft, states[0], done, is_finished=is_finished)
+        return [self._found(draft, done, is_finished=is_finished)]
 
     def salvage(self) -> list[HandedOver]:
         """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
         confirm_own(self.folder)
         self._seen = {}
         self.observed.know_before()
-        return self._complete()
+        return list(self._copies(is_running=False))
 
     def why_nothing_newer(self) -> str:
         return "" if self._has_saved else self._why or self._check_says
@@ -107,38 +101,33 @@ class FileSupervisor(Supervisor):
 
     # --- what is complete ---
 
-    def _complete(self) -> list[HandedOver]:
-        """Return the furthest state of a program that is gone, if it was complete before."""
-        return [self._found(*state, is_closed=False) for state in self._copies(is_running=False)]
+    def _complete_states(self, *, is_running: bool) -> Iterable[RestartState]:
+        """Return the complete states, the furthest first: by what their events have shown, or by the program's word."""
+        if self._saved_by not in (SavedBy.OBSERVED, SavedBy.RENAME):
+            return complete_states(self.folder, self.program)
+        return self._observed_states(is_running=is_running)
 
-    def _complete_states(self, is_running: bool) -> Iterable[RestartState]:
-        if self._saved_by in (SavedBy.OBSERVED, SavedBy.RENAME):
-            return self._observed(is_running)
-        return complete_states(self.folder, self.program)
-
-    def _observed(self, is_running: bool) -> Iterator[RestartState]:
-        """Yield the states that are complete by what their events have shown, the furthest first."""
+    def _observed_states(self, *, is_running: bool) -> Iterator[RestartState]:
+        """Yield states of which each file is complete; while the program works, all files of a save are."""
+        is_said = self._saved_by is SavedBy.RENAME
         for state in self._states():
             stamps = state.stamps
-            if len(stamps) == len(state.files) and self._is_complete(stamps, is_running):
+            if is_said:
+                self._tell_of_files_in_place(stamps)
+            if len(stamps) < len(state.files):
+                continue
+            if not self.observed.are_complete(stamps, self._seen, is_said_to_rename=is_said):
+                continue
+            if not is_running or self.observed.is_save_over(stamps, self._seen):
                 yield replace(state, complete_stamps=stamps)
 
-    def _is_complete(self, stamps: Mapping[str, Stamp], is_running: bool) -> bool:
-        """Each file was closed after its last write, or always renamed; while the program works, all of a save are."""
-        if not all(self._is_file_complete(name, stamp) for name, stamp in stamps.items()):
-            return False
-        new = [name for name, stamp in stamps.items() if self._seen.get(name) != stamp]
-        return not is_running or self.observed.is_save_over(stamps, new)
-
-    def _is_file_complete(self, name: str, stamp: Stamp) -> bool:
-        """Return True by what was seen of the file; where nothing was, by the user's word that it is renamed."""
-        is_said = self._saved_by is SavedBy.RENAME
-        if is_said and not self._is_in_place_told and self.observed.observer.is_written_in_place(name):
+    def _tell_of_files_in_place(self, names: Iterable[str]) -> None:
+        found = [name for name in names if self.observed.observer.is_written_in_place(name)]
+        if found and not self._is_in_place_told:
             self._is_in_place_told = True
             self.task.tell(
-                f"saved_by: found 'rename', but the program writes {name} in place; it is copied when it is closed"
+                f"saved_by: found 'rename', but the program writes {found[0]} in place; it is copied when it is closed"
             )
-        return self._seen.get(name) == stamp or self.observed.is_complete(name, stamp, is_said)
 
     # --- how far it is ---
 
@@ -153,11 +142,11 @@ class FileSupervisor(Supervisor):
         return (self.last or 0) + 1 if reading.done is None else reading.done
 
     def _has_grown(self, done: float) -> bool:
-        """From nothing, 0 is no step: a number that stays 0 is most often not the progress."""
+        """Return True for more progress; 0 is no step, because a number that stays 0 is most often not the progress."""
         return done != 0 if self.last is None else done > self.last
 
     def _is_further(self, state: RestartState, reading: Reading) -> bool:
-        """A state that says nothing of its progress is further if it was written since."""
+        """Return True for a state with more progress; for one that says nothing of it, if it was written since."""
         if not self.program.says_progress:
             self._why = "" if self._is_new(state.stamps) else "its restart files were not written again"
             return not self._why
@@ -166,19 +155,19 @@ class FileSupervisor(Supervisor):
         return not self._why
 
     def _no_step(self, done: float, reading: Reading) -> str:
-        unit, written = self.program.goal_unit, self.outputs.last_number()
+        unit, written = self.program.goal_unit, self.tables.last_number()
         before, never = ("as at the start", "; it never grew") if self.last is None else (f"after {self.last:.10g}", "")
         also = f", while the outputs are at {written:.10g}" if written and written > done else ""
         return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
 
     def _is_new(self, stamps: Mapping[str, Stamp]) -> bool:
-        """False for the files that were put back, or handed over, as long as they are not written again."""
+        """Return False for files that were put back, or handed over, as long as they are not written again."""
         if not any(self._seen.get(name) != stamp for name, stamp in stamps.items()):
             return False
         return bool(self._seen) or not self._is_as_origin(stamps)
 
     def _is_as_origin(self, stamps: Mapping[str, Stamp]) -> bool:
-        """Return True if the files have the bytes of the checkpoint that the attempt went on from."""
+        """Return True if the files have the bytes of the checkpoint that the attempt resumed from."""
         origin = self.task.origin
         if origin is None or sorted(restart_files(origin)) != sorted(stamps):
             return False
@@ -189,41 +178,71 @@ class FileSupervisor(Supervisor):
 
     # --- what is copied ---
 
-    def _copies(self, is_running: bool) -> Iterator[tuple[Path, float, str]]:
+    def _copies(self, *, is_running: bool) -> Iterator[HandedOver]:
         """Yield a copy of the furthest state that is complete and safe, if it is further than the last one."""
         if not self.program.has_numbered_files:
-            yield from self._held(is_running)
+            yield from self._held(is_running=is_running)
             return
-        for state in self._complete_states(is_running):
-            done = float(state.number)
+        for state in self._complete_states(is_running=is_running):
+            done, draft = float(state.number), self._draft()
             if not self._has_grown(done):
                 return
-            if not self._is_goal(done) and self._is_safe(done):
-                draft = self._draft()
-                if self._copied(state, draft, is_running):
-                    self._forget_older()
-                    yield draft, done, self._reading(state).how
-                    return
+            is_wanted = not self._is_goal(done) and self.tables.are_behind(done)
+            if is_wanted and self._is_copied(state, draft, is_running=is_running):
+                self._forget_older()
+                yield self._found(draft, done)
+                return
 
-    def _copied(self, state: RestartState, draft: Path, is_running: bool) -> bool:
+    def _held(self, *, is_running: bool) -> Iterator[HandedOver]:
+        """Copy at once the files that are written again and again, and hold them until the outputs have followed."""
+        held = self.task.attempt_folder.root / HELD
+        if not held.exists():
+            self._hold(held, is_running=is_running)
+        if not held.exists():
+            return
+        try:
+            reading = reading_of(self.task.run, self.program, held, "")
+        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will tell
+            fs.remove_tree(held)
+            return
+        done = self._done(reading)
+        if not self._has_grown(done) or self._is_goal(done):
+            fs.remove_tree(held)
+        elif self.tables.are_behind(done):
+            draft = self._draft()
+            os.rename(held, draft)
+            self.list_tables(draft)
+            yield self._found(draft, done)
+
+    def _hold(self, held: Path, *, is_running: bool) -> None:
+        draft = self._draft()
+        for state in self._complete_states(is_running=is_running):
+            stamps = state.complete_stamps or {}
+            if self._is_new(stamps) and self._is_copied(state, draft, is_running=is_running):
+                self._seen = dict(stamps)
+                os.rename(draft, held)
+
+    def _is_copied(self, state: RestartState, draft: Path, *, is_running: bool) -> bool:
         """Copy a complete state and list the outputs that belong to it; False, and nothing there, if that fails."""
         stamps = dict(state.complete_stamps or state.stamps)
         lengths, blurred = self.lengths_at(stamps)
         if blurred:
-            return self._skip(
-                f"{blurred} is written while the restart files are, so what of it belongs to them is unknown"
-            )
+            self._skip(f"{blurred} is written while the restart files are, so what of it belongs to them is unknown")
+            return False
         if tuple(stamps.values()) in self._refused:
             return False
         if not copied(state, draft):
-            return self._skip(f"{', '.join(state.files[:3])} changed while copied") if is_running else False
+            if is_running:
+                self._skip(f"{', '.join(state.files[:3])} changed while copied")
+            return False
         if not self._is_valid(draft, stamps):
             return False
         try:
             self.list_outputs(draft, lengths)
         except UnsteadyOutputError as error:
             fs.remove_tree(draft)
-            return self._skip(str(error))
+            self._skip(str(error))
+            return False
         self._skips = 0
         return True
 
@@ -238,45 +257,13 @@ class FileSupervisor(Supervisor):
         self._check_says = why
         return not why
 
-    def _skip(self, why: str) -> bool:
+    def _skip(self, why: str) -> None:
         self._skips += 1
-        if self._skips == SKIPS_TOLD:
+        if self._skips == MOST_SKIPS:
             self.task.tell(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
-        return False
-
-    def _held(self, is_running: bool) -> Iterator[tuple[Path, float, str]]:
-        """Copy at once the files that are written again and again, and hold them until the outputs have followed."""
-        held = self.task.attempt_folder.root / HELD
-        if not held.exists():
-            self._hold(held, is_running)
-        if not held.exists():
-            return
-        try:
-            reading = reading_of(self.task.run, self.program, held, "")
-        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will tell
-            fs.remove_tree(held)
-            return
-        done = self._done(reading)
-        if not self._has_grown(done) or self._is_goal(done):
-            fs.remove_tree(held)
-        elif self._is_safe(done):
-            draft = self._draft()
-            os.rename(held, draft)
-            yield draft, done, reading.how
-
-    def _hold(self, held: Path, is_running: bool) -> None:
-        draft = self._draft()
-        for state in self._complete_states(is_running):
-            stamps = state.complete_stamps or {}
-            if self._is_new(stamps) and self._copied(state, draft, is_running):
-                self._seen = dict(stamps)
-                os.rename(draft, held)
-
-    def _is_safe(self, done: float) -> bool:
-        return not self.program.outputs or self.outputs.is_safe(done)
 
     def _is_goal(self, done: float) -> bool:
-        """The last state waits for the end of the program, which writes its results after it."""
+        """Return True for the last state: it waits for the end of the program, which writes its results after it."""
         goal = self.task.run.goal
         return goal is not None and done >= goal
 
@@ -297,53 +284,32 @@ class FileSupervisor(Supervisor):
 
     # --- at the end ---
 
-    def _list_at_end(self, draft: Path, state: RestartState, is_finished: bool) -> None:
-        written = max(stamp[2] for stamp in state.stamps.values()) / 1e9
-        is_last_action = self._saved_by is SavedBy.EXIT or written >= time.time() - LAST_ACTION_SECONDS
+    def _list_at_end(self, draft: Path, state: RestartState, done: float, *, is_finished: bool) -> None:
+        written = newest_ns(state.stamps) / 1e9
+        is_by_exit = self._saved_by is SavedBy.EXIT
         is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
-        has_saved_last = is_last_action or is_asked
-        lengths, blurred = self.lengths_at(state.stamps)
-        if (
-            self._saved_by is SavedBy.EXIT or blurred or is_asked
-        ):  # told to stop, it saved: its buffers follow at its end
+        has_saved_last = is_by_exit or is_asked or written >= time.time() - LAST_ACTION_SECONDS
+        lengths, _ = self.lengths_at(state.stamps)
+        if is_by_exit or is_asked:  # told to stop, it saved: its buffers follow at its end
             lengths = None
-        self.list_outputs(draft, lengths, is_at_end=True, is_finished=is_finished, has_saved_last=has_saved_last)
+        end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last, done=done)
+        self.list_outputs(draft, lengths, end)
 
     def _results_alone(self) -> HandedOver:
-        """Of a program that removes its restart files when it is done."""
-        draft = self._draft()
+        """Return the results of a program that removes its restart files when it is done."""
+        draft, run = self._draft(), self.task.run
         draft.mkdir()
-        self.list_outputs(draft, None, is_at_end=True, is_finished=True)
-        if not self.has_outputs and not self.program.outputs:
+        if not self.list_outputs(draft, None, ProgramEnd(is_finished=True)):
             raise SegmentError(
-                "the program is done, but left no file at all in its folder; it has no result", run=self.task.run.name
+                "the program is done, but left no file at all in its folder; it has no result", run=run.name
             )
-        goal = self.task.run.goal
-        self.hand_over_outputs(draft, math.inf, is_closed=True)
-        done = max(self.last or 0, goal or 0)
-        return HandedOver(draft, self._handover(done, is_finished=True))
+        return HandedOver(draft, self._handover(max(self.last or 0, run.goal or 0), is_finished=True))
 
-    def _last_found(self, draft: Path, reading: Reading, is_finished: bool) -> HandedOver:
-        """The state of a program that has left well; one that is done for good has all that it wrote."""
-        done = self._done(reading)
-        is_all = is_finished and self.task.run.goal is None
-        found = self._found(draft, done, reading.how, is_closed=True, is_finished=is_finished, is_all=is_all)
-        if is_finished and (name := self.outputs.without_records()):
-            raise SegmentError(
-                f"runs.{self.task.run.name}.settings.outputs: {name}: no record was found in it, and it would be lost; "
-                "allowed: rows, of which each begins with a number, or "
-                "a regular expression for the beginning of a record; without an entry the file is kept as it is"
-            )
-        return found
-
-    def _found(
-        self, draft: Path, done: float, how: str, is_closed: bool, is_finished: bool = False, is_all: bool = False
-    ) -> HandedOver:
-        self.hand_over_outputs(draft, math.inf if is_all else done, is_closed, how)
+    def _found(self, draft: Path, done: float, *, is_finished: bool = False) -> HandedOver:
         self.last, self._saved_at, self._has_saved = done, time.monotonic(), True
-        return HandedOver(draft, self._handover(done, is_finished))
+        return HandedOver(draft, self._handover(done, is_finished=is_finished))
 
-    def _handover(self, done: float, is_finished: bool) -> Handover:
+    def _handover(self, done: float, *, is_finished: bool) -> Handover:
         run = self.task.run
         unit = self.program.goal_unit if self.program.says_progress else "checkpoints"
         return Handover(Progress(done, run.goal, unit), is_finished=is_finished)

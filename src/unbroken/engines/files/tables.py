@@ -1,61 +1,33 @@
-"""The growing outputs: which of their records belong to a checkpoint, and how the pieces become one file again.
+"""Tables: outputs whose records say how far the program was when it wrote them.
 
-A record says how far the program was when it wrote it.  So each piece holds the records after the checkpoint that it
-goes on from, up to its own: whatever was written after it, or twice, is left out, and no record gets lost.
+Each attempt begins its tables again; what the attempts before have written are pieces.  The program writes the records
+after its restart files once more, so joined, each record is taken once, as it was written last.  A checkpoint waits
+until its tables have a later record: then all that belongs to it has left the program's buffers.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from pathlib import Path
 
-from unbroken.engines.files.holes import (
-    PieceEnd,
-    StepColumn,
-    confirm_behind,
-    confirm_follows,
-    confirm_whole,
-    end_of,
-    read_ends,
-    write_ends,
-)
+from unbroken.engines.files.pieces import pieces_of
 from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
-from unbroken.errors import SegmentError
-from unbroken.runs.checkpoint import PARTS, Checkpoint, verified_parts
-from unbroken.runs.select import ancestors
-from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
 
-# For each piece, how many of its bytes come before its first record, and what shows whether the next one fits.
-HEADS = "pieces.json"
 _ANY_ROWS = re.compile(ROWS, re.MULTILINE)
 CHUNK_BYTES = 8 * 1024 * 1024
 # The beginning of a record, such as the head of a frame, is shorter.
 OVERLAP_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True)
-class TablePiece:
-    """The bytes of an output that belong to a checkpoint, and those before its first record."""
-
-    head_bytes: int
-    begin: int
-    end: int
-    first: float | None  # the number of the first record behind those before, be it in the piece or not
-    last: float | None  # of the last record in it
-    cut: float | None  # of the first record behind it
-    following: float | None  # of the one after that
-
-    @property
-    def is_followed(self) -> bool:
-        """True if a later record stands behind it, so nothing of it is still in a buffer."""
-        return self.cut is not None
+# Steps that differ by less are equal: numbers are printed with few digits.
+_EQUAL = 0.01
 
 
 def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool) -> Iterator[tuple[int, float]]:
-    """Where each record begins, and what its number is; one that ends with the file counts only if that is closed."""
+    """Yield where each record begins, and its number; one that ends with the file counts only if that is closed."""
     pattern = _rows_of(path) if pattern.pattern == ROWS else pattern
     data, base, searched = b"", begin, 0
     with path.open("rb") as file:
@@ -83,171 +55,227 @@ def _rows_of(path: Path) -> re.Pattern[bytes]:
     return ROWS_OF_NUMBERS if is_of_numbers else _ANY_ROWS
 
 
-def _ignore(_number: float) -> None:
-    pass
+def last_record(path: Path, pattern: re.Pattern[bytes]) -> float | None:
+    """Return the number of the last record of a table that is written yet; None if there is none."""
+    return next(reversed(_last_records(path, pattern)), None)
 
 
-def piece_of(
-    path: Path,
-    pattern: re.Pattern[bytes],
-    consumed: int,
-    after: float | None,
-    up_to: float,
-    is_closed: bool,
-    note: Callable[[float], None] = _ignore,
-) -> TablePiece:
-    """The records in `path` behind `consumed` bytes whose numbers are above `after` and at most `up_to`.
-
-    `note` is told each number that is read.
-    """
-    head, begin, end = None, None, None
-    first, last, cut, following = None, None, None, None
-    found = records(path, pattern, consumed, is_closed)
-    for at, number in found:
-        note(number)
-        if consumed and after is not None and number < after:
-            raise SegmentError(
-                f"{path}: a record of {number:.10g} comes after the restart files of {after:.10g}; an output's records "
-                "must count up like the progress"
-            )
-        head = at if head is None else head
-        if first is None and (after is None or number > after):
-            first = number
-        if number > up_to:
-            end, cut = at, number
-            following = next((later for _, later in found), None)
-            break
-        if begin is None and first is not None:
-            begin = at
-        last = number if begin is not None else None
-    size = path.stat().st_size
-    stop = end if end is not None else size if head is not None else consumed
-    return TablePiece(0 if consumed else head or 0, stop if begin is None else begin, stop, first, last, cut, following)
+def _last_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
+    """Return the numbers of the last records of a table; none if it has none."""
+    size, span = path.stat().st_size, OVERLAP_BYTES
+    while True:
+        begin = max(0, size - span)
+        # What begins with the part that is read may be the rest of a record.
+        found = [number for at, number in records(path, pattern, begin, is_closed=False) if at > begin or not begin]
+        if found or not begin:
+            return found
+        span *= 8
 
 
-def write_piece(path: Path, piece: TablePiece, target: Path) -> None:
-    """Copies head and records of a piece."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as new:
-        append_range(path, new, 0, piece.head_bytes)
-        append_range(path, new, piece.begin, piece.end)
+def _first_records(path: Path, pattern: re.Pattern[bytes]) -> list[float]:
+    """Return the numbers of the first records of a table."""
+    found = records(path, pattern, 0, is_closed=False)
+    return [number for _, number in takewhile(lambda record: record[0] < OVERLAP_BYTES, found)]
 
 
-class Outputs:
-    """The outputs of one attempt: what of them was handed over by now."""
-
-    def __init__(
-        self,
-        outputs: Sequence[OutputSetting],
-        folder: Path,
-        done: float | None,
-        before: Mapping[str, PieceEnd] = {},
-        with_gaps: Collection[str] = (),
-    ) -> None:
-        """`done` is how far the attempt goes on from, `before` what is noted of the pieces up to there."""
-        self._outputs, self._folder, self._done = outputs, folder, done
-        self._origin_done = done
-        self._with_gaps = with_gaps
-        self._consumed = {output.name: 0 for output in outputs}
-        self._ends = {output.name: before.get(output.name, PieceEnd()) for output in outputs}
-        self._steps = {name: StepColumn(end.last) for name, end in self._ends.items()}
-
-    def is_safe(self, up_to: float) -> bool:
-        """True if each output has a later record: then all records up to there have left the program's buffers."""
-        return all(piece.is_followed for _, piece in self._pieces(up_to, is_closed=False)) and all(
-            (self._folder / output.name).exists() for output in self._outputs
-        )
-
-    def hand_over(self, draft: Path, up_to: float, is_closed: bool) -> None:
-        """Puts the pieces up to a checkpoint into its draft; MissingRecordsError if they do not fit those before."""
-        if not self._outputs:
-            return
-        parts = draft / PARTS
-        parts.mkdir(parents=True)
-        ends: dict[str, PieceEnd] = {}
-        for output, piece in list(self._pieces(up_to, is_closed, is_noted=True)):
-            write_piece(self._folder / output.name, piece, parts / output.name)
-            ends[output.name] = self._ends[output.name] = self._checked_end(output.name, piece)
-            self._consumed[output.name] = piece.end
-        self._done = up_to
-        write_ends(parts / HEADS, ends)
-
-    def _checked_end(self, name: str, piece: TablePiece) -> PieceEnd:
-        before, steps = self._ends[name], self._steps[name]
-        steps.look_ahead(piece.cut, piece.following)
-        if name not in self._with_gaps:
-            confirm_follows(name, before, piece.first, steps)
-            confirm_behind(name, steps, self._origin_done)
-        return end_of(before, steps, piece.head_bytes, (piece.first, piece.last, piece.cut))
-
-    def without_records(self) -> str:
-        """Return the name of a table that has content and in which no record was ever found; empty if there is none."""
-        for output in self._outputs:
-            path, end = self._folder / output.name, self._ends[output.name]
-            if path.is_file() and path.stat().st_size and end.first is None and end.last is None and not end.head_bytes:
-                return output.name
+def missing_between(piece: Path, table: Path, pattern: re.Pattern[bytes]) -> str:
+    """Return what is missing where a table was begun again after `piece`, by the steps on both sides; else nothing."""
+    last, first = _last_records(piece, pattern), _first_records(table, pattern)
+    if not last or not first or first[0] - last[-1] <= _longest_gap(last, first):
         return ""
+    return (
+        f"records between {last[-1]:.10g} and {first[0]:.10g} are missing: a program that was killed had them in its "
+        "buffer, or its restart files are not where their number says"
+    )
 
-    def last_number(self) -> float | None:
-        """The number of the last record of the first output, for a forecast."""
+
+def counted_again(piece: Path, table: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return that a table of a program that has left counts from its restart, as `piece` did, and not up to `done`.
+
+    Of the records with the same numbers only the last ones are joined.
+    """
+    before, first, last = (
+        _first_records(piece, pattern),
+        _first_records(table, pattern),
+        _last_records(table, pattern),
+    )
+    if not before or not first or first[0] > before[0]:
+        return ""
+    if done - last[-1] <= (_longest_gap(first, last) if last[-1] != first[0] else 0):
+        return ""
+    return (
+        f"begins at {first[0]:.10g} and ends at {last[-1]:.10g}, but the restart files say {done:.10g}: records that "
+        "count from each restart are missing; write them with the progress"
+    )
+
+
+def _longest_gap(*sides: Sequence[float]) -> float:
+    """Return how far a record may be behind the one before, by the steps in these records; infinity if none says it.
+
+    A program that counts its steps from its restart writes its first record less than two steps after the last one.
+    """
+    steps = [later - number for side in sides for number, later in pairwise(side) if later != number]
+    if not steps or min(steps) < 0:
+        return math.inf
+    is_regular = max(steps) - min(steps) <= _EQUAL * max(steps)
+    return max(steps) * (2 - 1e-6 if is_regular else 3)
+
+
+class Tables:
+    """The tables of one attempt, in the program's folder."""
+
+    def __init__(self, outputs: Sequence[OutputSetting], folder: Path) -> None:
+        self._outputs, self._folder = outputs, folder
+
+    def are_behind(self, done: float) -> bool:
+        """Return True if each table has a record behind `done`: all up to there have left the program's buffers."""
+        last = [self._last(output) for output in self._outputs]
+        return all(number is not None and number > done for number in last)
+
+    def missing(self, run_folder: Path, done: float | None = None) -> Iterator[str]:
+        """Yield what is missing in tables that this attempt has begun again; `done` is how far it is at its end."""
         for output in self._outputs:
             path = self._folder / output.name
-            if path.exists():
-                tail = max(self._consumed[output.name], path.stat().st_size - OVERLAP_BYTES)
-                numbers = [number for _, number in records(path, output.record, tail, is_closed=False)]
-                return numbers[-1] if numbers else self._done
-        return None
+            piece = next((piece for _, piece in pieces_of(run_folder, output.name)), None)
+            if piece is None or not path.is_file():
+                continue
+            found = [missing_between(piece, path, output.record)]
+            found += [counted_again(piece, path, output.record, done)] if done is not None else []
+            yield from (f"{output.name}: {what}" for what in found if what)
 
-    def _pieces(
-        self, up_to: float, is_closed: bool, is_noted: bool = False
-    ) -> Iterator[tuple[OutputSetting, TablePiece]]:
-        for output in self._outputs:
-            path, name = self._folder / output.name, output.name
-            if path.is_file():
-                note = self._steps[name].add if is_noted else _ignore
-                after = self._after(name)
-                yield output, piece_of(path, output.record, self._consumed[name], after, up_to, is_closed, note)
+    def last_number(self) -> float | None:
+        """Return the number of the last record of the first table that is there."""
+        found = (self._last(output) for output in self._outputs)
+        return next((number for number in found if number is not None), None)
 
-    def _after(self, name: str) -> float | None:
-        """The pieces of a program that called itself done hold all that it wrote, also behind its restart files."""
-        last = self._ends[name].last
-        return self._done if self._done is None or last is None else max(self._done, last)
+    def _last(self, output: OutputSetting) -> float | None:
+        path = self._folder / output.name
+        return last_record(path, output.record) if path.is_file() else None
 
 
-def ends_at(checkpoint: Checkpoint | None) -> Mapping[str, PieceEnd]:
-    """What is noted of the pieces up to a checkpoint; nothing where it has none."""
-    path = checkpoint.folder / PARTS / HEADS if checkpoint else None
-    return read_ends(path) if path is not None and path.is_file() else {}
+# --- to join them ---
 
 
-def join(
-    checkpoint: Checkpoint, outputs: Sequence[OutputSetting], final: Path, with_gaps: Collection[str] = ()
-) -> None:
-    """Writes each output in one piece, up to a checkpoint.
+@dataclass(frozen=True)
+class Span:
+    """Bytes of a file in which the records count up."""
 
-    CheckpointError names a piece that is not whole, MissingRecordsError an output that is not, unless it has gaps.
+    path: Path
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a span that is taken: its head, and its records up to the first one of any later span."""
+
+    span: Span
+    head: int
+    end: int
+    first: float
+    is_rising: bool = True
+
+
+def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, up_to: float = math.inf) -> bool:
+    """Join the pieces of a table, up to the record `up_to`.
+
+    False, and nothing there, if their records do not count up, or there are none.
     """
-    line = ancestors(Store(checkpoint.folder.parent), checkpoint) if outputs else []
-    ends = [_ends(each) for each in line]
-    for output in outputs:
-        pieces = [(each.folder / PARTS / output.name, end) for each, end in zip(line, ends, strict=True)]
-        found = [(path, end[output.name]) for path, end in pieces if output.name in end]
-        if output.name not in with_gaps:
-            confirm_whole(output.name, [end for _, end in found], checkpoint.passport.progress.done)
-        _join_one(output.name, [(path, end.head_bytes) for path, end in found], final)
+    return _is_joined([Span(path, 0, path.stat().st_size) for path in pieces], pattern, target, up_to)
 
 
-def _join_one(name: str, pieces: Sequence[tuple[Path, int]], final: Path) -> None:
-    if not pieces:
-        return
-    (final / name).parent.mkdir(parents=True, exist_ok=True)
+def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
+    """Take each record of a table once that a program has continued after restarts; False if it was not restarted.
+
+    A program that was killed behind its last save writes the records after that save again when it resumes; many write
+    the record of the save itself again too, and some the head of the table.
+    """
+    begins = _restarts(path, pattern)
+    if not begins:
+        return False
+    spans = [Span(path, *ends) for ends in pairwise([0, *begins, path.stat().st_size])]
+    return _is_joined(spans, pattern, target, math.inf)
+
+
+def _is_joined(spans: Sequence[Span], pattern: re.Pattern[bytes], target: Path, up_to: float) -> bool:
+    parts: list[_Part] = []
+    for span in reversed(spans):
+        following = min((part.first for part in parts), default=math.nextafter(up_to, math.inf))
+        if (part := _part_of(span, pattern, following)) is not None:
+            parts.append(part)
+    if not parts or not all(part.is_rising for part in parts):
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
     has_head = False
-    with (final / name).open("wb") as joined:
-        for path, head in pieces:
-            append_range(path, joined, head if has_head else 0, path.stat().st_size)
-            has_head = has_head or head > 0
+    with target.open("wb") as joined:
+        for part in reversed(parts):
+            append_range(part.span.path, joined, part.head if has_head else part.span.begin, part.end)
+            has_head = has_head or part.head > part.span.begin
+    return True
 
 
-def _ends(checkpoint: Checkpoint) -> Mapping[str, PieceEnd]:
-    verified_parts(checkpoint)
-    return read_ends(checkpoint.folder / PARTS / HEADS)
+def _part_of(span: Span, pattern: re.Pattern[bytes], following: float) -> _Part | None:
+    """Return what of a span is taken; None if it has no record."""
+    found: _Part | None = None
+    last = -math.inf
+    # The last record of a piece that is followed by another may be torn.
+    within = records(span.path, pattern, span.begin, is_closed=following == math.inf)
+    for at, number in takewhile(lambda record: record[0] < span.end, within):
+        found = found or _Part(span, at, span.end, number)
+        if number < last:
+            return replace(found, is_rising=False)
+        if last < following <= number:
+            found = replace(found, end=at)
+        last = number
+    return found
+
+
+def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
+    """Return where the numbers do not count up, or where a record is the one before once more."""
+    found: list[int] = []
+    head, before, last = b"", 0, -math.inf
+    for begin, number in records(path, pattern, 0, is_closed=True):
+        if last == -math.inf:
+            head = _bytes(path, 0, begin)
+        elif number < last or (number == last and _is_again(path, before, begin, head)):
+            found.append(begin)
+        before, last = begin, number
+    return found
+
+
+def _is_again(path: Path, before: int, begin: int, head: bytes) -> bool:
+    """Return True if the head of the table stands between, or the next record has the bytes of the one before."""
+    record = _bytes(path, before, begin)
+    return (bool(head) and record.endswith(head)) or _bytes(path, begin, begin + len(record)) == record
+
+
+def _bytes(path: Path, begin: int, end: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)
+
+
+# --- to import them ---
+
+
+def whole_lines_bytes(path: Path) -> int:
+    """Return how many bytes of a table end with a line: the last line of a killed program may be torn."""
+    size = path.stat().st_size
+    begin = max(0, size - OVERLAP_BYTES)
+    tail = _bytes(path, begin, size)
+    return begin + tail.rfind(b"\n") + 1 if b"\n" in tail else size
+
+
+def why_incomplete(path: Path, pattern: re.Pattern[bytes], done: float) -> str:
+    """Return which records up to `done` a table lacks: those before its first one, or lost in a buffer by a kill."""
+    numbers = [number for _, number in records(path, pattern, 0, is_closed=True)]
+    steps = [later - number for number, later in pairwise(numbers)]
+    largest = max(steps, default=0.0)
+    if largest <= 0:
+        return ""
+    if numbers[0] > 2 * largest:
+        return f"it begins at {numbers[0]:.10g}; put back what the program wrote before"
+    is_regular = largest - min(steps) <= _EQUAL * largest
+    if done - numbers[-1] >= (largest if is_regular else 2 * largest):
+        return f"it ends at {numbers[-1]:.10g}, but the restart files say {done:.10g}"
+    return ""

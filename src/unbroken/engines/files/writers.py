@@ -1,4 +1,4 @@
-"""Whether the processes of a program work, and which files they have open for writing, on this machine."""
+"""Finds out whether a program's processes work, and which files they have open for writing, on this machine."""
 
 from __future__ import annotations
 
@@ -159,12 +159,8 @@ def _is_guard(pid: int) -> bool:
 
 def are_written(paths: Sequence[Path], mark: str) -> bool:
     """Return True if a process with `mark` (`NAME=value`) in its environment has one of the files open for writing."""
-    wanted = set()
-    for path in paths:
-        with suppress(OSError):
-            state = path.stat()
-            wanted.add((state.st_dev, state.st_ino))
-    return any((state.st_dev, state.st_ino) in wanted for _, state in _open_files(mark))
+    wanted = {_identity(found) for path in paths if (found := _stat(path)) is not None}
+    return any(_identity(found) in wanted for _, found in _open_files(mark))
 
 
 def open_for_writing(mark: str) -> set[Path]:
@@ -172,12 +168,19 @@ def open_for_writing(mark: str) -> set[Path]:
 
     Not those that this process has handed on to them, such as a log of the job.
     """
-    handed_on = set()
-    for descriptor in (0, 1, 2):
-        with suppress(OSError):
-            state = os.fstat(descriptor)
-            handed_on.add((state.st_dev, state.st_ino))
-    return {path for path, state in _open_files(mark) if (state.st_dev, state.st_ino) not in handed_on}
+    handed_on = {_identity(found) for each in (0, 1, 2) if (found := _stat(each)) is not None}
+    return {path for path, found in _open_files(mark) if _identity(found) not in handed_on}
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _stat(path: Path | int) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def _open_files(mark: str) -> Iterator[tuple[Path, os.stat_result]]:
@@ -191,7 +194,7 @@ def _open_files(mark: str) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_for_writing(pid: int, descriptor: str) -> bool:
-    """By `flags`, in octal [proc(5), /proc/pid/fdinfo]."""
-    with open(f"/proc/{pid}/fdinfo/{descriptor}") as file:
-        flags = next((int(line.split()[1], 8) for line in file if line.startswith("flags:")), 0)
+    """Read `flags`, in octal [proc(5), /proc/pid/fdinfo]."""
+    text = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text()
+    flags = next((int(line.split()[1], 8) for line in text.splitlines() if line.startswith("flags:")), 0)
     return flags & os.O_ACCMODE != os.O_RDONLY

@@ -1,13 +1,26 @@
-"""Refuses an input script of LAMMPS that cannot be resumed right: the line, what is wrong with it, and what to type."""
+"""Refuses an input script of LAMMPS that cannot be resumed right: the line, what is wrong with it, and what to type.
+
+Only commands and fixes that are known to resume are let through; measured with the release of 29 Sep 2021
+(tests/engines/test_lammps_fixes.py), and read from the pages of the fixes: "Restart, fix_modify, output".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from unbroken.engines.command.lammps.fixes import AVERAGES, confirm_resumes, seed_change, style_of
-from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in, words_of
-from unbroken.engines.command.lammps.writers import file_of, is_writer, rewrites_averages
+from unbroken.engines.command.lammps.outputs import file_of, is_writer, record_of
+from unbroken.engines.command.lammps.script import (
+    AVERAGES,
+    BOX,
+    Command,
+    Variables,
+    active,
+    commands_in,
+    formulas,
+    words_of,
+)
 from unbroken.engines.script_edit import NotPlainError
 
 # Done once, before the run: their effect is in the restart file.
@@ -16,71 +29,71 @@ ONCE = words_of("""
     reset_atom_ids reset_ids reset_mol_ids reset_timestep set velocity
     write_data write_dump write_restart write_coeff pair_write bond_write
     """)
-_ONE_PLAIN = "write one plain input script for each run; a workflow can start the next one when this one is finished"
-# With these a script is a program, whose lines alone do not say what runs.
-_CONTROL = frozenset({"clear", "if", "jump", "label", "next", "partition", "python", "quit", "rerun", "shell"})
-_OTHER_RUNS = frozenset(
-    {"dynamical_matrix", "hyper", "neb", "neb/spin", "prd", "tad", "temper", "temper/grem", "temper/npt", "third_order"}
-)
 # What force fields, and nothing else, are said with: harmless also in a file that is included.
 _INCLUDABLE = words_of("""
     angle_coeff angle_style bond_coeff bond_style comm_modify comm_style dielectric dihedral_coeff dihedral_style
     improper_coeff improper_style kspace_modify kspace_style mass neigh_modify neighbor pair_coeff pair_modify
     pair_style special_bonds timestep units variable
     """)
-_KEPT = words_of("""
+_SAID_AGAIN = words_of("""
     atom_modify atom_style boundary compute compute_modify dimension dump dump_modify echo fix fix_modify group include
     info lattice log min_modify min_style molecule newton package print processors region restart run run_style suffix
     thermo thermo_modify thermo_style timer uncompute undump unfix
     """)
-_KNOWN = _INCLUDABLE | _KEPT | ONCE | BOX
+# These keep nothing from step to step, or their state is in the restart file; so do the families.
+_FIXES = AVERAGES | words_of("""
+    adapt addforce addtorque atom/swap aveforce balance cmap deform deposit dt/reset efield ehex enforce2d freeze gcmc
+    gravity heat indent langevin lineforce momentum move nve oneway planeforce press/berendsen print property/atom
+    rattle recenter restrain setforce shake spring store/state temp/berendsen temp/rescale viscous widom
+    """)
+_FIX_FAMILIES = ("nve/", "nvt", "npt", "nph", "rigid", "wall/", "qeq/", "spring/")
 # The variables by which the two scripts learn their goal, their time and their restart file.
-_OURS = frozenset({"total", "limit", "restart"})
+_OURS = ("limit", "restart", "total")
+_ONE_PLAIN = "write one plain input script for each run; a workflow can start the next one when this one is finished"
+_UNKNOWN = (
+    f"it is not known how it resumes from a restart file; if its page says so, do as examples/lammps; {_ONE_PLAIN}"
+)
 # They count from the restart: what to type for them.
 _COUNTS_AGAIN = {
     "elapsed": "counts from the start of each segment; type elaplong",
-    "time": "counts from 0 again after a restart with some releases; define `variable t equal step*dt` and type v_t",
+    "time": "counts from 0 again after a restart; define `variable t equal step*dt` and type v_t",
 }
+# What is refused of some commands: the name, a pattern of the words after it, and why.
+_REFUSED = (
+    ("reset_timestep", r"(?!0$)", "the steps must count from 0; type reset_timestep 0"),
+    ("run_style", r"(?!verlet)", "only `run_style verlet` was tried with restarts"),
+    ("timer", r"timeout", "it has a limit already: changed by `unbroken init`, or else remove it"),
+    ("group", r"\S+ (delete|clear)\b", "a script that resumes takes its groups from the restart file; remove it"),
+    ("pair_style", r"dpd", "each segment would draw the same random numbers again"),
+    ("restart", r"\S+ \S*%", "a restart file for each process (`%`) cannot be resumed from; remove the `%`"),
+    ("compute", r"\S+ \S+ msd\b.* average yes", "its mean is not in the restart file; remove `average yes`"),
+    ("compute", r"\S+ \S+ chunk/atom\b.* once\b", "`once` is done again at a restart; type `every`"),
+    (
+        "fix",
+        r"\S+ \S+ ave/\S+ .*ave (running|window)\b",
+        "earlier blocks are not in the restart file; average them later",
+    ),
+    ("dump_modify", r".*\btime yes", f"the time {_COUNTS_AGAIN['time'].partition(';')[0]}; remove `time yes`"),
+    ("dump_modify", r".*\bLAST\b", "`thresh ... LAST` compares with values that are not in the restart file"),
+    ("variable", rf"({'|'.join(_OURS)}) ", f"unbroken sets {', '.join(_OURS)} on the command line; type another name"),
+)
 
 
 def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
     """Return the variables of a script that can be resumed; NotPlainError with the line of one that cannot."""
-    _confirm_one_run(commands)
-    included = [*commands, *(each for command in commands for each in _included(path, command))]
-    variables = Variables.of(included)
-    before = list(_before_run(commands))
+    variables = Variables.of([*commands, *(each for command in commands for each in _included(path, command))])
+    for command in commands:
+        _confirm_known(command)
+    _confirm_order(commands)
+    before = commands[: next(at for at, each in enumerate(commands) if each.name == "run")]
     for command in before:
-        for check in _CHECKS:
-            check(command, variables)
+        _confirm_words(command, variables)
+        _confirm_file(command)
+    averages = {f"f_{each.words[1]}" for each in before if each.style in AVERAGES}
     for command in active(before):
         _confirm_fix(command, variables)
-    _confirm_order(commands)
-    _confirm_averaged_dumps(commands)
+        _confirm_dump(command, averages)
     return variables
-
-
-def _confirm_one_run(commands: Sequence[Command]) -> None:
-    for command in commands:
-        if command.name in _CONTROL:
-            raise command.refused(f"what follows depends on more than the lines themselves; {_ONE_PLAIN}")
-        if command.name in _OTHER_RUNS:
-            raise command.refused(f"it cannot be stopped and resumed; {_ONE_PLAIN}")
-    for name, why in (
-        ("run", f"the second `run`; {_ONE_PLAIN}"),
-        *((each, "makes the system once more") for each in BOX),
-    ):
-        found = [command for command in commands if command.name == name]
-        if len(found) > 1:
-            raise found[1].refused(why)
-    if not any(command.name == "run" for command in commands):
-        raise NotPlainError("no `run`")
-
-
-def _before_run(commands: Sequence[Command]) -> Iterator[Command]:
-    for command in commands:
-        if command.name == "run":
-            return
-        yield command
 
 
 def _included(path: Path, command: Command) -> list[Command]:
@@ -96,101 +109,101 @@ def _included(path: Path, command: Command) -> list[Command]:
     return found
 
 
-# --- one command each ---
-
-
-def _confirm_known(command: Command, variables: Variables) -> None:
+def _confirm_known(command: Command) -> None:
     if command.name == "read_restart":
         raise command.refused("this script itself resumes; name the script that makes the system")
-    if command.name not in _KNOWN:
-        raise command.refused("it is not known whether a script that resumes must say it again; " + _ONE_PLAIN)
-    if command.name == "run_style" and command.words[1:2] != ("verlet",):
-        raise command.refused("only `run_style verlet` was tried with restarts")
-    if command.name == "timer" and "timeout" in command.words:
-        raise command.refused("it has a limit already: changed by `unbroken init`, or else remove it")
-    if command.name == "reset_timestep" and command.words[1:2] != ("0",):
-        raise command.refused("the steps must count from 0; type reset_timestep 0")
-    if command.name == "group" and {"delete", "clear"} & set(command.words[2:3]):
-        raise command.refused("a script that resumes takes its groups from the restart file; remove it")
+    if command.name not in _INCLUDABLE | _SAID_AGAIN | ONCE | BOX:
+        raise command.refused(_UNKNOWN)
+    words = " ".join(command.words[1:])
+    for name, pattern, why in _REFUSED:
+        if command.name == name and re.match(pattern, words):
+            raise command.refused(why)
 
 
-def _confirm_step_names(command: Command, variables: Variables) -> None:
-    named = variables.needed_by(command)
-    if command.name == "thermo_style":
-        named |= set(command.words[2:])
-    for name in sorted(named & set(_COUNTS_AGAIN)):
-        raise command.refused(f"`{name}` {_COUNTS_AGAIN[name]}")
-
-
-def _confirm_not_measured(command: Command, variables: Variables) -> None:
-    if command.name in ONCE | BOX or (command.name == "group" and command.words[2:3] != ("dynamic",)):
+def _confirm_words(command: Command, variables: Variables) -> None:
+    """Refuse what counts from the restart, and what takes a value of the moment in which the line is read."""
+    needed = [formula for word in command.parts for formula in formulas(word)]
+    needed += command.words[2:] if command.name in ("variable", "thermo_style") else ()
+    for name, why in _COUNTS_AGAIN.items():
+        if any(re.search(rf"(?<![\w.]){name}\b", each) for each in needed):
+            raise command.refused(f"`{name}` {why}")
+    if is_in_restart(command) or command.name in BOX:
         return
-    if name := variables.measured_in(command):
-        raise command.refused(
-            f"it takes `{name}` from the system of the moment, which is another at a restart; type the number"
-        )
+    for word in command.parts:
+        now = [*re.findall(r"\$\{\w+\}|\$\w", word), *formulas(word)]
+        for each in () if word.startswith(("'", '"')) else now:
+            found = re.search(r"[A-Za-z]\w*", re.sub(r"\d[eE][-+]?\d", "0", variables.expanded(each)))
+            if found and _is_formula(each, variables):
+                raise command.refused(
+                    f"it takes `{found[0]}` when it is read, which is another value at a restart; type the number"
+                )
 
 
-def _confirm_output(command: Command, variables: Variables) -> None:
-    name = file_of(command)
-    if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-        raise command.refused(f"{name} is outside of the run's folder; type {PurePath(name).name}")
-    if command.name == "dump_modify" and command.value("time") == "yes":
-        raise command.refused(
-            f"the time {_COUNTS_AGAIN['time'].partition(';')[0]}; remove `time yes`, frames have the step"
-        )
-    if command.name == "dump_modify" and "LAST" in command.words:
-        raise command.refused("`thresh ... LAST` compares with values that are not in the restart file")
+def _is_formula(text: str, variables: Variables) -> bool:
+    """Return False for a reference to a variable that is a plain text."""
+    name = re.fullmatch(r"\$\{?(\w+)\}?", text)
+    found = variables.definitions.get(name[1], ()) if name else ()
+    return not name or any(each.words[2] in ("equal", "atom", "vector") for each in found)
 
 
-def _confirm_variable(command: Command, variables: Variables) -> None:
-    if command.name == "variable" and command.words[1:2] and command.words[1] in _OURS:
-        raise command.refused(f"unbroken sets {', '.join(sorted(_OURS))} on the command line; type another name")
+def is_in_restart(command: Command) -> bool:
+    """Return True for a command whose effect a restart file holds, or that writes a file of the beginning."""
+    is_group = command.name == "group" and command.words[2:3] != ("dynamic",)
+    is_print = command.name == "print" and bool({"file", "append"} & set(command.words[2:]))
+    return command.name in ONCE or is_group or is_print
+
+
+def _confirm_file(command: Command) -> None:
+    name = PurePath(file_of(command))
+    if name.is_absolute() or ".." in name.parts:
+        raise command.refused(f"{name} is outside of the run's folder; type {name.name}")
 
 
 def _confirm_fix(command: Command, variables: Variables) -> None:
-    confirm_resumes(command, variables)
-    if command.name == "pair_style" and seed_change(command, variables) is None:
+    style, words = command.style, command.words
+    if command.name != "fix":
+        return
+    if style not in _FIXES and not style.startswith(_FIX_FAMILIES):
+        raise command.refused(_UNKNOWN)
+    if style in AVERAGES and variables.number("".join(words[6:7])) is None:
+        raise command.refused("over how many steps it averages is not a number; type numbers for its first three words")
+    if style == "langevin" and variables.number("".join(words[7:8])) is None:
         raise command.refused("its seed is not a number; type a number")
+    if style == "print" and file_of(command) and not record_of(command, variables):
+        raise command.refused(
+            "its rows do not say their step, so that of a restart step would stand there twice; begin them with "
+            '"$(step) "'
+        )
 
 
-_CHECKS: tuple[Callable[[Command, Variables], None], ...] = (
-    _confirm_known,
-    _confirm_step_names,
-    _confirm_not_measured,
-    _confirm_output,
-    _confirm_variable,
-)
-
-
-# --- their order ---
+def _confirm_dump(command: Command, averages: set[str]) -> None:
+    """Refuse a dump whose frame of the restart step is written again, with averages that are 0 by then."""
+    columns = [word.partition("[")[0] for word in command.words[6:]]
+    is_again = any(word.startswith(("c_", "v_")) for word in columns) and "*" in file_of(command)
+    if command.name == "dump" and is_again and averages.intersection(columns):
+        raise command.refused(
+            "a restart would write its last frame again, with averages of 0; dump what comes from fixes and what comes "
+            "from computes or variables into two files"
+        )
 
 
 def _confirm_order(commands: Sequence[Command]) -> None:
     names = [command.name for command in commands]
-    box = next((at for at, name in enumerate(names) if name in BOX), None)
-    if box is None:
+    if "run" not in names:
+        raise NotPlainError("no `run`")
+    if not BOX & set(names):
         raise NotPlainError("neither `read_data` nor `create_box`")
-    run = names.index("run")
-    for command in commands[:box]:
-        if command.name == "fix":
-            raise command.refused("a fix before the system is made; not known whether it resumes")
+    for name in ("run", *BOX):
+        if names.count(name) > 1:
+            second = [each for each in commands if each.name == name][1]
+            raise second.refused(f"the second `{name}`; {_ONE_PLAIN}")
+    run, box = names.index("run"), next(at for at, name in enumerate(names) if name in BOX)
+    if "fix" in names[:box]:
+        raise commands[names.index("fix")].refused("a fix before the system is made; not known whether it resumes")
     minimized = [at for at in range(run) if names[at] == "minimize"]
-    if not minimized:
-        return
-    if "reset_timestep" not in names[minimized[-1] : run]:
+    if minimized and "reset_timestep" not in names[minimized[-1] : run]:
         raise commands[minimized[-1]].refused("its iterations count as steps; type reset_timestep 0 behind it")
-    reset = max(at for at in range(run) if names[at] == "reset_timestep")
+    reset = max((at for at in range(run) if minimized and names[at] == "reset_timestep"), default=0)
     for command in commands[:reset]:
         if is_writer(command):
             raise command.refused("it would write the steps of the minimization too; move it behind reset_timestep 0")
-
-
-def _confirm_averaged_dumps(commands: Sequence[Command]) -> None:
-    averages = {each.words[1] for each in commands if each.name == "fix" and style_of(each) in AVERAGES}
-    for command in commands:
-        if command.name == "dump" and rewrites_averages(command, averages):
-            raise command.refused(
-                "a restart would write its last frame again, with averages of 0; dump what comes from fixes and what "
-                "comes from computes or variables into two files"
-            )

@@ -13,25 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.engines.command.lammps.checks import ONCE, confirm_plain
-from unbroken.engines.command.lammps.fixes import AVERAGES, is_ramp, seed_change, style_of, window_steps
-from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in
-from unbroken.engines.command.lammps.writers import (
-    continued,
-    continued_dumps,
-    file_of,
-    folders,
-    log_record,
-    records,
-    writes_once,
-)
+from unbroken.engines.command.lammps.checks import confirm_plain, is_in_restart
+from unbroken.engines.command.lammps.outputs import LOG, continued, continued_dumps, folders, outputs_of
+from unbroken.engines.command.lammps.script import AVERAGES, BOX, Command, Variables, active, commands_in
 from unbroken.engines.script_edit import unified_diff
 
-LOG = "log.lammps"
 # So often within a run a restart file is written.
 _SAVES = 50
 # The clock is looked at after so many steps, or after the next multiple of all averaging windows.
 _CLOCK_STEPS = 20
+# Where the start of a ramp stands in a fix, or the keywords before it.
+_RAMPED_AT = {"langevin": 4, "temp/berendsen": 4, "temp/rescale": 5}
+_RAMPED_KEYWORDS = frozenset({"temp", "iso", "aniso", "tri", "x", "y", "z", "xy", "yz", "xz"})
+_RAMPED_FIXES = ("nvt", "npt", "nph", "rigid/", "press/berendsen")
 
 
 @dataclass(frozen=True)
@@ -52,30 +46,16 @@ class LammpsInput:
     @property
     def restart_name(self) -> str:
         """Return the name of its restart files, with `*` for the step."""
-        if own := self._own_restart:
-            return own.words[2] if "*" in own.words[2] else f"{own.words[2]}.*"
         return f"{re.sub(r'^in[.]|[.](in|lmp|lammps)$', '', self.path.name)}.*.rst"
 
-    @property
-    def ramp(self) -> Command | None:
-        """Return the first command whose values run to an end at the last step."""
-        return next((command for command in self._active if is_ramp(command)), None)
+    @cached_property
+    def has_ramp(self) -> bool:
+        """Return True if the values of a command run to an end at the last step."""
+        return any(_is_ramp(command) for command in self._active)
 
     def outputs(self) -> dict[str, str]:
         """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
-        found = dict(records(self._active, self.variables))
-        logs = [file_of(command) for command in self._before if command.name == "log"] or [LOG]
-        pattern = log_record(self._active, self.variables, self.save_steps)
-        if len(logs) == 1 and logs[0] and pattern:
-            found[logs[0]] = pattern
-        return found
-
-    def doubled(self) -> Iterator[Command]:
-        """Yield each `fix print` whose rows do not say their step: that of a restart step comes twice in its file."""
-        known = self.outputs()
-        for command in self._active:
-            if command.name == "fix" and style_of(command) == "print" and file_of(command) not in {"", *known}:
-                yield command
+        return outputs_of(self._active, self.variables, self.save_steps)
 
     def inputs(self, folder: Path) -> list[str]:
         """Return the files of the folder that its commands name."""
@@ -84,8 +64,7 @@ class LammpsInput:
 
     def diff(self) -> str:
         """Return what has to change in it, and the script that resumes, for `patch`."""
-        before = _text(self.lines)
-        start, resume = _text(list(self._starting())), _text(list(self._resuming()))
+        before, start, resume = (_text(each) for each in (self.lines, self._starting(), self._resuming()))
         new = unified_diff(self.resume_name, "", resume).replace(f"--- {self.resume_name}", "--- /dev/null", 1)
         return unified_diff(self.path.name, before, start) + new
 
@@ -96,10 +75,15 @@ class LammpsInput:
         """Return the steps between two looks at the clock: a multiple of every averaging window.
 
         What a fix has averaged of a window is not in a restart file, so a restart is right at a window's end alone.
+        Where neighbor lists are built after a fixed number of steps, restarts there can be bit-exact.
         """
-        unit = math.lcm(*self._windows().values(), *self._fixed_neighbor_steps())
-        for command, steps in self._windows().items():
-            if 2 * math.lcm(steps, unit) > self.steps and steps > 1:
+        averages = [each for each in self._active if each.style in AVERAGES]
+        windows = {each: self.variables.number(each.words[6]) or 1 for each in averages}
+        fixed = [each for each in self._before if each.name == "neigh_modify" and each.value("check") == "no"]
+        rebuilt = [self.variables.number(each.value("every")) or 1 for each in fixed]
+        unit = math.lcm(*windows.values(), *(each for each in rebuilt if 2 * each <= self.steps))
+        for command, steps in windows.items():
+            if 2 * unit > self.steps and steps > 1:
                 raise command.refused(
                     f"a restart is right only where all averages are complete, each {unit} steps of {self.steps}; "
                     "choose shorter averages (third number), whose lengths divide each other"
@@ -109,31 +93,7 @@ class LammpsInput:
     @property
     def save_steps(self) -> int:
         """Return the steps between two restart files."""
-        if own := self._own_restart:
-            return self.variables.number(own.words[1]) or 0
         return max(1, self.steps // _SAVES // self.clock_steps) * self.clock_steps
-
-    def confirm_restart(self) -> None:
-        """Raise NotPlainError if the script's own `restart` is not at the end of all averaging windows."""
-        own, unit = self._own_restart, self.clock_steps
-        if own is None:
-            return
-        if "%" in own.words[2]:
-            raise own.refused("a restart file for each process (`%`) cannot be resumed from; remove the `%`")
-        if not self.save_steps or self.save_steps % unit:
-            raise own.refused(f"a restart is right only where all averages are complete; type a multiple of {unit}")
-
-    def _windows(self) -> dict[Command, int]:
-        averages = (each for each in self._active if each.name == "fix" and style_of(each) in AVERAGES)
-        return {each: window_steps(each, self.variables) or 1 for each in averages}
-
-    def _fixed_neighbor_steps(self) -> Iterator[int]:
-        """Yield after how many steps neighbor lists are built, if that is fixed: then restarts can be bit-exact."""
-        for command in self._before:
-            if command.name == "neigh_modify" and command.value("check") == "no":
-                steps = self.variables.number(command.value("every")) or 1
-                if 2 * steps <= self.steps:
-                    yield steps
 
     # --- the two scripts ---
 
@@ -153,15 +113,9 @@ class LammpsInput:
     def _after(self) -> tuple[Command, ...]:
         return tuple(each for each in self.commands if each.first > self._run.first)
 
-    @cached_property
-    def _own_restart(self) -> Command | None:
-        """Return the script's own `restart` with one file name; one with two names only adds a file of its own."""
-        found = [each for each in self._before if each.name == "restart" and len(each.words) == 3]
-        return found[-1] if found else None
-
     def _starting(self) -> Iterator[str]:
         yield from (f"shell           mkdir {each}" for each in folders(self._before))
-        dropped = {self._own_restart.first} if self._own_restart else set()
+        dropped = {each.first for each in self._before if _is_own_restart(each)}
         yield from (line for at, line in enumerate(self.lines[: self._run.first]) if at not in dropped)
         yield from self._run_lines()
         yield from self.lines[self._run.last + 1 :]
@@ -174,26 +128,22 @@ class LammpsInput:
         for command in self._before:
             if command.name in BOX:
                 yield "read_restart    ${restart}"
-            elif not self._is_in_restart(command) and command is not self._own_restart:
+            elif not is_in_restart(command) and not _is_own_restart(command):
                 yield from self._said_again(command)
         yield from continued_dumps(self._active)
         yield from self._run_lines()
         yield from (line for each in self._after for line in self.lines[each.first : each.last + 1])
 
-    @staticmethod
-    def _is_in_restart(command: Command) -> bool:
-        """Return True for a command whose effect a restart file holds, or that writes a file of the beginning."""
-        is_group = command.name == "group" and command.words[2:3] != ("dynamic",)
-        return command.name in ONCE or is_group or writes_once(command)
-
     def _said_again(self, command: Command) -> Sequence[str]:
         text = continued(command)
-        if changes := seed_change(command, self.variables):
-            text = command.changed(changes)
-        return self.lines[command.first : command.last + 1] if text == command.text else (text,)
+        if command.name == "fix" and command.style == "langevin":
+            # With the same seed each segment would draw the same random numbers again.
+            seed = (self.variables.number("".join(command.words[7:8])) or 1) - 1
+            text = command.changed({7: f"$(1+({seed}+step)%900000000)"})
+        return self.lines[command.first : command.last + 1] if text == command.changed({}) else (text,)
 
     def _run_lines(self) -> Iterator[str]:
-        stop = self.steps if self.ramp else "${total}"  # LAMMPS refuses a goal beyond the end of a ramp
+        stop = self.steps if self.has_ramp else "${total}"  # LAMMPS refuses a goal beyond the end of a ramp
         if not any(each.name == "thermo_modify" and "flush" in each.words for each in self._before):
             yield "thermo_modify   flush yes"
         yield f"restart         {self.save_steps} {self.restart_name}"
@@ -204,7 +154,27 @@ class LammpsInput:
             yield 'if              "$(step) < ${total}" then quit'
 
 
-def _text(lines: Sequence[str]) -> str:
+def _is_own_restart(command: Command) -> bool:
+    """Return True for a `restart` with one file name, which ours replaces; one with two only adds files of its own."""
+    return command.name == "restart" and len(command.words) == 3
+
+
+def _is_ramp(command: Command) -> bool:
+    """Return True for a command whose values run from a start to an end, which `run ... stop` says."""
+    words, style = command.words, command.style
+    if command.name == "variable":
+        return "ramp(" in " ".join(words[3:]).replace(" ", "")
+    if command.name != "fix":
+        return False
+    if style == "deform":
+        return bool({"final", "delta", "scale", "volume"} & set(words[5:]))
+    places = [_RAMPED_AT[style]] if style in _RAMPED_AT else []
+    if style.startswith(_RAMPED_FIXES):
+        places += [at + 1 for at in range(4, len(words) - 2) if words[at] in _RAMPED_KEYWORDS]
+    return any(words[at] != words[at + 1] for at in places if at + 1 < len(words) and not words[at].startswith("v_"))
+
+
+def _text(lines: Sequence[str] | Iterator[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -218,5 +188,5 @@ def read_input(path: Path) -> LammpsInput:
     if not steps:
         raise run.refused("the number of steps is not known; type `run N` with a number and nothing behind it")
     script = LammpsInput(path, lines, commands, variables, steps)
-    script.confirm_restart()
+    _ = script.clock_steps
     return script

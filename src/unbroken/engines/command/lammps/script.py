@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -16,41 +16,15 @@ from unbroken.engines.script_edit import NotPlainError
 
 # Commands that make the system.
 BOX = frozenset({"create_box", "read_data"})
+AVERAGES = frozenset(
+    {"ave/atom", "ave/chunk", "ave/correlate", "ave/grid", "ave/histo", "ave/histo/weight", "ave/time"}
+)
+_SUFFIX = re.compile(r"/(omp|gpu|intel|opt|kk|kk/device|kk/host)$")
 _TRIPLE = '"""'
 # A formula in parentheses, which may hold two more levels of them.
-IMMEDIATE = r"\$\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
-_QUOTED = r'"""(?P<triple>.*?)"""|"(?P<double>[^"]*)"|\'(?P<single>[^\']*)\''
-_WORD = re.compile(rf"{_QUOTED}|(?P<plain>(?:{IMMEDIATE}|[^\s#])+)", re.DOTALL)
-_REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w)")
-_IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-# What a formula may name and still have the same value at every step and in every box.
-_CONSTANT_NAMES = frozenset(
-    {
-        "PI",
-        "version",
-        "dt",
-        "sqrt",
-        "exp",
-        "ln",
-        "log",
-        "abs",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "ceil",
-        "floor",
-        "round",
-        "ternary",
-        "yes",
-        "no",
-        "on",
-        "off",
-    }
-)
+FORMULA = re.compile(r"\$\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
+_WORD = re.compile(rf'#.*|"""(?:.*?)"""|"[^"]*"|\'[^\']*\'|(?:{FORMULA.pattern}|[^\s#])+', re.DOTALL)
+_REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w)|\bv_(\w+)")
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -59,33 +33,31 @@ def words_of(text: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word of a command, and where it stands in the command's text, quotes included."""
-
-    text: str
-    start: int
-    end: int
-    is_quoted: bool
-
-
-@dataclass(frozen=True)
 class Command:
-    """A command of an input script: its text on one line, its words, and the lines of the file that it stands in."""
+    """A command of an input script: its words, with their quotes, and the lines of the file that it stands in."""
 
-    text: str
-    parts: tuple[Word, ...]
+    parts: tuple[str, ...]
     first: int
     last: int
 
     @property
     def name(self) -> str:
         """Return the command's first word."""
-        return self.parts[0].text
+        return self.parts[0]
 
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Return all words without their quotes."""
-        return tuple(word.text for word in self.parts)
+        quotes = (
+            (part, next((each for each in (_TRIPLE, '"', "'") if part.startswith(each)), "")) for part in self.parts
+        )
+        return tuple(part.removeprefix(quote).removesuffix(quote) for part, quote in quotes)
+
+    @property
+    def style(self) -> str:
+        """Return the style of a `fix`, `compute` or `dump` without the suffix of an accelerator; else nothing."""
+        is_styled = self.name in ("fix", "compute", "dump") and len(self.words) > 3
+        return _SUFFIX.sub("", self.words[3]) if is_styled else ""
 
     def value(self, keyword: str, start: int = 1) -> str:
         """Return the word after a keyword that stands at `start` or later, empty if it is not there."""
@@ -94,15 +66,12 @@ class Command:
         return found[-1] if found else ""
 
     def changed(self, changes: Mapping[int, str]) -> str:
-        """Return the text with some words, by their place, written in another way."""
-        text = self.text
-        for at in sorted(changes, reverse=True):
-            text = text[: self.parts[at].start] + changes[at] + text[self.parts[at].end :]
-        return text
+        """Return the command with some words, by their place, written in another way."""
+        return " ".join(changes.get(at, part) for at, part in enumerate(self.parts))
 
     def refused(self, why: str) -> NotPlainError:
         """Return the error that names this line, what is wrong with it, and what to type."""
-        shown = " ".join(self.text.split())
+        shown = " ".join(self.parts)
         return NotPlainError(f"line {self.first + 1}: `{shown[:60]}{'...' * (len(shown) > 60)}`: {why}")
 
 
@@ -110,7 +79,7 @@ class Command:
 class Variables:
     """The variables of a script, by what their definitions say."""
 
-    definitions: Mapping[str, tuple[Command, ...]] = field(default_factory=dict)
+    definitions: Mapping[str, tuple[Command, ...]]
 
     @classmethod
     def of(cls, commands: Sequence[Command]) -> Variables:
@@ -123,100 +92,45 @@ class Variables:
 
     def number(self, word: str) -> int | None:
         """Return the whole number that a word stands for, also by a variable; None if the script does not say it."""
-        if word.isdecimal():
-            return int(word)
-        name = _REFERENCE.fullmatch(word)
-        defined = self.definitions.get((name[1] or name[2]) if name else word.removeprefix("v_"), ())
-        if len(defined) != 1 or (name is None and not word.startswith("v_")) or len(defined[0].words) != 4:
-            return None
-        return self.number(defined[0].words[3]) if defined[0].words[3] != word else None
+        text = self.expanded(word)
+        return int(text) if text.isdecimal() else None
 
     def is_step(self, name: str) -> bool:
         """Return True for a variable that is the step."""
-        defined = self.definitions.get(name, ())
-        return len(defined) == 1 and defined[0].words[2:] == ("equal", "step")
+        return [each.words[2:] for each in self.definitions.get(name, ())] == [("equal", "step")]
 
-    def names_in(self, formula: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        """Return the keywords and functions that a formula needs, through all variables that it names."""
-        names: set[str] = set()
-        for reference in _REFERENCE.finditer(formula):
-            names |= self._names_of(reference[1] or reference[2], seen)
-        for each in _IDENTIFIER.findall(_REFERENCE.sub(" ", formula)):
-            names |= self._names_of(each[2:], seen) if each.startswith("v_") else {each}
-        return names
+    def expanded(self, text: str) -> str:
+        """Return a text with the definition of each variable in its place; one that is not defined once stays."""
+        for _ in range(len(self.definitions) + 1):
+            text = _REFERENCE.sub(self._definition, text)
+        return text
 
-    def _names_of(self, variable: str, seen: frozenset[str]) -> set[str]:
-        if variable in seen:
-            return set()
-        formulas = [
-            " ".join(each.words[3:])
-            for each in self.definitions.get(variable, ())
-            if each.words[2] in ("equal", "atom", "vector")
-        ]
-        return {name for each in formulas for name in self.names_in(each, seen | {variable})}
-
-    def measured_in(self, command: Command) -> str:
-        """Return what of the system's state the command puts into its own text when it is read; empty if nothing.
-
-        `variable L0 equal ${length}` keeps a length of the moment.  Read once more on a resume, it would keep another.
-        """
-        for word in command.parts:
-            formulas = (
-                () if word.is_quoted else (*(each[0] for each in _REFERENCE.finditer(word.text)), *_formulas(word))
-            )
-            for formula in formulas:
-                if names := self.names_in(formula) - _CONSTANT_NAMES:
-                    return min(names)
-        return ""
-
-    def needed_by(self, command: Command) -> set[str]:
-        """Return the keywords and functions in a command's formulas, now or later."""
-        texts = [formula for word in command.parts for formula in _formulas(word)]
-        texts += [each[0] for word in command.parts for each in _REFERENCE.finditer(word.text)]
-        texts += [word for word in command.words if word.startswith("v_")]
-        if command.name == "variable" and len(command.words) > 3 and command.words[2] in ("equal", "atom", "vector"):
-            texts.append(" ".join(command.words[3:]))
-        return {name for text in texts for name in self.names_in(text)}
+    def _definition(self, match: re.Match[str]) -> str:
+        found = self.definitions.get(match[1] or match[2] or match[3], ())
+        return " ".join(found[0].words[3:]) if len(found) == 1 else match[0]
 
 
-def _formulas(word: Word) -> list[str]:
-    return [match[1].partition(":%")[0] for match in re.finditer(IMMEDIATE, word.text)]
+def formulas(word: str) -> list[str]:
+    """Return the formulas `$(...)` in a word, without their formats."""
+    return [match[1].partition(":%")[0] for match in FORMULA.finditer(word)]
 
 
 def commands_in(lines: Sequence[str]) -> Iterator[Command]:
-    """Yield the commands of a script, each on one line."""
+    """Yield the commands of a script."""
     first, text = 0, ""
     for number, line in enumerate(lines):
         text += line.rstrip()
         if text.count(_TRIPLE) % 2:
             text += "\n"
             continue
-        text, words = _split(text)
-        if text.endswith("&"):
-            text = text[:-1]
+        parts = [match[0] for match in _WORD.finditer(text)]
+        parts = parts[:-1] if parts and parts[-1].startswith("#") else parts
+        if parts and parts[-1].endswith("&"):
+            text = " ".join(parts)[:-1]
             continue
-        if words:
-            yield Command(text, words, first, number)
+        if parts:
+            yield Command(tuple(parts), first, number)
         first, text = number + 1, ""
-
-
-def _split(text: str) -> tuple[str, tuple[Word, ...]]:
-    """Return the text without its comment, and its words."""
-    words: list[Word] = []
-    at = 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
-        elif text[at] == "#":
-            return text[:at].rstrip(), tuple(words)
-        else:
-            match = _WORD.match(text, at)
-            if match is None:
-                break
-            kind = next(name for name, found in match.groupdict().items() if found is not None)
-            words.append(Word(match[kind], match.start(), match.end(), kind != "plain"))
-            at = match.end()
-    return text.rstrip(), tuple(words)
 
 
 def active(commands: Sequence[Command]) -> tuple[Command, ...]:
