@@ -8,12 +8,12 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import Programs
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Job, main
 from unbroken.segment.lifecycle import run_segment
 
 
-def build_command(run: Run, base: Path) -> list[str]:
+def build_command(run: RunSpec, base: Path) -> list[str]:
     """Return the keeper, which starts the program under DMTCP and asks for its checkpoints.
 
     python -I -m unbroken.engines.dmtcp.supervisor --live results/demo/live -- ./simulate -n 5

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.prepare import NOTE, prepare
 from unbroken.errors import UnbrokenError
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 
-def gromacs_prepare(run: Run, record: Path, log: Path) -> None:
+def gromacs_prepare(run: RunSpec, record: Path, log: Path) -> None:
     """Leaves the tpr in the run's folder, and writes the record; exit code 1 and grompp's own words if it cannot."""
     try:
         tpr = prepare(run, Path())

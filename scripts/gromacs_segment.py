@@ -5,12 +5,12 @@ from pathlib import Path
 from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Job, main
 from unbroken.segment.lifecycle import run_segment
 
 
-def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
+def build_command(run: RunSpec, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
     """Return mdrun on a tpr, from a checkpoint if there is one, to leave after so many seconds.
 
     gmx -quiet mdrun -s topol.tpr -cpi md.cpt ... -deffnm md -noappend ... -maxh 2.000000000 -cpt 15 -ntmpi 2 -ntomp 4

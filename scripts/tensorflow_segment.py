@@ -2,12 +2,12 @@
 
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Job, main
 from unbroken.segment.lifecycle import run_segment
 
 
-def build_command(run: Run) -> list[str]:
+def build_command(run: RunSpec) -> list[str]:
     """Return the user's Python, script and arguments; with several workers, what starts them and makes their TF_CONFIG.
 
     python train.py --lr 0.1

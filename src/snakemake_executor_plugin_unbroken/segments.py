@@ -19,7 +19,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_executor_plugin_unbroken.plain_jobs import OTHER_CLUSTER
 from unbroken.job.rule_state import DONE, read_state, run_of
 from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Assignment
 from unbroken.segment.settled import has_record, is_done
 
@@ -35,7 +35,7 @@ class Segment:
     `allowed` is how many segments the run of a user's rule may take; 0 where the segment is ours.
     """
 
-    run: Run = field(compare=False)  # its settings are a dictionary, which has no hash
+    run: RunSpec = field(compare=False)  # its settings are a dictionary, which has no hash
     number: int
     rule: str
     wildcards: tuple[str, ...]

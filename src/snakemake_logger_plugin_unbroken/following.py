@@ -15,7 +15,7 @@ from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import amount
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import RecentQueue
 from unbroken.system.clock import duration
@@ -42,7 +42,7 @@ class Following:
         """Return all runs of the config."""
         return list(self._runs)
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> RunSpec:
         return self._runs[name]
 
     def knows(self, run: str) -> bool:
@@ -108,7 +108,7 @@ def _driven(row: RunStatus) -> RunStatus:
     return replace(row, advice=told) if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 
 
-def line_of(run: Run, attempt: Attempt) -> str:
+def line_of(run: RunSpec, attempt: Attempt) -> str:
     """Return `demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
     places = RunFolder(run.name)
     goal = "" if run.goal is None else f"/{run.goal:.10g}"

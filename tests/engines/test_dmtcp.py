@@ -133,7 +133,7 @@ def test_several_tasks_are_refused_with_a_pointer_to_mana(tmp_path):
 
 
 def test_mpi_is_allowed_where_the_user_says_so(tmp_path):
-    assert dmtcp_run(tmp_path, {"tasks": 4}, command=["mpirun", "x"], mpi_allowed=True).tasks == 4
+    assert dmtcp_run(tmp_path, {"tasks": 4}, command=["mpirun", "x"], mpi_allowed=True).resources.tasks == 4
 
 
 def test_a_word_of_the_command_may_be_longer_than_any_path(tmp_path):

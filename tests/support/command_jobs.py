@@ -17,7 +17,7 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
@@ -53,7 +53,7 @@ def _option(name: str, value: object) -> list[str]:
     return [word] if value is True else [word, str(value)]
 
 
-def command_run(run_keys: Mapping[str, object] = {}, base: Path = Path(), **settings: object) -> Run:
+def command_run(run_keys: Mapping[str, object] = {}, base: Path = Path(), **settings: object) -> RunSpec:
     """A run of one core."""
     run = {"engine": "command", "segments": 9, "segment_minutes": 1, "save_minutes": 0.003, **run_keys}
     return read_checked_runs({"runs": {"demo": {**run, "settings": settings}}}, base)[0]

@@ -11,7 +11,7 @@ from unbroken.engines.base import Engine
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import verified_parts
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
@@ -50,7 +50,7 @@ def step(base: Path, folder: Path | str, segment: int, command: list[str] = STEP
     return run_program(base, command, segment, goal=GOAL, copies=named)
 
 
-def copied_run(folder: Path | str, **copies: object) -> Run:
+def copied_run(folder: Path | str, **copies: object) -> RunSpec:
     """The run as the config describes it."""
     return toy_run(goal=GOAL, copies={"folder": str(folder), **copies})
 

@@ -18,7 +18,7 @@ from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import UnbrokenError
 from unbroken.program.process import Child
 from unbroken.runs.record import Record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
@@ -26,7 +26,7 @@ from unbroken.segment.lifecycle import run_segment
 RUN = "demo"
 
 
-def gmx_run(base: Path, **keys: object) -> Run:
+def gmx_run(base: Path, **keys: object) -> RunSpec:
     """A run of one core; keys of the run as they are, all others are settings."""
     run: dict[str, object] = {"engine": "gromacs", "segments": 9, "segment_minutes": 5, "save_minutes": 0.002}
     names = {

@@ -9,12 +9,12 @@ from typing import Any
 from support.toyrun import KEYS, ROOT, toy_run
 
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 SCRIPT = str(ROOT / "scripts" / "segment.py")
 
 
-def toy_spec(run: Run | None = None, **changes: Any) -> JobSpec:
+def toy_spec(run: RunSpec | None = None, **changes: Any) -> JobSpec:
     """Return a spec; changes may name fields of it, of its rule's job, of its submission, keys of the run or the toy.
 
     All segments of the run are wanted, files are seen at once, and each segment may be tried twice more.

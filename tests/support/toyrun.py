@@ -20,7 +20,7 @@ from unbroken.runs.checkpoint import FILE_NAME, Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.record import Record
-from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
@@ -33,7 +33,7 @@ SETTINGS = {"goal": 20, "seed": 1, "step_seconds": 0.0, "save_steps": 5}
 PATIENCE_SECONDS = 600.0
 
 
-def toy_run(name: str = "demo", **changes: object) -> Run:
+def toy_run(name: str = "demo", **changes: object) -> RunSpec:
     """A quick run; changes may name keys of the run or of the toy's settings."""
     settings = {**SETTINGS, **{key: value for key, value in changes.items() if key in SETTINGS}}
     keys: dict[str, object] = {
@@ -67,7 +67,7 @@ def toy_run(name: str = "demo", **changes: object) -> Run:
     keys.update({key: value for key, value in changes.items() if key not in SETTINGS})
     if isinstance(copies := keys.get("copies"), dict):
         keys["copies"] = CopySettings(**{"keep": 2, "every_minutes": 0, **copies})
-    return Run(name=name, settings=settings, **keys)  # type: ignore[arg-type]
+    return RunSpec.of({"name": name, "settings": settings, **keys})
 
 
 def toy_job(base: Path, segment: int = 1, driver_attempt: int = 1, **changes: object) -> Job:

@@ -5,7 +5,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,7 @@ def test_a_segment_has_one_length_or_a_least_and_a_most(written: str, found: tup
 def test_a_run_gets_every_default_of_the_schema():
     (run,) = read(f"runs: {{demo: {{{GOOD}, {TOY}}}}}")
 
-    assert asdict(run) == {
+    assert run.keys() == {
         "name": "demo",
         "engine": "toy",
         "segments": 4,
@@ -97,8 +96,8 @@ def test_a_run_stands_above_defaults_and_defaults_above_the_schema():
         """
     )
 
-    assert (first.keep, first.mem_mb, first.stall_minutes, first.settings["seed"]) == (5, 500, 3, 3)
-    assert (second.keep, second.mem_mb, second.stall_minutes, second.settings["seed"]) == (6, 500, None, 4)
+    assert (first.keep, first.resources.mem_mb, first.stall_minutes, first.settings["seed"]) == (5, 500, 3, 3)
+    assert (second.keep, second.resources.mem_mb, second.stall_minutes, second.settings["seed"]) == (6, 500, None, 4)
     assert (second.settings["goal"], second.settings["save_steps"]) == (7, 0)
 
 
@@ -123,13 +122,13 @@ def test_a_run_on_a_gpu_place_gets_a_gpu_unless_it_says_otherwise():
         f"defaults: {{{GOOD}, {TOY}}}\nruns: {{a: {{place: gpu}}, b: {{}}, c: {{place: gpu, gpus: 0}}, d: {{gpus: 3}}}}"
     )
 
-    assert [run.gpus for run in runs] == [1, 0, 0, 3]
+    assert [run.resources.gpus for run in runs] == [1, 0, 0, 3]
 
 
 def test_defaults_hold_also_when_they_stand_below_the_runs():
     (run,) = read(f"runs: {{demo: {{{TOY}}}}}\ndefaults: {{{GOOD}, threads: 3}}")
 
-    assert run.threads == 3
+    assert run.resources.threads == 3
 
 
 def test_runs_come_in_the_order_of_the_file():
@@ -159,7 +158,7 @@ def test_a_run_travels_to_its_job_and_shares_nothing_with_the_schema():
     (run,) = read(f"runs: {{a: {{{GOOD}, {TOY}, modules: [gcc]}}}}")
 
     assert pickle.loads(pickle.dumps(run)) == run
-    assert run.modules == ("gcc",)
+    assert run.environment.modules == ("gcc",)
     run.settings["seed"] = 99  # type: ignore[index]
     assert read(f"runs: {{a: {{{GOOD}, {TOY}}}}}")[0].settings["seed"] == 0
 

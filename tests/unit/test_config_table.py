@@ -40,7 +40,7 @@ def test_cells_get_the_types_of_the_schema(tmp_path):
     (run,) = read(tmp_path, header + row, defaults=None)
 
     assert (run.name, run.segments, run.segment_minutes, run.note) == ("007", 12, 2.5, "12")
-    assert (run.stall_minutes, run.modules) == (None, ("gcc/12",))
+    assert (run.stall_minutes, run.environment.modules) == (None, ("gcc/12",))
     assert (run.settings["script"], run.settings["goal"], run.settings["args"]) == ("train.py", 100, ("--lr", 0.1, 2))
 
 
@@ -83,7 +83,7 @@ def test_what_spreadsheets_write_is_read(tmp_path, text):
 
 
 def test_lists_may_be_quoted_as_spreadsheets_do(tmp_path):
-    assert read(tmp_path, 'run|modules\na|"[""gcc/12"", ""cuda""]"\n')[0].modules == ("gcc/12", "cuda")
+    assert read(tmp_path, 'run|modules\na|"[""gcc/12"", ""cuda""]"\n')[0].environment.modules == ("gcc/12", "cuda")
 
 
 def test_a_large_whole_number_keeps_every_digit(tmp_path):

@@ -153,7 +153,7 @@ def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
 
     assert [run.name for run in runs] == ["sweep_1", "sweep_2", "sweep_3", "sweep_4"]
     assert runs[3].settings["start"] == ("Rscript", "walk.R", "--seed", "4", "--long", "--out", "out/result_4.csv")
-    assert runs[3].enter[-2:] == ('mkdir -p out; exec "$@"', "bash")
+    assert runs[3].environment.enter[-2:] == ('mkdir -p out; exec "$@"', "bash")
 
 
 @pytest.mark.parametrize(

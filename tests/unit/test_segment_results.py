@@ -18,7 +18,7 @@ from unbroken.program.contract import HandedOver
 from unbroken.report.status import RunState, status_of
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record, read_record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
 
@@ -34,7 +34,7 @@ class BadEnd(ProgramEngine):
         super().__init__(ONE_STEP)
         self.error = error
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         (final / "half").write_text("written before the error\n")
         raise self.error
 
@@ -46,17 +46,17 @@ class SaysMore(ProgramEngine):
         super().__init__(ONE_STEP)
         self.size = size
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         (final / "table").write_text("12\n")
 
-    def expected_results(self, run: Run, checkpoint: Checkpoint) -> Mapping[str, int | None]:
+    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> Mapping[str, int | None]:
         return {"table": self.size, **({} if self.size else {"trajectory": None})}
 
 
 class Filling(ProgramEngine):
     """An engine whose results are larger than its checkpoints."""
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         (final / "joined").write_bytes(b"x" * 1_500_000)
 
 
@@ -202,7 +202,7 @@ def test_a_run_is_finished_only_when_what_its_engine_expects_is_there(
 
 def test_a_pipe_among_the_results_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     class Piping(ProgramEngine):
-        def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+        def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
             os.mkfifo(final / "pipe")
 
     with pytest.raises(ResultsError, match="pipe: found a pipe, socket or device, allowed: files, folders, links"):

@@ -102,7 +102,9 @@ def test_nodes_that_site_and_run_exclude_are_one_option(own):
 
 
 def test_the_modules_of_the_site_are_loaded_for_every_run():
-    assert [run.modules for run in SlurmPlan([toy_run(modules=("lammps",))], site()).runs] == [("gcc", "lammps")]
+    assert [run.environment.modules for run in SlurmPlan([toy_run(modules=("lammps",))], site()).runs] == [
+        ("gcc", "lammps")
+    ]
 
 
 def test_what_all_runs_share_costs_snakemake_no_question():

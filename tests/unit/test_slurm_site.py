@@ -195,4 +195,4 @@ def test_other_words_are_free_a_value_may_stand_apart_from_its_option():
 
     (run,) = read_runs(config, SCHEMAS, ROOT)
 
-    assert run.slurm_extra[1:3] == ("--mail-type", "END")
+    assert run.resources.slurm_extra[1:3] == ("--mail-type", "END")

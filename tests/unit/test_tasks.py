@@ -54,7 +54,7 @@ def test_whatever_may_start_the_tasks_is_believed(enter):
     config = yaml.safe_load("runs: {a: {engine: toy, segments: 4, segment_minutes: 2, settings: {goal: 9}, tasks: 4}}")
     config["runs"]["a"]["enter"] = enter
 
-    assert read_runs(config, known_schemas(), root_folder())[0].enter == tuple(enter)
+    assert read_runs(config, known_schemas(), root_folder())[0].environment.enter == tuple(enter)
 
 
 def test_srun_for_a_single_task_inside_unbrokens_own_step_is_refused():

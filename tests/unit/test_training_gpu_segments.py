@@ -17,7 +17,7 @@ from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +32,7 @@ def chain(folder: Path, minutes: float, pause: float) -> RunFolder:
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM.read_text())
     settings = {"script": "train.py", "args": ["--pause", str(pause)], "python": "", "ranks": 1, "goal": 3}
-    run: Run = replace(
+    run: RunSpec = replace(
         toy_run(engine="torch", segment_minutes=minutes, save_minutes=0.02, attempts_without_progress=20),
         settings=settings,
     )

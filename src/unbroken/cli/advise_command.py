@@ -21,7 +21,7 @@ from unbroken.errors import ConfigError
 from unbroken.plan.resources import sbatch_words
 from unbroken.report.advice import LEAST_WAITS, Estimate, Rest, Waits, estimate, lengths, rest_of, similar
 from unbroken.report.forecast import moment
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.partitions import ask_partitions, default_partition
 from unbroken.slurm.queue import DAYS, past_waits
 from unbroken.slurm.sbatch import start_if_submitted
@@ -46,7 +46,7 @@ class Choice:
         return math.inf if self.estimate is None else self.estimate.seconds
 
 
-def advise(run: Run, directory: Path, profile: str) -> None:
+def advise(run: RunSpec, directory: Path, profile: str) -> None:
     """Print what is known, and what to type."""
     rest, request = rest_of(run, directory), request_of(run, directory, profile)
     if rest is not None and rest.left_seconds <= 0:
@@ -65,7 +65,7 @@ def advise(run: Run, directory: Path, profile: str) -> None:
         say(f"{run.name}: {line}")
 
 
-def request_of(run: Run, directory: Path, profile: str) -> Request:
+def request_of(run: RunSpec, directory: Path, profile: str) -> Request:
     """Return what the run asks of this cluster, by the site of a profile."""
     path = Path(folder_of_profile(profile, directory)) / SITE
     try:
@@ -78,7 +78,7 @@ def request_of(run: Run, directory: Path, profile: str) -> Request:
     return site.request(run)
 
 
-def lines(run: Run, allowed: Sequence[Choice], rest: Rest | None, partition: str) -> Iterator[str]:
+def lines(run: RunSpec, allowed: Sequence[Choice], rest: Rest | None, partition: str) -> Iterator[str]:
     """Yield what follows, and how sure it is."""
     if rest is None:
         yield "too little is known of its pace; after its first segment type: unbroken advise"
@@ -105,7 +105,7 @@ def lines(run: Run, allowed: Sequence[Choice], rest: Rest | None, partition: str
         )
 
 
-def _choices(run: Run, request: Request, rest: Rest | None) -> Iterator[Choice]:
+def _choices(run: RunSpec, request: Request, rest: Rest | None) -> Iterator[Choice]:
     """Yield all that Slurm is asked about, and what it says."""
     seen, words = past_waits(), sbatch_words(run, request)
     for name, partition in ((each.name, each) for each in ask_partitions().values() if each.is_there):
@@ -118,7 +118,7 @@ def _choices(run: Run, request: Request, rest: Rest | None) -> Iterator[Choice]:
             yield Choice(name, minutes, waits, estimate(rest, minutes, waits) if rest else None)
 
 
-def _typed(run: Run, best: Choice) -> str:
+def _typed(run: RunSpec, best: Choice) -> str:
     words = [f"`segment_minutes: {best.minutes}`", f"`partition: {best.partition}`"]
     if best.estimate is not None and best.estimate.segments > run.segments:
         words.append(f"`segments: {best.estimate.segments}` or more")

@@ -16,7 +16,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError
 from unbroken.report.known import CONFIG, runs_of
 from unbroken.runs.checkpoint import describe_done
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.export_run import README, export_run
 from unbroken.segment.import_run import import_run
 from unbroken.segment.job import Job
@@ -59,7 +59,7 @@ def export_command(
     say(f"{run}: to continue there, type: {target / SCRIPT}")
 
 
-def configured(run: str, directory: Path, config: Path) -> Run:
+def configured(run: str, directory: Path, config: Path) -> RunSpec:
     """Return the run of that name; ConfigError if the configuration has none."""
     known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
     if run not in known:
@@ -67,5 +67,5 @@ def configured(run: str, directory: Path, config: Path) -> Run:
     return known[run]
 
 
-def _job(run: Run, directory: Path) -> tuple[Job, Engine]:
+def _job(run: RunSpec, directory: Path) -> tuple[Job, Engine]:
     return Job(run, known_schemas().engines[run.engine].identity, 0, 1, directory), engine_of(run, directory)

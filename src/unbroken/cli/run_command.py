@@ -17,7 +17,7 @@ from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
 from unbroken.report.known import no_config
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 CONFIG = Path("config/config.yaml")
 _SLURM = "slurm"
@@ -55,7 +55,7 @@ def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | No
     return _SLURM if slurm or detached else profile
 
 
-def targets_of(runs: Sequence[Run], names: Sequence[str], directory: Path) -> list[str]:
+def targets_of(runs: Sequence[RunSpec], names: Sequence[str], directory: Path) -> list[str]:
     """What is to be made for some of the runs; ConfigError for a name that none has."""
     return Plan(tuple(runs), directory).targets(*names)
 

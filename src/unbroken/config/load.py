@@ -12,20 +12,20 @@ from unbroken.config.schema import Schema, Schemas
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import settled_enter, task_mistakes
 from unbroken.errors import ConfigError, Mistake, config_error
-from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.run import CopySettings, RunSpec
 
 _NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
-OwnMistakes = Callable[[Entry, Run, Path], Iterator[Mistake]]
+OwnMistakes = Callable[[Entry, RunSpec, Path], Iterator[Mistake]]
 
 
-def no_mistakes(_entry: Entry, _run: Run, _base: Path) -> Iterator[Mistake]:
+def no_mistakes(_entry: Entry, _run: RunSpec, _base: Path) -> Iterator[Mistake]:
     """Yield nothing, for callers that do not ask the engines."""
     return iter(())
 
 
 def read_runs(
     config: Mapping[str, object], schemas: Schemas, base: Path, own_mistakes: OwnMistakes = no_mistakes
-) -> tuple[Run, ...]:
+) -> tuple[RunSpec, ...]:
     """Return the runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
 
     Paths are looked up relative to `base` and stay as written.  `own_mistakes` is what the engine of a run finds in its
@@ -46,7 +46,7 @@ def read_runs(
     return runs
 
 
-def read_run(entry: Entry, schemas: Schemas, base: Path, own_mistakes: OwnMistakes) -> Run:
+def read_run(entry: Entry, schemas: Schemas, base: Path, own_mistakes: OwnMistakes) -> RunSpec:
     """Return one run that no configuration holds, checked like the others."""
     if mistakes := list(Checker(schemas, base, {}, [entry]).of_entries([entry])):
         raise config_error(mistakes)
@@ -55,25 +55,25 @@ def read_run(entry: Entry, schemas: Schemas, base: Path, own_mistakes: OwnMistak
     return run
 
 
-def _check_complete(entries: Sequence[Entry], runs: Sequence[Run], base: Path, own_mistakes: OwnMistakes) -> None:
+def _check_complete(entries: Sequence[Entry], runs: Sequence[RunSpec], base: Path, own_mistakes: OwnMistakes) -> None:
     pairs = list(zip(entries, runs, strict=True))
     for checks in (_own_checks, own_mistakes):
         if mistakes := [mistake for entry, run in pairs for mistake in checks(entry, run, base)]:
             raise config_error(mistakes)
 
 
-def _own_checks(entry: Entry, run: Run, _base: Path) -> Iterator[Mistake]:
+def _own_checks(entry: Entry, run: RunSpec, _base: Path) -> Iterator[Mistake]:
     yield from task_mistakes(run, entry.spot)
     yield from _length_mistakes(run, entry.spot)
 
 
-def _length_mistakes(run: Run, spot: Spot) -> Iterator[Mistake]:
+def _length_mistakes(run: RunSpec, spot: Spot) -> Iterator[Mistake]:
     if run.least_minutes is not None and run.least_minutes > run.segment_minutes:
         found = f"found {run.least_minutes:g}, but at_most is {run.segment_minutes:g}"
         yield Mistake(found, f"at most {run.segment_minutes:g}", where=spot.at("segment_minutes", "at_least"))
 
 
-def _complete(entry: Entry, defaults: Mapping[str, object], schemas: Schemas) -> Run:
+def _complete(entry: Entry, defaults: Mapping[str, object], schemas: Schemas) -> RunSpec:
     """Return the run with what the schema, then the defaults, then the run itself say; all of it is good."""
     values: dict[str, Any] = schemas.run.settled(defaults, entry.values)
     engine = schemas.engines[values["engine"]]
@@ -87,7 +87,8 @@ def _complete(entry: Entry, defaults: Mapping[str, object], schemas: Schemas) ->
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
     is_counted = "goal" in engine.keys and bool(engine.keys["goal"].schema.get("is_counted"))
     goals = _metric_goals(engine, values["settings"])
-    return Run(name=str(entry.name), metric_goals=goals, has_counted_goal=is_counted, **values)
+    own = {"name": str(entry.name), "metric_goals": goals, "has_counted_goal": is_counted}
+    return RunSpec.of({**values, **own})
 
 
 def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from unbroken.config.location import Branch, Item, Spot, mapping
 from unbroken.config.messages import key_mistakes, refused, unknown
 from unbroken.config.schema import Schemas, SettingKey
 from unbroken.errors import Mistake
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 _OF_A_RUN = ("partition", "account", "qos", "constraint", "gpu_type")
 _A_PLACE = {"type": "object", "allowed": "keys of the site"}
@@ -38,19 +38,21 @@ class Site:
     general: Mapping[str, Any]
     places: Mapping[str, Mapping[str, Any]]
 
-    def request(self, run: Run) -> Request:
+    def request(self, run: RunSpec) -> Request:
         """Return what a run asks: its own value, else that of its place, else the site's; words and modules add up."""
-        place = self.places.get(run.place, {})
+        place = self.places.get(run.resources.place, {})
         values: dict[str, Any] = {**self.general, **place}
-        sources = {key: f"site.places.{run.place}.{key}" if key in place else f"site.{key}" for key in _OF_A_RUN}
+        sources = {
+            key: f"site.places.{run.resources.place}.{key}" if key in place else f"site.{key}" for key in _OF_A_RUN
+        }
         for key in _OF_A_RUN:
-            if (own := getattr(run, key)) is not None:
+            if (own := getattr(run.resources, key)) is not None:
                 values[key], sources[key] = own, f"runs.{run.name}.{key}"
         return Request(
             **{key: values[key] for key in _OF_A_RUN},
-            modules=(*values["modules"], *run.modules),
+            modules=(*values["modules"], *run.environment.modules),
             warn_seconds=values["warn_seconds"],
-            words=(*values["extra"], *run.slurm_extra),
+            words=(*values["extra"], *run.resources.slurm_extra),
             sources=sources,
         )
 

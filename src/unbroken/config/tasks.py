@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from unbroken.config.location import Spot
 from unbroken.errors import Mistake
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 SRUN = "srun"
 _LAUNCHERS = {SRUN, "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "aprun", "jsrun"}
@@ -41,35 +41,45 @@ def is_launcher(word: str) -> bool:
     return _name(word) in _LAUNCHERS
 
 
-def starts_tasks(run: Run, command: Sequence[str]) -> bool:
+def starts_tasks(run: RunSpec, command: Sequence[str]) -> bool:
     """Return True if a launcher stands between unbroken and the program: in `enter`, or first in its command line."""
-    return run.tasks > 1 or any(is_launcher(word) for word in (*run.enter, *command[:1]))
+    return run.resources.tasks > 1 or any(is_launcher(word) for word in (*run.environment.enter, *command[:1]))
 
 
-def task_mistakes(run: Run, spot: Spot) -> Iterator[Mistake]:
+def task_mistakes(run: RunSpec, spot: Spot) -> Iterator[Mistake]:
     """Yield what cannot be meant, on any machine."""
-    if run.nodes is not None and run.nodes > run.tasks:
-        found = f"found {run.nodes}, but tasks is {run.tasks}, and each node needs one"
-        yield Mistake(found, todo=f"type tasks: {run.nodes} or more", where=spot.at("nodes"))
-    names = {_name(word) for word in run.enter}
-    if run.tasks > 1 and run.enter and _name(run.enter[0]) in _ENTERING and not names & _LAUNCHERS:
-        found = f"{_name(run.enter[0])} starts the program once, but tasks is {run.tasks}"
-        todo = f"put srun before it: enter: [srun, {', '.join(run.enter)}]"
+    if run.resources.nodes is not None and run.resources.nodes > run.resources.tasks:
+        found = f"found {run.resources.nodes}, but tasks is {run.resources.tasks}, and each node needs one"
+        yield Mistake(found, todo=f"type tasks: {run.resources.nodes} or more", where=spot.at("nodes"))
+    names = {_name(word) for word in run.environment.enter}
+    if (
+        run.resources.tasks > 1
+        and run.environment.enter
+        and _name(run.environment.enter[0]) in _ENTERING
+        and not names & _LAUNCHERS
+    ):
+        found = f"{_name(run.environment.enter[0])} starts the program once, but tasks is {run.resources.tasks}"
+        todo = f"put srun before it: enter: [srun, {', '.join(run.environment.enter)}]"
         yield Mistake(found, todo=todo, where=spot.at("enter"))
 
 
-def mistakes_in_a_step(run: Run) -> Iterator[str]:
+def mistakes_in_a_step(run: RunSpec) -> Iterator[str]:
     """Yield what cannot work where unbroken itself runs in a step that srun made: on Slurm, with a single task."""
-    if run.tasks == 1 and run.enter and _name(run.enter[0]) == SRUN and "--overlap" not in run.enter:
+    if (
+        run.resources.tasks == 1
+        and run.environment.enter
+        and _name(run.environment.enter[0]) == SRUN
+        and "--overlap" not in run.environment.enter
+    ):
         found = "srun with a single task waits for the step in which unbroken itself runs, for ever"
         yield f"runs.{run.name}.enter: {found}; leave srun out, or type tasks: 2 or more"
 
 
-def mistakes_outside_slurm(run: Run) -> Iterator[str]:
+def mistakes_outside_slurm(run: RunSpec) -> Iterator[str]:
     """Yield what cannot work on a machine without Slurm."""
-    if run.tasks > 1 and run.enter and _name(run.enter[0]) == SRUN:
-        found = f"found {run.tasks}, and outside Slurm srun cannot start them"
-        here = f'type enter: [mpirun, -n, "{run.tasks}"] to start them here'
+    if run.resources.tasks > 1 and run.environment.enter and _name(run.environment.enter[0]) == SRUN:
+        found = f"found {run.resources.tasks}, and outside Slurm srun cannot start them"
+        here = f'type enter: [mpirun, -n, "{run.resources.tasks}"] to start them here'
         yield f"runs.{run.name}.tasks: {found}; {here}, or snakemake --profile slurm for the cluster"
 
 

@@ -17,7 +17,7 @@ from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.formats import Format
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system import fs
 
@@ -134,7 +134,7 @@ class Replica:
         return ""
 
 
-def mistakes(runs: Iterable[Run], base: Path) -> list[str]:
+def mistakes(runs: Iterable[RunSpec], base: Path) -> list[str]:
     """Return a line for each run that cannot have its copies where the config says.
 
     A location that is out of reach stops only a run that has not begun: there may be copies of it.

@@ -43,7 +43,7 @@ from unbroken.program.process import Child, Streams
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunOutput
 from unbroken.runs.progress import Progress, read_progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 
 def _say_nothing(_line: str) -> None:
@@ -58,7 +58,7 @@ def _never() -> bool:
 class Task:
     """One attempt at a segment, as the engine is given it."""
 
-    run: Run
+    run: RunSpec
     segment: int
     origin: Checkpoint | None
     attempt_folder: AttemptFolder
@@ -91,7 +91,7 @@ class Engine(ABC):
 
     # --- before anything is queued ---
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str | Mistake]]:
+    def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str | Mistake]]:
         """Yield each setting that does not fit the others, and what is wrong with it.
 
         The schema has checked each key alone.  A `Mistake` may say more than text: that a file is missing, which may
@@ -104,15 +104,15 @@ class Engine(ABC):
     # True where a checkpoint can be gone on from only under the path where it was made.
     is_tied_to_its_folder = False
 
-    def hears_a_wish(self, run: Run) -> bool:
+    def hears_a_wish(self, run: RunSpec) -> bool:
         """False if the program knows only by when it must be out, and not that it shall leave sooner."""
         return True
 
-    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
         """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
         return ""
 
-    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+    def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         """What says how far the checkpoint in a folder is, for a rehearsal."""
         return f"the program itself says it ({HANDOVER_FILE})"
 
@@ -127,13 +127,13 @@ class Engine(ABC):
     # The folder, in the run's own, of what is made once before its first segment; empty if nothing is.
     prepared = ""
 
-    def prepare(self, run: Run) -> bool:
+    def prepare(self, run: RunSpec) -> bool:
         """Makes what `prepared` names, if it is not there; False if nothing has to be."""
         return False
 
     # --- import and export ---
 
-    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+    def import_files(self, run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
         """Fill the new folder `draft`, which becomes the run's first checkpoint, and say how far the files are.
 
         A folder `output` next to it becomes that of the run.  Nothing of the source is written, moved, or run as code.
@@ -141,7 +141,7 @@ class Engine(ABC):
         """
         return import_contract(run, source, draft)
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Fill the new folder so that `resume.sh` in it resumes the program without unbroken; return lines about it.
 
         ConfigError if that is not possible.
@@ -175,7 +175,7 @@ class Engine(ABC):
             "UNBROKEN_SAVE_SECONDS": f"{task.run.save_minutes * 60:g}",
             "UNBROKEN_MTBF_HOURS": "" if task.run.mtbf_hours is None else f"{task.run.mtbf_hours:.15g}",
             # Sums depend on the number of threads, and the log should be there while one waits for it.
-            "OMP_NUM_THREADS": str(task.run.threads),
+            "OMP_NUM_THREADS": str(task.run.resources.threads),
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -249,7 +249,7 @@ class Engine(ABC):
         """Versions of the program, as far as they are known without asking it."""
         return {}
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Fills the new folder `final` with what the user came for: the checkpoint's `final/`, or all of its files."""
         source = checkpoint.folder / FINAL
         if source.is_dir():
@@ -259,15 +259,15 @@ class Engine(ABC):
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, final / name)
 
-    def result_doubts(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         """Return why the results may not be those of one uninterrupted run; empty if nothing says so."""
         return ()
 
-    def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+    def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         """Return lines that say how the results lie in `final/`, where that is not plain to see."""
         return ()
 
-    def expected_results(self, run: Run, checkpoint: Checkpoint) -> Mapping[str, int | None]:
+    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> Mapping[str, int | None]:
         """Return the files that `finish` must leave in `final/`, with their sizes in bytes where they are known.
 
         The run is finished only when they are there.  Of an engine with a `finish` of its own nothing is known.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError
 from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system import fs
 
@@ -23,7 +23,7 @@ _FAR_UNIX = 4102444800.0  # 2100-01-01, for a program without a limit
 
 def write_script(
     folder: Path,
-    run: Run,
+    run: RunSpec,
     command: Sequence[str],
     environment: Mapping[str, str],
     *,
@@ -34,18 +34,25 @@ def write_script(
 
     The values of `here` are put between double quotes: `$here` in them is the folder of the script.
     """
-    lines = [f"#!/bin/bash{' -l' if run.modules else ''}", "set -eu", 'here="$(cd "$(dirname "$0")" && pwd)"']
+    lines = [
+        f"#!/bin/bash{' -l' if run.environment.modules else ''}",
+        "set -eu",
+        'here="$(cd "$(dirname "$0")" && pwd)"',
+    ]
     lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items() if text]
     lines += [f'export {name}="{text}"' for name, text in here.items()]
-    lines += [f"module load {shlex.join(run.modules)}"] if run.modules else []
-    lines += [f"cd {shlex.quote(where)}" if where else 'cd "$here"', f"exec {shlex.join([*run.enter, *command])}"]
+    lines += [f"module load {shlex.join(run.environment.modules)}"] if run.environment.modules else []
+    lines += [
+        f"cd {shlex.quote(where)}" if where else 'cd "$here"',
+        f"exec {shlex.join([*run.environment.enter, *command])}",
+    ]
     path = folder / SCRIPT
     path.write_text("\n".join(lines) + "\n")
     path.chmod(0o755)
 
 
 def export_contract(
-    run: Run, checkpoint: Checkpoint, command: Sequence[str], environment: Mapping[str, str], folder: Path
+    run: RunSpec, checkpoint: Checkpoint, command: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> list[str]:
     """Copy the checkpoint of a program that keeps the contract; the script tells it what unbroken would tell."""
     _copy(checkpoint, [*_own_files(checkpoint), FILE_NAME], folder / "checkpoint")
@@ -73,10 +80,10 @@ def is_of_library(checkpoint: Checkpoint) -> bool:
 
 
 def export_training(
-    run: Run, base: Path, checkpoint: Checkpoint, command: Sequence[str], threads: int, folder: Path
+    run: RunSpec, base: Path, checkpoint: Checkpoint, command: Sequence[str], threads: int, folder: Path
 ) -> list[str]:
     """Publish the checkpoint in the folder as a training that is started by hand would have (UNBROKEN_FOLDER)."""
-    if run.tasks > 1 or any(run.settings.get(name, 1) != 1 for name in ("ranks", "workers")):
+    if run.resources.tasks > 1 or any(run.settings.get(name, 1) != 1 for name in ("ranks", "workers")):
         raise ConfigError([f"{run.name}: trains in several processes, and can be exported only with one"])
     store = Store(folder / "checkpoints")
     draft = store.root / fs.unique_name("export")

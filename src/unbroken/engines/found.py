@@ -25,7 +25,7 @@ from unbroken.errors import ConfigError, Mistake
 from unbroken.program import environment
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunOutput
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 GROUP = "unbroken.engines"
 SCHEMA = "schema.yaml"
@@ -111,7 +111,7 @@ def known_schemas() -> Schemas:
     return load_schemas(workflow_folder() / "schemas", engines)
 
 
-def engine_of(run: Run, base: Path) -> Engine:
+def engine_of(run: RunSpec, base: Path) -> Engine:
     """The engine of a run."""
     return found_engines()[run.engine].load(base)
 
@@ -124,19 +124,19 @@ def outputs_of(checkpoint: Checkpoint) -> Sequence[RunOutput]:
     return found_engines()[name].load(Path()).outputs(checkpoint)
 
 
-def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ...]:
+def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[RunSpec, ...]:
     """The runs of a configuration; ConfigError with all mistakes, those that only their engines find among them."""
     return read_runs(config, known_schemas(), base, own_mistakes)
 
 
-def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[Mistake]:
+def own_mistakes(entry: Entry, run: RunSpec, base: Path) -> Iterator[Mistake]:
     """Yield what the engine of a run finds in its settings, and what it cannot be started in."""
     engine = engine_of(run, base)
     for key, mistake in environment.mistakes(run, base):
         yield mistake.at(entry.spot.at(key))
-    if run.container and not engine.fits_container:
+    if run.environment.container and not engine.fits_container:
         why = f"engine {engine.name} starts the Python of unbroken, which is not in it"
-        found = f"found '{run.container}', but {why}"
+        found = f"found '{run.environment.container}', but {why}"
         yield Mistake(found, todo="leave it out", where=entry.spot.at("container"))
     for setting, text in engine.mistakes(run):
         mistake = Mistake(text) if isinstance(text, str) else text

@@ -14,7 +14,7 @@ from unbroken.program.contract import HANDOVER_FILE
 from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint, read_passport, verify_files
 from unbroken.runs.imported import NOTE, ImportNote
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system import fs
 
@@ -31,7 +31,7 @@ class ImportSource:
     path: Path
     done: float | None = None
 
-    def refuse_done(self, run: Run) -> None:
+    def refuse_done(self, run: RunSpec) -> None:
         """Raise ConfigError if `--done` was typed."""
         if self.done is not None:
             raise ConfigError([f"{run.name}: --done: the files themselves say how far they are; leave it out"])
@@ -75,7 +75,7 @@ def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
 # --- programs that keep the contract ---
 
 
-def import_contract(run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft with a file or folder that only the program can read, or with a checkpoint of unbroken.
 
     How far it is says `progress.json` in the folder, else the user.  CheckpointError if a file is torn.
@@ -105,7 +105,7 @@ def import_contract(run: Run, source: ImportSource, draft: Path) -> ImportedFile
     return found
 
 
-def _typed(run: Run, source: ImportSource, done: float, draft: Path) -> Handover:
+def _typed(run: RunSpec, source: ImportSource, done: float, draft: Path) -> Handover:
     """Note in the draft how far the files are; ConfigError if it is no whole number."""
     unit = str(run.settings.get("goal_unit", "steps"))
     if done != int(done) and unit in ("epochs", "steps"):

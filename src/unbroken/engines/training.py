@@ -13,7 +13,7 @@ from unbroken.engines.script_edit import Script
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import restart_count
 
 # How far to train where the script does not say it.
@@ -67,7 +67,7 @@ class TrainingEngine(Engine):
         name = run_name(script.path.stem, "train")
         return Starter(name, script.path.name, tuple(settings), uses_gpu=True, todo=todo, diff=advice.diff)
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Fill the folder of a training that is started by hand; of a script without the library as any by contract."""
         if not is_of_library(checkpoint):
             return super().export(run, checkpoint, folder)
@@ -77,7 +77,7 @@ class TrainingEngine(Engine):
     def command(self, task: Task) -> list[str]:
         return self.training_command(task.run)
 
-    def training_command(self, run: Run) -> list[str]:
+    def training_command(self, run: RunSpec) -> list[str]:
         """Return the user's Python, script and arguments; of several processes, what starts so many of them."""
         return script_command(run, self.processes, *self.options)
 

@@ -24,7 +24,7 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, TAKEN, HandedO
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import Handover, Progress, write_progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs
 
@@ -45,7 +45,7 @@ class ExecEngine(CalledEngine):
 
     name = NAME
 
-    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+    def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)
         self.printed = store / PRINTED_NAME if options.stdout else None
         globs, outputs = tuple(map(os.path.normpath, options.keep)), tuple(options.outputs)
@@ -195,7 +195,7 @@ class ExecEngine(CalledEngine):
             return found
         return [*found, *self._state(task, kept.last(), is_running=False)]
 
-    def result_doubts(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         return read_outputs(checkpoint).doubts
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:

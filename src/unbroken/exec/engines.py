@@ -31,7 +31,7 @@ from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.formats import Format
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
@@ -44,7 +44,7 @@ _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 class PlacingEngine(CalledEngine):
     """An engine whose results are made of its checkpoints, and put where it was called."""
 
-    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+    def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)
         self._replaced = Replaced(store, folder)
         try:
@@ -61,9 +61,9 @@ class PlacingEngine(CalledEngine):
     def results(self, made: Path) -> Iterator[tuple[str, Path]]:
         """Yield the files in `made`, as the engine filled it, by the names to have where it was called."""
 
-    def _checked(self, settings: dict[str, object]) -> Run:
+    def _checked(self, settings: dict[str, object]) -> RunSpec:
         """Return the run with these settings, checked as a run of a config is."""
-        run = {"engine": self.name, "segments": 1, "segment_minutes": 60, "threads": self.run.threads}
+        run = {"engine": self.name, "segments": 1, "segment_minutes": 60, "threads": self.run.resources.threads}
         spot = Branch(prefix=f"exec: --engine {self.name}: ")
         entry = Entry("exec", {**run, "settings": settings}, spot)
         found = read_run(entry, known_schemas(), self.base, self._own_mistakes)
@@ -72,7 +72,7 @@ class PlacingEngine(CalledEngine):
             metric_goals=found.metric_goals, has_counted_goal=found.has_counted_goal,
         )  # fmt: skip
 
-    def _own_mistakes(self, entry: Entry, run: Run, _base: Path) -> Iterator[Mistake]:
+    def _own_mistakes(self, entry: Entry, run: RunSpec, _base: Path) -> Iterator[Mistake]:
         """Yield what the engine finds; how ranks are started is a matter of the rule, or of the batch script."""
         found = ((name, text) for name, text in self.mistakes(run) if name != "launcher")
         yield from (Mistake(str(text), where=entry.spot.at(name)) for name, text in found)
@@ -139,7 +139,7 @@ class PlacingEngine(CalledEngine):
 class CalledGromacs(PlacingEngine, GromacsEngine):
     """`gmx mdrun`, its results under the names that the command line gives them."""
 
-    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+    def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)
         options.ignore = [*options.ignore, "-nsteps"]  # says no more than how far it is to go
         # Another tpr under the same name is another simulation, or a longer one: that is for the user to say.
@@ -147,7 +147,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
 
     def read_program(self) -> dict[str, object]:
         line = self._line = MdrunLine(self.options.program)
-        self.run = replace(self.run, threads=line.threads or self.run.threads)
+        self.run = self.run.changed(threads=line.threads or self.run.resources.threads)
         # mdrun works in a folder of its own, and its results get their names when they are put in place.
         options = [
             str(self.base / word) if _is_file(self.base / word) else word for word in line.rest(with_names=False)
@@ -156,7 +156,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
         names = {"tpr": line.tpr, "launcher": line.launcher, "inputs": self._inputs(line.tpr)}
         return {**line.settings(), **names, "options": options}
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Fill the folder with what mdrun makes, and what it loads; no table of the energies."""
         join(checkpoint, final)
         shutil.copyfile(checkpoint.folder / CPT, final / CPT)

@@ -29,7 +29,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
-from unbroken.runs.run import Run
+from unbroken.runs.run import Resources, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
@@ -215,20 +215,23 @@ class _Exec:
         print(f"unbroken: {self.options.name}: {line}", file=sys.stderr, flush=True)
 
 
-def run_of(options: Options, around: SlurmJob | None) -> Run:
+def run_of(options: Options, around: SlurmJob | None) -> RunSpec:
     """Return the run of a call without an engine; a segment of it ends with the job, or after --minutes."""
     end = around.end_here_unix if around else None
     left_minutes = math.inf if end is None else max(0.1, (end - time.time()) / 60)
-    return Run(
-        name=options.name, engine=NAME, segments=0, place="", tasks=1,
+    return RunSpec(
+        name=options.name,
+        engine=NAME,
+        segments=0,
         segment_minutes=options.minutes or min(NO_LIMIT_MINUTES, left_minutes),
-        nodes=None, note=shlex.join(options.program), threads=len(os.sched_getaffinity(0)), mem_mb=0,
-        memory_growth=1.0, gpus=0, partition=None, account=None, qos=None, constraint=None, gpu_type=None,
-        slurm_extra=(), keep=int(options.checkpoints), milestone_every=0, save_minutes=options.save_minutes,
-        mtbf_hours=None, stall_minutes=options.stall_minutes, first_margin_seconds=None,
-        attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS, modules=(), enter=(),
         settings={"goal": options.goal, "goal_unit": options.unit},
-    )  # fmt: skip
+        note=shlex.join(options.program),
+        keep=int(options.checkpoints),
+        save_minutes=options.save_minutes,
+        stall_minutes=options.stall_minutes,
+        attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS,
+        resources=Resources(threads=len(os.sched_getaffinity(0))),
+    )
 
 
 def is_time_up(attempts: Sequence[Attempt], around: SlurmJob | None) -> bool:

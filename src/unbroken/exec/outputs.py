@@ -16,7 +16,7 @@ from unbroken.engines.files.stored import Replaced, original, put_file, stored
 from unbroken.exec.options import Options
 from unbroken.program.process import Streams
 from unbroken.runs.checkpoint import Checkpoint, verify_files
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs, jsontext
 from unbroken.system.digests import digest_file
 
@@ -33,7 +33,7 @@ class CalledEngine(Engine):
     printed: Path | None = None  # where what it prints goes, if that is a result
     has_started = False
 
-    def __init__(self, options: Options, folder: Path, store: Path, run: Run) -> None:
+    def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(folder)
         self.options, self.store, self.run = options, store, run
 

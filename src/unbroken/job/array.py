@@ -262,7 +262,7 @@ def _as_learned(spec: JobSpec) -> tuple[list[str], list[str]]:
         words += [f"--mem={memory_mb}"]
     if not spec.is_rule and (avoid := nodes_to_avoid(run.name)):
         words, excluded = without_exclude(words)
-        avoided = more_to_exclude(excluded, avoid, spare_nodes(partition, run.nodes or run.tasks))
+        avoided = more_to_exclude(excluded, avoid, spare_nodes(partition, run.resources.nodes or run.resources.tasks))
         words += [f"--exclude={','.join([*excluded, *avoided])}"] if excluded or avoided else []
     return words, avoided
 
@@ -273,9 +273,9 @@ def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
         kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
         return spec.rule_job.memory_after(kills) if kills else 0
     run = spec.run
-    if not (times := out_of_memory_kills_of(run.name, run.mem_mb)):
+    if not (times := out_of_memory_kills_of(run.name, run.resources.mem_mb)):
         return 0
-    return grown_memory(run.mem_mb, run.memory_growth, times, ask_partition(partition).memory_mb)
+    return grown_memory(run.resources.mem_mb, run.resources.memory_growth, times, ask_partition(partition).memory_mb)
 
 
 def _one_line(said: str) -> str:

@@ -81,7 +81,7 @@ def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[
         return NextAction(Next.RESUME if is_taken else Next.RETRY, f"nothing began in it; log: {spec.submission.logs}")
 
     def spare() -> int:
-        return spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
+        return spare_nodes(run.resources.partition or default_partition(), run.resources.nodes or run.resources.tasks)
 
     try:
         _, action = _by_policy(spec, segment, unrecorded(spec, log, segment, last), spare)

@@ -16,7 +16,7 @@ from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
 from unbroken.runs.progress import amount
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 
 # An empty file beside the state: the rule's job has ended well.
@@ -76,15 +76,10 @@ def read_state(key: str) -> RuleState:
     return RuleState()
 
 
-def run_of(key: str) -> Run:
+def run_of(key: str) -> RunSpec:
     """Return what the policy asks of the run of a chain; what its jobs ask for is what the rule says."""
-    return Run(
-        name=key, engine="exec", segments=0, segment_minutes=0, place="", note="", threads=1, tasks=1, nodes=None,
-        mem_mb=0, memory_growth=1.0, gpus=0, partition=None, account=None, qos=None, constraint=None, gpu_type=None,
-        slurm_extra=(), keep=2, milestone_every=0, save_minutes=0, mtbf_hours=None, stall_minutes=None,
-        first_margin_seconds=None, attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS, modules=(), enter=(),
-        settings={},
-    )  # fmt: skip
+    attempts = ATTEMPTS_WITHOUT_PROGRESS
+    return RunSpec(key, "exec", segments=0, segment_minutes=0, settings={}, attempts_without_progress=attempts)
 
 
 def is_done(key: str) -> bool:

@@ -19,7 +19,7 @@ from unbroken.runs.formats import Format
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Assignment
 
@@ -75,7 +75,7 @@ class JobSpec:
     """
 
     key: str
-    run: Run
+    run: RunSpec
     keys: IdentityKeys | None
     rule_job: RuleJob
     submission: SubmitOptions
@@ -159,7 +159,8 @@ class JobSpec:
         path = path_of(self.key)
         refuse_newer(self.key, base)
         (base / path).parent.mkdir(parents=True, exist_ok=True)
-        FORMAT.write(base / path, {FORMAT.key: FORMAT.newest, **asdict(self)}, indent=None)
+        run = {**self.run.keys(), "copies": self.run.copies and asdict(self.run.copies)}
+        FORMAT.write(base / path, {FORMAT.key: FORMAT.newest, **asdict(self), "run": run}, indent=None)
         return path
 
 
@@ -197,7 +198,7 @@ def _parsed(data: Mapping[str, Any]) -> JobSpec:
     run, keys = data["run"], data["keys"]
     copies = CopySettings(**run["copies"]) if run["copies"] else None
     parts = {
-        "run": Run(**{**_with_tuples(run), "copies": copies}),
+        "run": RunSpec.of({**_with_tuples(run), "copies": copies}),
         "keys": keys and IdentityKeys(**_with_tuples(keys)),
         "rule_job": RuleJob(**_with_tuples(data["rule_job"])),
         "submission": SubmitOptions(**_with_tuples(data["submission"])),

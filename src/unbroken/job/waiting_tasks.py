@@ -32,7 +32,7 @@ def _give_more_memory(spec: JobSpec, jobs: Sequence[str]) -> str:
     wanted = wanted_memory_mb(spec, own_partition())
     if not _change(jobs, f"MinMemoryNode={wanted}"):
         return f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
-    times = out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)
+    times = out_of_memory_kills_of(spec.run.name, spec.run.resources.mem_mb)
     ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
     return f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
 

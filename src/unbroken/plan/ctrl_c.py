@@ -19,7 +19,7 @@ from unbroken.runs import driver_start
 from unbroken.runs.checkpoint import describe_done
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import newest_claim
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system.clock import age_seconds, duration
 
@@ -27,7 +27,7 @@ from unbroken.system.clock import age_seconds, duration
 _SCRIPT = re.compile(r"/\.snakemake/scripts/[^/]*segment\.py$")
 
 
-def listen(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
+def listen(runs: Sequence[RunSpec], tell: Callable[[str], None]) -> None:
     """Let the first Ctrl-C save, the second say what a third one would lose, and the third kill."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, CtrlC(runs, tell).hear)
@@ -42,7 +42,7 @@ def was_heard() -> bool:
 class CtrlC:
     """A handler of SIGINT that counts."""
 
-    def __init__(self, runs: Sequence[Run], tell: Callable[[str], None]) -> None:
+    def __init__(self, runs: Sequence[RunSpec], tell: Callable[[str], None]) -> None:
         self._runs, self._tell, self.heard = runs, tell, 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
@@ -67,7 +67,7 @@ class CtrlC:
             self._tell(f"{run.name}: still saving; {kept}; Ctrl-C once more kills it, and what came after that is lost")
 
 
-def _is_ours(run: Run) -> bool:
+def _is_ours(run: RunSpec) -> bool:
     """Return True if a segment that this driver started holds the run."""
     claim = newest_claim(RunFolder(run.name).lease)
     return claim is not None and not claim.released_utc and claim.start == driver_start.current()

@@ -18,7 +18,7 @@ from unbroken.runs.layout import NOTES, RESULTS, RunFolder
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs
 
@@ -59,7 +59,7 @@ def tell_full_disk_at_exit(base: Path) -> None:
     atexit.register(tell_last)
 
 
-def unrehearsed(runs: Iterable[Run], base: Path) -> list[str]:
+def unrehearsed(runs: Iterable[RunSpec], base: Path) -> list[str]:
     """Return a line for all runs that begin now and were not rehearsed, and one for each whose rehearsal went badly."""
     new, told = [], []
     for run in runs:
@@ -77,7 +77,7 @@ def unrehearsed(runs: Iterable[Run], base: Path) -> list[str]:
     return told
 
 
-def standing(run: Run, base: Path) -> str:
+def standing(run: RunSpec, base: Path) -> str:
     """Return one line on a run that is not finished: how far it is, and what to type; empty for one that is."""
     folder = RunFolder(run.name, base)
     last, attempts = last_record(folder), all_attempts(folder)
@@ -110,7 +110,7 @@ def _segments_needed(last: Record, goal: float | None) -> int:
     return max(1, -int(-(goal - last.progress.done) // per_segment))
 
 
-def _stopped(attempt: Attempt, run: Run) -> str:
+def _stopped(attempt: Attempt, run: RunSpec) -> str:
     """Say how far a run is whose last attempt settled nothing, why, and what to do."""
     if attempt.kind is EndKind.INTERRUPTED:
         return attempt.goes_on  # there is nothing to read

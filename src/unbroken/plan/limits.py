@@ -10,7 +10,7 @@ from functools import cached_property
 from unbroken.config.found import near
 from unbroken.config.messages import listed
 from unbroken.config.site import Request
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm import partitions as slurm
 from unbroken.slurm.partitions import Partition, Qos, together
 
@@ -54,7 +54,7 @@ class _Mistake:
     known: Sequence[str] = ()
 
 
-Asked = tuple[Run, Request]
+Asked = tuple[RunSpec, Request]
 
 
 def limit_mistakes(asked: Iterable[Asked], cluster: ClusterLimits, site_file: Callable[[], str]) -> list[str]:
@@ -92,7 +92,7 @@ def _where(key: str, runs: list[str]) -> str:
     return f"runs.{runs[0]}.{key}{more}"
 
 
-def _mistakes(run: Run, request: Request, cluster: ClusterLimits) -> Iterator[_Mistake]:
+def _mistakes(run: RunSpec, request: Request, cluster: ClusterLimits) -> Iterator[_Mistake]:
     if request.account:
         yield from _unknown("account", request.account, cluster.accounts, "your accounts (sacctmgr)")
     if request.qos:
@@ -143,7 +143,7 @@ def _of_constraint(constraint: str, partitions: Sequence[str], every: Mapping[st
             yield _Mistake("constraint", found, name=feature, known=known)
 
 
-def _of_time(run: Run, partition: Partition) -> Iterator[_Mistake]:
+def _of_time(run: RunSpec, partition: Partition) -> Iterator[_Mistake]:
     limit = partition.limit_minutes
     if math.ceil(run.segment_minutes) > limit:
         ends = f"{_called(partition)} ends jobs after {limit:.10g} minutes (sinfo)"
@@ -152,43 +152,45 @@ def _of_time(run: Run, partition: Partition) -> Iterator[_Mistake]:
         yield _Mistake(key, f"found {run.segment_minutes:.10g}, but {ends}", todo)
 
 
-def _of_size(run: Run, partition: Partition) -> Iterator[_Mistake]:
-    called, nodes = _called(partition), run.nodes or 1
+def _of_size(run: RunSpec, partition: Partition) -> Iterator[_Mistake]:
+    called, nodes = _called(partition), run.resources.nodes or 1
     if nodes > partition.node_count:
         has = f"{called} has {_some(partition.node_count, 'node')} (sinfo)"
-        yield _Mistake("nodes", f"found {run.nodes}, but {has}", f"type nodes: {partition.node_count} or less")
+        yield _Mistake(
+            "nodes", f"found {run.resources.nodes}, but {has}", f"type nodes: {partition.node_count} or less"
+        )
     # With `nodes: null`, Slurm may put each task on a node of its own.
-    tasks = math.ceil(run.tasks / run.nodes) if run.nodes else 1
-    if run.threads * tasks > partition.cpus:
+    tasks = math.ceil(run.resources.tasks / run.resources.nodes) if run.resources.nodes else 1
+    if run.resources.threads * tasks > partition.cpus:
         each = f" for each of {tasks} tasks on a node" if tasks > 1 else ""
         has = f"no node of {called} has more than {_some(partition.cpus, 'core')} (sinfo)"
         fits = partition.cpus // tasks
-        more_nodes = f"type nodes: {math.ceil(run.tasks / max(1, partition.cpus))} or more"
+        more_nodes = f"type nodes: {math.ceil(run.resources.tasks / max(1, partition.cpus))} or more"
         todo = f"type threads: {fits} or less" if fits else more_nodes
-        yield _Mistake("threads", f"found {run.threads}{each}, but {has}", todo)
-    elif run.threads * run.tasks > (cores := partition.all_cpus):
+        yield _Mistake("threads", f"found {run.resources.threads}{each}, but {has}", todo)
+    elif run.resources.threads * run.resources.tasks > (cores := partition.all_cpus):
         has = f"{called} has {cores} cores in all (sinfo)"
-        todo = f"type tasks: {cores // run.threads} or less"
-        yield _Mistake("tasks", f"found {run.tasks} of {run.threads} threads, but {has}", todo)
-    if run.mem_mb > (most := partition.memory_mb):
+        todo = f"type tasks: {cores // run.resources.threads} or less"
+        yield _Mistake("tasks", f"found {run.resources.tasks} of {run.resources.threads} threads, but {has}", todo)
+    if run.resources.mem_mb > (most := partition.memory_mb):
         has = f"no node of {called} has more than {most} MB (sinfo)"
-        yield _Mistake("mem_mb", f"found {run.mem_mb}, but {has}", f"type mem_mb: {most} or less")
+        yield _Mistake("mem_mb", f"found {run.resources.mem_mb}, but {has}", f"type mem_mb: {most} or less")
 
 
-def _of_gpus(run: Run, gpu_type: str | None, partition: Partition) -> Iterator[_Mistake]:
-    called, types, nodes = _called(partition), partition.gpu_types, run.nodes or run.tasks
-    if not run.gpus:
+def _of_gpus(run: RunSpec, gpu_type: str | None, partition: Partition) -> Iterator[_Mistake]:
+    called, types, nodes = _called(partition), partition.gpu_types, run.resources.nodes or run.resources.tasks
+    if not run.resources.gpus:
         return
     if not types:
-        yield _Mistake("gpus", f"found {run.gpus}, but no node of {called} has a GPU (sinfo)", "type gpus: 0")
+        yield _Mistake("gpus", f"found {run.resources.gpus}, but no node of {called} has a GPU (sinfo)", "type gpus: 0")
     elif gpu_type is not None and gpu_type not in types:
         named = listed([name for name in types if name] or ["without a type"])
         found = f"found '{gpu_type}', but the GPUs of {called} are {named} (sinfo)"
         yield _Mistake("gpu_type", found, f"type gpu_type: {types[0] or 'null'}")
-    elif run.gpus > (most := partition.gpus(gpu_type) * nodes):
+    elif run.resources.gpus > (most := partition.gpus(gpu_type) * nodes):
         where = f"no node of {called} has" if nodes == 1 else f"{nodes} nodes of {called} have no"
         has = f"{where} more than {most}{f' of type {gpu_type}' if gpu_type else ''} (sinfo)"
-        yield _Mistake("gpus", f"found {run.gpus}, but {has}", f"type gpus: {most} or less")
+        yield _Mistake("gpus", f"found {run.resources.gpus}, but {has}", f"type gpus: {most} or less")
 
 
 def _all_of(known: Sequence[str]) -> str:

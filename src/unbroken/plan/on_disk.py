@@ -16,7 +16,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import refusal
 from unbroken.runs.store import Store
@@ -29,14 +29,14 @@ def last_record(folder: RunFolder) -> Record | None:
     return read_record(paths[-1]) if paths else None
 
 
-def has_finished(folder: RunFolder, run: Run) -> bool:
+def has_finished(folder: RunFolder, run: RunSpec) -> bool:
     """Return True if the run has reached what its config asks for, and its results are there."""
     last = last_record(folder)
     is_done = last is not None and last.kind is EndKind.FINISHED and run.is_content_with(last.progress)
     return is_done and (folder.final / SUMMARY).is_file()
 
 
-def outdated_records(run: Run, folder: RunFolder) -> list[Path]:
+def outdated_records(run: RunSpec, folder: RunFolder) -> list[Path]:
     """Return the records that stand in the way of what is still to do; segments make them again in under a second.
 
     Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone or the goal
@@ -54,7 +54,7 @@ def outdated_records(run: Run, folder: RunFolder) -> list[Path]:
     return [path for path, record in records if record is not None and not record.has_worked]
 
 
-def newer(run: Run, base: Path) -> str:
+def newer(run: RunSpec, base: Path) -> str:
     """Return the refusal of a run of which a newer unbroken wrote a file; empty if none did.
 
     Of a finished run only its end is read, since nothing of it will be touched.
@@ -86,7 +86,7 @@ def not_its_own(assignment: Assignment, base: Path) -> Iterator[str]:
     identity = identity_of(run, assignment.keys, base)
     if checkpoints[0].passport.identity not in usable_identities(identity, folder.accepted, checkpoints):
         yield f"runs.{run.name}: {refusal(run.name, checkpoints[0], identity)}"
-    elif run.is_strict and not has_finished(folder, run):
+    elif run.environment.is_strict and not has_finished(folder, run):
         now = environment.on_disk(run, base)
         if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
             yield environment_refusal(run.name, found)

@@ -27,7 +27,7 @@ from unbroken.plan.slurm_jobs import SlurmPlan
 from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
 
@@ -36,7 +36,7 @@ class Plan:
     """All runs of a config; what the rule files ask.  `slurm` is None where no site says that Slurm is meant."""
 
     def __init__(
-        self, runs: Sequence[Run], base: Path = Path(), site: Site | None = None, *, is_driver: bool = False
+        self, runs: Sequence[RunSpec], base: Path = Path(), site: Site | None = None, *, is_driver: bool = False
     ) -> None:
         self.base, self._is_driver = base, is_driver
         self.slurm = SlurmPlan(runs, site) if site else None
@@ -53,10 +53,10 @@ class Plan:
         return [path for run in self.runs for path in outdated_records(run, self._folder(run))]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunSpec]:
         return [assignment.run for assignment in self._assignments.values()]
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> RunSpec:
         """Return the run of that name."""
         return self._assignments[name].run
 
@@ -90,15 +90,15 @@ class Plan:
 
     def threads(self) -> Any:
         """Return the threads of the segments' rules: a number where all runs have the same."""
-        return shared({run.name: run.threads for run in self.runs})
+        return shared({run.name: run.resources.threads for run in self.runs})
 
     def resources(self) -> dict[str, Any]:
         """Return the resources of the segments' rules."""
         found = {
             "attempt": _attempt,
-            "mem_mb": shared({run.name: run.mem_mb for run in self.runs}),
+            "mem_mb": shared({run.name: run.resources.mem_mb for run in self.runs}),
             "runtime": shared({run.name: math.ceil(run.segment_minutes) for run in self.runs}),
-            "gpu": shared({run.name: run.gpus for run in self.runs}),
+            "gpu": shared({run.name: run.resources.gpus for run in self.runs}),
         }
         return {**found, **(self.slurm.resources() if self.slurm else {})}
 
@@ -112,7 +112,7 @@ class Plan:
             raise ConfigError([unknown_run(unknown[0], self._assignments)])
         return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
-    def _targets(self, run: Run) -> Iterator[str]:
+    def _targets(self, run: RunSpec) -> Iterator[str]:
         folder = RunFolder(run.name)
         if run.name in self._finished:
             yield str(folder.final / SUMMARY)
@@ -157,7 +157,7 @@ class Plan:
         """Return a line for each run that is not finished: how far, and what to type."""
         return [line for run in self.runs if (line := standing(run, self.base))]
 
-    def _folder(self, run: Run) -> RunFolder:
+    def _folder(self, run: RunSpec) -> RunFolder:
         return RunFolder(run.name, self.base)
 
 

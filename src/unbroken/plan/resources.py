@@ -9,11 +9,11 @@ from typing import Any
 
 from unbroken.config.site import Request
 from unbroken.config.tasks import SRUN
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.sbatch_options import warning_words, without_exclude
 
 
-def resources(run: Run, request: Request) -> dict[str, str | int]:
+def resources(run: RunSpec, request: Request) -> dict[str, str | int]:
     """Return the resources of a run's jobs; Slurm chooses what is not among them."""
     found: dict[str, str | int | None] = {
         "slurm_partition": request.partition,
@@ -21,33 +21,35 @@ def resources(run: Run, request: Request) -> dict[str, str | int]:
         "qos": request.qos,
         "constraint": request.constraint,
         # Without it, Slurm may spread the GPUs of one program over several nodes.
-        "nodes": run.nodes or (1 if run.tasks == 1 else None),
-        "gpu_model": request.gpu_type if run.gpus else None,
+        "nodes": run.resources.nodes or (1 if run.resources.tasks == 1 else None),
+        "gpu_model": request.gpu_type if run.resources.gpus else None,
     }
-    if run.tasks > 1:
+    if run.resources.tasks > 1:
         # The plugin then leaves the starting of tasks to the program's own srun.
-        found |= {"tasks": run.tasks, "mpi": SRUN}
+        found |= {"tasks": run.resources.tasks, "mpi": SRUN}
         # Else the plugin asks for `tasks` tasks on each GPU (measured, 2.8.0).
-        found |= {"tasks_per_gpu": 0} if run.gpus else {}
+        found |= {"tasks_per_gpu": 0} if run.resources.gpus else {}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def sbatch_words(run: Run, request: Request) -> list[str]:
+def sbatch_words(run: RunSpec, request: Request) -> list[str]:
     """Return sbatch's arguments for a run's job, except its partition and its length."""
     found: dict[str, str | int | None] = {
         "account": request.account,
         "qos": request.qos,
         "constraint": request.constraint,
         "nodes": resources(run, request).get("nodes"),
-        "ntasks": run.tasks,
-        "cpus-per-task": run.threads,
-        "mem": run.mem_mb,
-        "gpus": f"{request.gpu_type}:{run.gpus}" if request.gpu_type and run.gpus else run.gpus or None,
+        "ntasks": run.resources.tasks,
+        "cpus-per-task": run.resources.threads,
+        "mem": run.resources.mem_mb,
+        "gpus": f"{request.gpu_type}:{run.resources.gpus}"
+        if request.gpu_type and run.resources.gpus
+        else run.resources.gpus or None,
     }
     return [*(f"--{name}={value}" for name, value in found.items() if value is not None), *request.words]
 
 
-def extra_words(run: Run, request: Request) -> str:
+def extra_words(run: RunSpec, request: Request) -> str:
     """Return further words for sbatch, quoted for the shell."""
     words = warning_words(math.ceil(run.least_minutes or run.segment_minutes), request.warn_seconds)
     asked, excluded = without_exclude(request.words)

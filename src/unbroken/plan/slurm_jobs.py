@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from unbroken.config.tasks import mistakes_in_a_step
 from unbroken.errors import ConfigError
 from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
 from unbroken.plan.resources import extra_words, resources, shared
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.partitions import ask_partitions
 from unbroken.slurm.sbatch import gives_all_time
 
@@ -27,9 +26,9 @@ EXECUTORS = ("slurm", "unbroken")
 class SlurmPlan:
     """The runs of a plan on one cluster; `runs` have the modules of the site."""
 
-    def __init__(self, runs: Sequence[Run], site: Site) -> None:
+    def __init__(self, runs: Sequence[RunSpec], site: Site) -> None:
         self._requests = {run.name: site.request(run) for run in runs}
-        self.runs = tuple(replace(run, modules=self._requests[run.name].modules) for run in runs)
+        self.runs = tuple(run.changed(modules=self._requests[run.name].modules) for run in runs)
 
     def mistakes(self, files: Sequence[str], tell: Callable[[Iterable[str]], None]) -> list[str]:
         """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from.
@@ -53,7 +52,7 @@ class SlurmPlan:
         names = dict.fromkeys(name for each in every.values() for name in each)
         return {name: shared({run: each.get(name) for run, each in every.items()}) for name in names}
 
-    def _of(self, run: Run) -> dict[str, str | int]:
+    def _of(self, run: RunSpec) -> dict[str, str | int]:
         request = self._requests[run.name]
         return {**resources(run, request), "slurm_extra": extra_words(run, request)}
 
@@ -90,7 +89,7 @@ def missing_site(executor: str) -> str:
     return f"site: {why} file; {todo}"
 
 
-def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:
+def unused_least_minutes(runs: Sequence[RunSpec], executor: str) -> list[str]:
     """Return one line if runs accept less time (`at_least`), and this executor or this Slurm cannot give them less."""
     ours = [run for run in runs if run.least_minutes is not None]
     if not ours or executor not in EXECUTORS or (executor == "unbroken" and gives_all_time()):

@@ -21,7 +21,7 @@ from typing import Any
 from unbroken.errors import UnbrokenError
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.settled import settle_rest
 
@@ -54,7 +54,7 @@ def hide(records: Collection[Path]) -> bool:
     return True
 
 
-def leave_out_finished(workflow: Any, runs: Iterable[Run], tell: Callable[[str], None]) -> None:
+def leave_out_finished(workflow: Any, runs: Iterable[RunSpec], tell: Callable[[str], None]) -> None:
     """Write the records of the segments behind a goal, once a run reaches it, and take their jobs out of the plan.
 
     `tell` gets a line where another process held the run and is gone.
@@ -79,7 +79,7 @@ def leave_out_finished(workflow: Any, runs: Iterable[Run], tell: Callable[[str],
     dag.finish = finish_with_rest
 
 
-def _left_over(dag: Any, job: Any, runs: dict[str, Run], tell: Callable[[str], None]) -> list[Any]:
+def _left_over(dag: Any, job: Any, runs: dict[str, RunSpec], tell: Callable[[str], None]) -> list[Any]:
     """Return the jobs behind the one that reached a run's goal, in order, with their records written; mostly none."""
     run = None if job.is_group() else runs.get(job.wildcards.get("run", ""))
     number = _number(job, run) if run is not None else 0
@@ -98,12 +98,12 @@ def _left_over(dag: Any, job: Any, runs: dict[str, Run], tell: Callable[[str], N
     return []
 
 
-def _next(dag: Any, job: Any, run: Run, number: int) -> Any:
+def _next(dag: Any, job: Any, run: RunSpec, number: int) -> Any:
     planned = (each for each in dag.depending[job] if dag.needrun(each) and each.group is None)
     return next((each for each in planned if _number(each, run) == number), None)
 
 
-def _number(job: Any, run: Run) -> int:
+def _number(job: Any, run: RunSpec) -> int:
     """Return the number of the segment of `run` that a job of Snakemake is; 0 for any other job."""
     number = str(job.wildcards.get("segment", ""))
     # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.

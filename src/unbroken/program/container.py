@@ -15,7 +15,7 @@ from pathlib import Path
 from unbroken.errors import Mistake, OutageError, SegmentError
 from unbroken.program import process
 from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs, jsontext
 from unbroken.system.digests import sha256_of
 
@@ -51,19 +51,19 @@ def image_of(image: str, base: Path) -> Path:
     return Path(os.path.abspath(base / Path(image).expanduser()))
 
 
-def inside(command: Sequence[str], run: Run, base: Path, folders: Sequence[Path]) -> list[str]:
+def inside(command: Sequence[str], run: RunSpec, base: Path, folders: Sequence[Path]) -> list[str]:
     """Return the command in the run's image, which sees the working directory, the run's own folder, and `folders`."""
-    if run.container is None:
+    if run.environment.container is None:
         return list(command)
     words = [runtime(), "exec"]
-    if run.gpus:
+    if run.resources.gpus:
         words.append("--rocm" if Path("/dev/kfd").exists() else "--nv")
     for folder in _seen(run, base, folders):
         words += ["--bind", str(folder)]
-    return [*words, *run.container_options, str(image_of(run.container, base)), *command]
+    return [*words, *run.environment.container_options, str(image_of(run.environment.container, base)), *command]
 
 
-def _seen(run: Run, base: Path, folders: Sequence[Path]) -> list[Path]:
+def _seen(run: RunSpec, base: Path, folders: Sequence[Path]) -> list[Path]:
     """Return what must be there inside as it is outside, without what lies in another one of them."""
     wanted = [base.resolve(), RunFolder(run.name, base).root.resolve(), *folders]
     if temporary := os.environ.get("TMPDIR"):
@@ -72,21 +72,21 @@ def _seen(run: Run, base: Path, folders: Sequence[Path]) -> list[Path]:
     return [folder for folder in there if not any(other in folder.parents for other in there)]
 
 
-def fetch(run: Run, base: Path) -> None:
+def fetch(run: RunSpec, base: Path) -> None:
     """Fetch the image of a run that names a reference, once for its folder: what a tag means may change meanwhile.
 
     OutageError if it cannot be had now.
     """
-    if run.container is None or not is_reference(run.container):
+    if run.environment.container is None or not is_reference(run.environment.container):
         return
-    path = image_of(run.container, base)
+    path = image_of(run.environment.container, base)
     if path.exists():
         return
     with fs.storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _turn(path.with_suffix(".lock")):
         if not path.exists():
-            _pull(run, run.container, path)
+            _pull(run, run.environment.container, path)
 
 
 @contextlib.contextmanager
@@ -101,9 +101,9 @@ def _turn(lock: Path) -> Iterator[None]:
         yield
 
 
-def _pull(run: Run, reference: str, path: Path) -> None:
+def _pull(run: RunSpec, reference: str, path: Path) -> None:
     draft = path.with_name(fs.unique_name("image"))
-    words = process.entered([runtime(), "pull", str(draft), reference], run.modules, ())
+    words = process.entered([runtime(), "pull", str(draft), reference], run.environment.modules, ())
     try:
         answer = process.ask(words, seconds=PULL_SECONDS)
         if answer.code != 0 or not draft.exists():
@@ -116,9 +116,9 @@ def _pull(run: Run, reference: str, path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
     """Yield what is wrong with the image that the run names, or with its options."""
-    image = str(run.container)
+    image = str(run.environment.container)
     path = image_of(image, base)
     if is_reference(image):
         pass
@@ -128,7 +128,7 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
     elif not path.is_dir() and not _is_image(path):
         allowed = "a .sif file, or a folder as image"
         yield "container", Mistake(f"found '{image}', which is no image of Apptainer", allowed)
-    if words := [word for word in run.container_options if word in REFUSED]:
+    if words := [word for word in run.environment.container_options if word in REFUSED]:
         why = "the program would not hear what unbroken tells it"
         yield "container_options", Mistake(f"found {words[0]}, with which {why}", todo="leave it out")
 
@@ -151,10 +151,12 @@ def described(image: str, base: Path) -> dict[str, object]:
     return {"path": image, "digest": _of_tree(path) if path.is_dir() else _of_file(path, base)}
 
 
-def runtime_version(run: Run) -> str:
+def runtime_version(run: RunSpec) -> str:
     """Return the version of what enters images; empty if it does not say."""
     with contextlib.suppress(SegmentError):
-        answer = process.ask(process.entered([runtime(), "--version"], run.modules, ()), seconds=ANSWER_SECONDS)
+        answer = process.ask(
+            process.entered([runtime(), "--version"], run.environment.modules, ()), seconds=ANSWER_SECONDS
+        )
         if answer.code == 0 and answer.lines:
             return answer.lines[-1].replace(" version", "")
     return ""

@@ -10,23 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.program import conda, container, process, venv
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 
-def entered(command: Sequence[str], run: Run, base: Path = Path(), launcher: Sequence[str] | None = None) -> list[str]:
+def entered(
+    command: Sequence[str], run: RunSpec, base: Path = Path(), launcher: Sequence[str] | None = None
+) -> list[str]:
     """Return the command inside the run's environment; the words of `launcher` take the place of the run's `enter`.
 
     Each task of a launcher enters by itself: what a node's login shell has set is not on the next one.
     """
     inner, folders = list(command), []
-    if run.venv is not None:
-        folders.append(folder_of(run.venv, base))
+    if run.environment.venv is not None:
+        folders.append(folder_of(run.environment.venv, base))
         inner = venv.activated(inner, folders[0])
-    elif run.conda is not None:
-        folders.append(conda_folder(run.conda, base))
+    elif run.environment.conda is not None:
+        folders.append(conda_folder(run.environment.conda, base))
         inner = conda.activated(inner, folders[0])
     inner = container.inside(inner, run, base, folders)
-    return process.entered(inner, run.modules, run.enter if launcher is None else launcher)
+    return process.entered(inner, run.environment.modules, run.environment.enter if launcher is None else launcher)
 
 
 def folder_of(name: str, base: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from unbroken.errors import AbsentFileError, Mistake, SegmentError, config_error
 from unbroken.program import conda, container, process, venv
 from unbroken.program.entering import conda_folder, folder_of
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system.host import this_host
 
 # What only the job's own machine can say.
@@ -23,24 +23,24 @@ _ASK = f'printf "\\n{_MARK}%s\\n" "$LOADEDMODULES"'
 Parts = dict[str, Mapping[str, object]]
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, Mistake]]:
+def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
     """Yield each key that names what does not exist or cannot be meant, and what is wrong with it."""
-    if run.conda is not None and run.venv is not None:
-        found = f"found '{run.venv}' beside conda: {run.conda}"
+    if run.environment.conda is not None and run.environment.venv is not None:
+        found = f"found '{run.environment.venv}' beside conda: {run.environment.conda}"
         yield "venv", Mistake(found, "one of the two", "leave the other out")
-    if run.container is not None:
+    if run.environment.container is not None:
         yield from container.mistakes(run, base)
-    elif run.venv is not None and not (folder_of(run.venv, base) / venv.CONFIG).is_file():
-        mark, todo = f"{run.venv}/{venv.CONFIG}", f"type: python3 -m venv {run.venv}"
-        yield "venv", _absent(run.venv, f" as {mark}", "the folder of a Python environment", todo)
-    elif run.conda is not None and not (conda_folder(run.conda, base) / conda.META).is_dir():
-        yield "conda", _no_conda(run.conda)
-    if run.container is None and run.container_options:
-        found = f"found {' '.join(run.container_options)}, but the run names no `container`"
+    elif run.environment.venv is not None and not (folder_of(run.environment.venv, base) / venv.CONFIG).is_file():
+        mark, todo = f"{run.environment.venv}/{venv.CONFIG}", f"type: python3 -m venv {run.environment.venv}"
+        yield "venv", _absent(run.environment.venv, f" as {mark}", "the folder of a Python environment", todo)
+    elif run.environment.conda is not None and not (conda_folder(run.environment.conda, base) / conda.META).is_dir():
+        yield "conda", _no_conda(run.environment.conda)
+    if run.environment.container is None and run.environment.container_options:
+        found = f"found {' '.join(run.environment.container_options)}, but the run names no `container`"
         yield "container_options", Mistake(found, todo="leave it out")
 
 
-def described(run: Run, base: Path) -> Parts:
+def described(run: RunSpec, base: Path) -> Parts:
     """Return each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
 
     Fetch an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
@@ -49,36 +49,36 @@ def described(run: Run, base: Path) -> Parts:
     parts = on_disk(run, base)
     if "image" in parts:
         parts["image"] = {**parts["image"], "runtime": container.runtime_version(run)}
-    if run.modules and (loaded := _loaded(run.modules)):
+    if run.environment.modules and (loaded := _loaded(run.environment.modules)):
         parts["modules"] = {"loaded": loaded}
-    if run.gpus and (driver := this_host().gpu_driver):
+    if run.resources.gpus and (driver := this_host().gpu_driver):
         parts["driver"] = {"version": driver}
     return parts
 
 
-def on_disk(run: Run, base: Path) -> Parts:
+def on_disk(run: RunSpec, base: Path) -> Parts:
     """Return the parts without NOT_ON_DISK, and without starting a program or fetching an image."""
     if found := [mistake.at(f"runs.{run.name}.{key}") for key, mistake in mistakes(run, base)]:
         raise config_error(found)
     parts: Parts = {}
     try:
-        if run.container is not None and container.image_of(run.container, base).exists():
-            parts["image"] = container.described(run.container, base)
-        if run.venv is not None:
-            parts["venv"] = _or_inside(folder_of(run.venv, base), venv.CONFIG, venv.described)
-        elif run.conda is not None:
-            parts["conda"] = _or_inside(conda_folder(run.conda, base), conda.META, conda.described)
+        if run.environment.container is not None and container.image_of(run.environment.container, base).exists():
+            parts["image"] = container.described(run.environment.container, base)
+        if run.environment.venv is not None:
+            parts["venv"] = _or_inside(folder_of(run.environment.venv, base), venv.CONFIG, venv.described)
+        elif run.environment.conda is not None:
+            parts["conda"] = _or_inside(conda_folder(run.environment.conda, base), conda.META, conda.described)
     except OSError as error:
         raise AbsentFileError([f"runs.{run.name}: {error.filename}: {error.strerror}"]) from error
     return parts
 
 
-def unread(run: Run, parts: Mapping[str, object]) -> set[str]:
+def unread(run: RunSpec, parts: Mapping[str, object]) -> set[str]:
     """Return the parts that the run has and that could not be read now, which is no change of them.
 
     An image yet to be fetched, modules that do not load, a silent driver.
     """
-    named = {"image": run.container, "modules": run.modules, "driver": run.gpus}
+    named = {"image": run.environment.container, "modules": run.environment.modules, "driver": run.resources.gpus}
     return {name for name, value in named.items() if value and name not in parts}
 
 

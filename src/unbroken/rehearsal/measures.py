@@ -10,7 +10,7 @@ from unbroken.engines.base import Engine
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.progress import amount
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # Start and stop take no more than this share of a segment.
 CUT_SHARE = 0.05
@@ -36,7 +36,7 @@ class Measures:
         self.save_seconds = _longest(self.save_seconds, *saves, *(each.passport.save_seconds for each in checkpoints))
         self.stop_seconds = _longest(self.stop_seconds, *(each.stop_seconds for each in attempts))
 
-    def note_progress(self, engine: Engine, run: Run, checkpoints: Sequence[Checkpoint]) -> None:
+    def note_progress(self, engine: Engine, run: RunSpec, checkpoints: Sequence[Checkpoint]) -> None:
         """Add what a piece left, oldest first; a later piece may be a control, which ends before the goal."""
         if checkpoints:
             progress = checkpoints[-1].passport.progress
@@ -52,7 +52,7 @@ class Measures:
         grown = f"it grew from {amount(least)} to {amount(most)} {self._unit}" if least < most else "it never grew"
         return f"progress was read: {self._evidence}; {grown}"
 
-    def lines(self, run: Run) -> Iterator[str]:
+    def lines(self, run: RunSpec) -> Iterator[str]:
         """Yield the times, and what follows for the length of a segment."""
         times = {"start": self.start_seconds, "save": self.save_seconds, "stop": self.stop_seconds}
         told = [f"{name} {seconds:.1f} s" for name, seconds in times.items() if seconds is not None]

@@ -25,7 +25,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.progress import read_progress
 from unbroken.runs.record import read_record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.runs.times import read_times
@@ -52,7 +52,7 @@ class Piece:
 
     stage: Stage
     way: Way
-    run: Run
+    run: RunSpec
     segment: int
     saves: SaveWatch
     enough_seconds: float  # when it is given up

@@ -21,7 +21,7 @@ from unbroken.rehearsal.wrong_restore import make_wrong
 from unbroken.runs.identity import IdentityKeys, identity_of
 from unbroken.runs.progress import amount
 from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_now
 
@@ -56,7 +56,7 @@ class DoneBefore(Unjudged):
 class Rehearser:
     """One rehearsal of a run; `minutes` is what one run, and the wait for one save, may take."""
 
-    run: Run
+    run: RunSpec
     keys: IdentityKeys
     engine: Engine
     base: Path
@@ -290,7 +290,7 @@ class Rehearser:
         return min(self.run.save_minutes, wanted / 60)
 
 
-def with_goal(run: Run, goal: float) -> Run:
+def with_goal(run: RunSpec, goal: float) -> RunSpec:
     """Return the run to another goal; ConfigError if its engine knows none."""
     if "goal" not in run.settings:
         raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])

@@ -18,7 +18,7 @@ from unbroken.rehearsal.stage import Stage
 from unbroken.runs.checkpoint import FILE_NAME as MANIFEST
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system.fs import tree_files
 
@@ -37,7 +37,7 @@ class Results:
     program wrote to where it was started."""
 
     root: Path
-    run: Run
+    run: RunSpec
     engine: Engine
 
     def keep(self, stage: Stage, name: str) -> None:

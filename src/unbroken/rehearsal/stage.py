@@ -23,7 +23,7 @@ from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import LOGS, RESULTS, STORES, RunFolder
 from unbroken.runs.rehearsal import FOLDER
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 # So much is copied for the whole run, the whole run again, and the pieces.
@@ -88,7 +88,7 @@ class Stage:
     what it leaves elsewhere is not found again.  `root` is the rehearsal's folder.
     """
 
-    run: Run
+    run: RunSpec
     keys: IdentityKeys
     engine: Engine
     base: Path
@@ -145,7 +145,7 @@ class Stage:
             shutil.copytree(self.folder / LOGS, self.root / LOGS / self._name, dirs_exist_ok=True)
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def write_spec(self, run: Run) -> None:
+    def write_spec(self, run: RunSpec) -> None:
         """Write what the next segment is to do."""
         JobSpec(run.name, run, self.keys, RuleJob(""), SubmitOptions(), run.segments, 0, "").write(self.folder)
 

@@ -12,7 +12,7 @@ from unbroken.report.run_folders import run_folder
 from unbroken.report.spans import array_of
 from unbroken.report.turns import RECENT, Turn, log_rates, start_seconds, turns_of, waits
 from unbroken.runs.attempts import all_attempts
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 
 # So many waits of the user's own jobs count more than what Slurm guesses now.
@@ -70,7 +70,7 @@ class Estimate:
     seconds: float
 
 
-def rest_of(run: Run, directory: Path) -> Rest | None:
+def rest_of(run: RunSpec, directory: Path) -> Rest | None:
     """Return what is left of a run at the pace of its last attempts; None while nothing is known."""
     places = run_folder(run.name, directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)

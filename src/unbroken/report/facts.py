@@ -23,7 +23,7 @@ from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint, Passport
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.slurm.queue import Queue
 
@@ -62,7 +62,7 @@ class _Place:
 
 def folder_facts(
     rows: Sequence[RunStatus],
-    runs: Mapping[str, Run],
+    runs: Mapping[str, RunSpec],
     base: Path,
     queue: Queue,
     *,
@@ -91,7 +91,7 @@ def folder_facts(
     }
 
 
-def _run_facts(row: RunStatus, run: Run | None, place: _Place, *, is_detailed: bool) -> dict[str, object]:
+def _run_facts(row: RunStatus, run: RunSpec | None, place: _Place, *, is_detailed: bool) -> dict[str, object]:
     facts: dict[str, object] = {
         "name": row.run,
         "state": row.state.value,

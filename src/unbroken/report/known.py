@@ -15,7 +15,7 @@ from unbroken.errors import ConfigError
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.queue import Queue
 
 CONFIG = Path("config/config.yaml")
@@ -27,7 +27,7 @@ def statuses(only: Sequence[str] | None, directory: Path, config: Path, queue: Q
     return [status_of(name, directory, runs.get(name), queue) for name in known_names(runs, only, directory)]
 
 
-def known_names(runs: Mapping[str, Run], only: Sequence[str] | None, directory: Path) -> list[str]:
+def known_names(runs: Mapping[str, RunSpec], only: Sequence[str] | None, directory: Path) -> list[str]:
     """Return those of `only`, each once; else all `runs` and those in the folder.  ConfigError if one is unknown."""
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
     for name in only or []:
@@ -68,7 +68,7 @@ def _configured(base: Path) -> list[str]:
     return []
 
 
-def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
+def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[RunSpec]:
     """Return the checked runs of the configuration; none if there is no file, unless it must exist (ConfigError)."""
     path = directory / config
     try:

@@ -17,7 +17,7 @@ from unbroken.errors import ConfigError
 from unbroken.report.facts import NO_PROMISE, Promise, folder_facts
 from unbroken.report.known import known_names, no_config, runs_of
 from unbroken.report.status import status_of
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.slurm.queue import queue_of
 from unbroken.system import fs
 
@@ -85,7 +85,7 @@ def library() -> str:
     return f"/*\n{licenses}\n*/\n{code}".replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _configured(base: Path, config: Path, *, is_patient: bool) -> dict[str, Run]:
+def _configured(base: Path, config: Path, *, is_patient: bool) -> dict[str, RunSpec]:
     """Return the runs of the configuration; none while it is being edited, if that is no error."""
     try:
         return {run.name: run for run in runs_of(base, config, must_exist=False)}

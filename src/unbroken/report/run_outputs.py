@@ -19,10 +19,10 @@ from unbroken.report.run_folders import call_of
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 
-def output_space(newest: Checkpoint | None, run: Run | None) -> OutputSpace:
+def output_space(newest: Checkpoint | None, run: RunSpec | None) -> OutputSpace:
     """Return the space that the outputs of a run take at its newest checkpoint; zeros if that is not known."""
     found = run.settings.get("discard", ()) if run else ()
     dropped = tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()

@@ -26,7 +26,7 @@ from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
 from unbroken.slurm.job import ListedJob
@@ -98,7 +98,7 @@ class _Seen:
 
     name: str
     places: RunFolder
-    run: Run | None
+    run: RunSpec | None
     queue: Queue
     attempts: Sequence[Attempt]
     newest: Checkpoint | None
@@ -128,7 +128,7 @@ class _Seen:
         return how_to_start(self.places, self.attempts)
 
 
-def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
+def status_of(name: str, base: Path, run: RunSpec | None, queue: Queue = NO_SLURM) -> RunStatus:
     """Return the state of a run; `run` is its configuration if there is one, `queue` what Slurm lists for the folder.
 
     A run that a disk or file server keeps from being read, or that a newer unbroken wrote, is UNREADABLE.
@@ -148,7 +148,7 @@ def how_to_start(places: RunFolder, attempts: Sequence[Attempt]) -> str:
     return goes_on_with(places, jobs[-1] if jobs else "submitted" if has_had else "")
 
 
-def _look(name: str, base: Path, run: Run | None, queue: Queue) -> _Seen:
+def _look(name: str, base: Path, run: RunSpec | None, queue: Queue) -> _Seen:
     places = run_folder(name, base) if run is None else RunFolder(name, base)
     refuse_newer(places)
     attempts = all_attempts(places, RECENT)

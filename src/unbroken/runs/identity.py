@@ -18,7 +18,7 @@ from typing import Any
 from unbroken.errors import AbsentFileError, StorageError
 from unbroken.runs.checkpoint import Checkpoint, data_digest
 from unbroken.runs.formats import Format
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import sha256_of
@@ -73,7 +73,7 @@ class Identity:
         return f"{name} was {_short(was, self.parts.get(name))}, is {_short(self.parts.get(name), was)}"
 
 
-def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
+def identity_of(run: RunSpec, keys: IdentityKeys, base: Path = Path()) -> Identity:
     """Return the identity of a run, from the files too that are part of it; AbsentFileError if one is gone."""
     layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
     switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
@@ -91,12 +91,12 @@ def usable_identities(identity: Identity, accepted: Path, checkpoints: Iterable[
     return frozenset({identity.digest, *(entry["was"] for entry in _accepted(accepted)), *alike})
 
 
-def _parts(run: Run, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, str]:
+def _parts(run: RunSpec, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, str]:
     settings = {f"settings.{key}": _text(run.settings.get(key)) for key in keys}
-    return {**settings, **{key: _text(getattr(run, key)) for key in run_keys}}
+    return {**settings, **{key: _text(run.keys()[key]) for key in run_keys}}
 
 
-def content_files(run: Run, keys: IdentityKeys) -> Iterator[tuple[str, str]]:
+def content_files(run: RunSpec, keys: IdentityKeys) -> Iterator[tuple[str, str]]:
     """Yield the files whose content is part of the identity, with the setting that names each."""
     for key in keys.content_keys:
         value = run.settings.get(key)
@@ -120,7 +120,7 @@ def _accepted(path: Path) -> list[dict[str, Any]]:
         raise ACCEPTED.refusal(path, str(error)) from error
 
 
-def _content(run: Run, key: str, path: Path) -> str:
+def _content(run: RunSpec, key: str, path: Path) -> str:
     try:
         if path.is_dir():
             files = {name.as_posix(): sha256_of(path / name) for name in fs.tree_files(path)}

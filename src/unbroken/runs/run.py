@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from unbroken.runs.progress import Metric, Progress
 
@@ -21,50 +22,36 @@ class CopySettings:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Describe a long computation; every default stands in the schema, so none stands here."""
+class Resources:
+    """What each job of a run asks for; defaults are those of a run that no configuration describes."""
 
-    name: str
-    engine: str
-    segments: int
-    segment_minutes: float
-    place: str
-    note: str
-    threads: int
-    tasks: int
-    nodes: int | None
-    mem_mb: int
-    memory_growth: float
-    gpus: int
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    gpu_type: str | None
-    slurm_extra: tuple[str, ...]
-    keep: int
-    milestone_every: int
-    save_minutes: float
-    mtbf_hours: float | None
-    stall_minutes: float | None
-    first_margin_seconds: float | None
-    attempts_without_progress: int
-    modules: tuple[str, ...]
-    enter: tuple[str, ...]
-    settings: Mapping[str, object]
-    # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
-    metric_goals: Mapping[str, float] = field(default_factory=dict)
-    # True if a checkpoint that is so far is the end, as the schema says (`is_counted`); else the program ends the run.
-    has_counted_goal: bool = False
-    copies: CopySettings | None = None
-    # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
-    least_minutes: float | None = None
-    # What the program is started in, beside `modules` and `enter`; no part of the identity.
+    place: str = ""
+    threads: int = 1
+    tasks: int = 1
+    nodes: int | None = None
+    mem_mb: int = 0
+    memory_growth: float = 1.0
+    gpus: int = 0
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gpu_type: str | None = None
+    slurm_extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the program of a run is started in; no part of the identity."""
+
+    modules: tuple[str, ...] = ()
+    enter: tuple[str, ...] = ()
     container: str | None = None
     container_options: tuple[str, ...] = ()
     conda: str | None = None
     venv: str | None = None
-    environment: str = "tell"
+    # The key `environment`: tell or strict.
+    on_change: str = "tell"
 
     @property
     def is_entered(self) -> bool:
@@ -78,8 +65,57 @@ class Run:
 
     @property
     def is_strict(self) -> bool:
-        """Return True if nothing is to be started in another environment than the last checkpoint was made in."""
-        return self.environment == "strict"
+        """Return True if nothing may be started in another environment than the last checkpoint was made in."""
+        return self.on_change == "strict"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A long computation as the configuration describes it; the defaults of its keys stand in the schema."""
+
+    name: str
+    engine: str
+    segments: int
+    segment_minutes: float
+    settings: Mapping[str, object]
+    note: str = ""
+    keep: int = 2
+    milestone_every: int = 0
+    save_minutes: float = 0
+    mtbf_hours: float | None = None
+    stall_minutes: float | None = None
+    first_margin_seconds: float | None = None
+    attempts_without_progress: int = 2
+    # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
+    metric_goals: Mapping[str, float] = field(default_factory=dict)
+    # True if a checkpoint that is so far is the end, as the schema says (`is_counted`); else the program ends the run.
+    has_counted_goal: bool = False
+    copies: CopySettings | None = None
+    # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
+    least_minutes: float | None = None
+    resources: Resources = Resources()
+    environment: Environment = Environment()
+
+    @classmethod
+    def of(cls, keys: Mapping[str, Any]) -> RunSpec:
+        """Return the run with these keys, named as in a configuration."""
+        own = {**keys, "on_change": keys.get("environment", Environment.on_change)}
+        resources, environment = (
+            kind(**{each.name: own.pop(each.name) for each in fields(kind) if each.name in own})
+            for kind in (Resources, Environment)
+        )
+        return cls(**{**own, "resources": resources, "environment": environment})
+
+    def keys(self) -> dict[str, Any]:
+        """Return all keys, named as in a configuration."""
+        own = {**vars(self), **vars(self.resources), **vars(self.environment)}
+        own["environment"] = own.pop("on_change")
+        del own["resources"]
+        return own
+
+    def changed(self, **keys: Any) -> RunSpec:
+        """Return the run with some keys changed, named as in a configuration."""
+        return RunSpec.of({**self.keys(), **keys})
 
     @property
     def goal(self) -> float | None:

@@ -19,7 +19,7 @@ from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
@@ -29,7 +29,7 @@ from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 
 
-def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
+def is_finished(checkpoint: Checkpoint | None, run: RunSpec | None) -> bool:
     """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
     if checkpoint is None:
         return False
@@ -87,7 +87,7 @@ def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
         if disk or fs.tells_of_storage(work.error):
             cause = cause or EndCause.STORAGE
         if work.is_out_of_memory:
-            more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
+            more = f"the next attempt asks for {work.job.run.resources.memory_growth:g} times as much (memory_growth)"
             words.append(f"killed: out of memory; {more}")
     if killed_after is not None and end.kind is not EndKind.FINISHED:
         words.append(killed_words(killed_after, work.moments.so_far))

@@ -20,7 +20,7 @@ from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
@@ -110,14 +110,14 @@ def _put_in_place(places: RunFolder, output: Path) -> None:
 # --- what is refused ---
 
 
-def _refuse_source(run: Run, places: RunFolder, path: Path) -> None:
+def _refuse_source(run: RunSpec, places: RunFolder, path: Path) -> None:
     if not path.exists():
         raise ConfigError([f"{run.name}: --from: {absent(str(path), Path(), 'there is no such file or folder')}"])
     if path.resolve().is_relative_to(places.root.resolve()):
         raise ConfigError([f"{run.name}: --from: found {path}, which is the run's own; name another"])
 
 
-def _refuse_begun(run: Run, places: RunFolder) -> None:
+def _refuse_begun(run: RunSpec, places: RunFolder) -> None:
     """Raise ConfigError if the run has worked, also if its checkpoints were quarantined or pruned since."""
     store = Store(places.checkpoints)
     records = sorted(path.name for path in places.segments.glob("[0-9]*.json"))
@@ -135,7 +135,7 @@ def _refuse_begun(run: Run, places: RunFolder) -> None:
     )
 
 
-def _refuse_done(run: Run, found: ImportedFiles) -> None:
+def _refuse_done(run: RunSpec, found: ImportedFiles) -> None:
     """Raise CheckpointError if nothing is left to do: by the goal of the run, else by the program's own word."""
     progress = found.handover.progress
     is_there = run.goal is not None and progress.done >= run.goal and progress.unit != COUNTED
@@ -147,7 +147,7 @@ def _refuse_done(run: Run, found: ImportedFiles) -> None:
         raise CheckpointError(f"{run.name}: it is at {at}{wanted}: nothing is left to do; raise the goal")
 
 
-def _manifest(run: Run, engine: Engine, held: Lease, identity: Identity, found: ImportedFiles) -> Passport:
+def _manifest(run: RunSpec, engine: Engine, held: Lease, identity: Identity, found: ImportedFiles) -> Passport:
     now, handover = utc_now(), found.handover
     return Passport(
         run=run.name,

@@ -18,7 +18,7 @@ from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.segment import job_note
 from unbroken.system.clock import utc_now
 
@@ -32,7 +32,7 @@ _HEAD_BYTES = 64 * 1024
 class Assignment:
     """What the plan gives to every segment of one run."""
 
-    run: Run
+    run: RunSpec
     keys: IdentityKeys
 
 
@@ -40,7 +40,7 @@ class Assignment:
 class Job:
     """One attempt at a segment; `driver_attempt` counts within one call of snakemake, from 1."""
 
-    run: Run
+    run: RunSpec
     keys: IdentityKeys
     segment: int
     driver_attempt: int

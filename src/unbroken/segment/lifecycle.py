@@ -68,7 +68,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             patience_seconds(job),
             job.tell,
             partial(alarm.leave_if_heard, job.run.name, "waiting"),
-            mem_mb=job.run.mem_mb,
+            mem_mb=job.run.resources.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
             if prepare is not None:

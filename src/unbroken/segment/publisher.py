@@ -41,7 +41,7 @@ def computation_of(job: Job, identity: Identity, origin: Checkpoint | None) -> C
     if parts:
         job.tell(f"environment: {in_words(parts)}")
     found = changes(origin.passport, parts, unread(job.run, parts)) if origin else []
-    if found and job.run.is_strict:
+    if found and job.run.environment.is_strict:
         raise ChangedEnvironmentError(refusal(job.run.name, found))
     for line in found:
         job.tell(line)

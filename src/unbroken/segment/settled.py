@@ -17,7 +17,7 @@ from unbroken.runs.checkpoint import Checkpoint, age_by_name
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record, read_record
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
@@ -26,7 +26,7 @@ from unbroken.system.clock import utc_now
 Log = Callable[[str], None]
 
 
-def is_done(run: Run, segment: int, log: Log) -> bool:
+def is_done(run: RunSpec, segment: int, log: Log) -> bool:
     """Return True if the segment's work is done and its record stands, which is made now if need be.  Never wait.
 
     A record for which no work stands is removed: a task would take the segment for done.  Both under the lease, so that
@@ -69,7 +69,7 @@ def has_record(folder: RunFolder, segment: int) -> bool:
         return True
 
 
-def settle_rest(run: Run, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
+def settle_rest(run: RunSpec, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
     """Write the records of segments that a finished run has left over, under one lease; False if it is not finished.
 
     Never waits.  LeaseError if a job still holds the run, such as one that is just leaving.
@@ -85,7 +85,7 @@ def settle_rest(run: Run, segments: Sequence[int], log: Log, base: Path = Path()
     return True
 
 
-def settled_record(run: Run, segment: int, folder: RunFolder) -> Record | None:
+def settled_record(run: RunSpec, segment: int, folder: RunFolder) -> Record | None:
     """Return what the record of a segment says that needs no job; None if it needs one.  Read only."""
     newest = next(reversed(Store(folder.checkpoints).readable()), None)
     kind = settled_kind(run, segment, newest, History(folder.history).attempts)
@@ -96,7 +96,7 @@ def settled_record(run: Run, segment: int, folder: RunFolder) -> Record | None:
 
 
 def settled_kind(
-    run: Run, segment: int, newest: Checkpoint | None, attempts: Callable[[], Sequence[Attempt]]
+    run: RunSpec, segment: int, newest: Checkpoint | None, attempts: Callable[[], Sequence[Attempt]]
 ) -> EndKind | None:
     """Return how a segment ended whose work is done, by the newest checkpoint and the history; None if it is not."""
     if newest is None:
@@ -109,7 +109,7 @@ def settled_kind(
     return None
 
 
-def record_of(run: Run, segment: int, kind: EndKind, left: Checkpoint) -> Record:
+def record_of(run: RunSpec, segment: int, kind: EndKind, left: Checkpoint) -> Record:
     """Return the record of a segment that ended so; `left` is the checkpoint it left, or an earlier one at the goal."""
     has_worked = kind is EndKind.PAUSED or segment <= left.passport.segment
     return Record(run.name, segment, kind, has_worked, left.name, left.passport.progress, utc_now())

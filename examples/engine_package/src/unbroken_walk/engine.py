@@ -13,7 +13,7 @@ from unbroken.engines.base import Engine, Task
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 STATE = "state.json"
 
@@ -28,7 +28,7 @@ class WalkEngine(Engine):
         self._saved_at = time.monotonic()
         self._drafts = 0
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+    def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         """What no schema of a single key can say."""
         if run.settings["seed"] == run.settings["goal"]:
             yield "seed", "is the goal, which is most likely a slip; allowed: any other number"

@@ -12,7 +12,7 @@ from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, named, strange, strange_in_template
 from unbroken.engines.files.settings import Program, SavedBy, record_of, texts
 from unbroken.engines.files.states import is_progress_file_kept, matches
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # A setting, and what is wrong with it.
 Mistake = tuple[str, str]
@@ -27,7 +27,7 @@ _WAYS = "type {progress} into their names, or progress_file, or progress_command
 _NO_NUMBER = f"but nothing says how far the restart files are; {_WAYS}"
 
 
-def mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
+def mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[Mistake]:
     """Yield each setting that does not fit the others, and what is wrong with it."""
     yield from _placeholder_mistakes(run, program)
     yield from _template_mistakes(run, program, base)
@@ -39,7 +39,7 @@ def mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
     yield from _launcher_mistakes(run, program)
 
 
-def pattern_mistakes(run: Run) -> Iterator[Mistake]:
+def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     """Yield each regular expression of the settings that is none; without them there is no program."""
     written = [("outputs", kind) for kind in texts(run.settings["outputs"]).values()]
     written += [(name, str(run.settings[name])) for name in ("progress_pattern", "live_pattern")]
@@ -56,7 +56,7 @@ def pattern_mistakes(run: Run) -> Iterator[Mistake]:
 # --- words and names ---
 
 
-def _placeholder_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+def _placeholder_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
     at_start = [name for name in ALWAYS if name not in OF_GOAL or run.goal is not None]
     resumed = [*at_start, *(name for name in OF_CHECKPOINT if name != "file" or program.files)]
     own_resume = _own_resume(program)
@@ -80,7 +80,7 @@ def _own_resume(program: Program) -> tuple[str, ...]:
     return () if program.resume == program.start else program.resume
 
 
-def _what_is_known(found: str, known: Collection[str], run: Run) -> str:
+def _what_is_known(found: str, known: Collection[str], run: RunSpec) -> str:
     word = found.strip("{}")
     if word in OF_GOAL and run.goal is None:
         return "but there is no `goal`; type for example `goal: 5000`"
@@ -91,7 +91,7 @@ def _what_is_known(found: str, known: Collection[str], run: Run) -> str:
     return f"allowed: {', '.join(f'{{{name}}}' for name in known)}; a brace itself is typed twice"
 
 
-def _template_mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
+def _template_mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[Mistake]:
     known = [*(name for name in ALWAYS if name not in OF_GOAL or run.goal is not None), *OF_CHECKPOINT]
     allowed = ", ".join(f"@@{each}@@" for each in known)
     for name in program.templates:
@@ -162,7 +162,7 @@ def _saving_mistakes(program: Program) -> Iterator[Mistake]:
         yield "put_back_as", "does nothing with `put_back: false`"
 
 
-def _progress_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+def _progress_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
     names = ("progress_pattern", "progress_json", "progress_command")
     ways, file = [name for name in names if getattr(program, name)], program.progress_file
     if program.has_numbered_files and ways:
@@ -195,7 +195,7 @@ def _folder_mistakes(program: Program, base: Path) -> Iterator[Mistake]:
         yield "folder", f"found '{folder}', but there is no such folder"
 
 
-def _ending_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+def _ending_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
     if program.stop_text and not program.stop_file:
         yield "stop_text", "does nothing without `stop_file`"
     both = sorted(program.exit_finished & program.exit_paused)
@@ -210,9 +210,9 @@ def _ending_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
         yield "resume", "says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`"
 
 
-def _launcher_mistakes(run: Run, program: Program) -> Iterator[Mistake]:
+def _launcher_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
     """srun and mpirun start the program once for each task, and decide what of a signal it hears."""
-    enters = [word for word in run.enter if is_launcher(word)]
+    enters = [word for word in run.environment.enter if is_launcher(word)]
     for setting, command in (("start", program.start), ("resume", _own_resume(program))):
         if enters and command and is_launcher(command[0]):
             found = f"found '{command[0]}', which {enters[0]} would start in each task"

@@ -35,7 +35,7 @@ from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder, RunOutput
 from unbroken.runs.progress import Metric, Progress, write_progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 OWN_FOLDER = "program"
@@ -59,16 +59,16 @@ class CommandEngine(Engine):
         self._says_done: bool | None = None
         self._first: tuple[float, float] | None = None  # when, and how far, the program first said
 
-    def program(self, run: Run) -> Program:
+    def program(self, run: RunSpec) -> Program:
         """Return what is known of the program; a subclass that returns another one needs no settings of this engine."""
         return program_of(run)
 
-    def hears_a_wish(self, run: Run) -> bool:
+    def hears_a_wish(self, run: RunSpec) -> bool:
         program = self.program(run)
         has_file = program.keeps_the_contract or bool(program.stop_file) or "stop" in _placeholders(program)
         return has_file or bool(program.stop_signal)
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+    def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         is_ours = type(self).program is CommandEngine.program
         patterns = list(checks.pattern_mistakes(run)) if is_ours else []
         yield from patterns or checks.mistakes(run, self.program(run), self.base)
@@ -76,14 +76,14 @@ class CommandEngine(Engine):
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
 
-    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
         """Return which record of a table a byte is in, by its place and its number."""
         output = next((each for each in self._program(run).outputs if Path(each.name).name == path.name), None)
         found = records(path, output.record, 0, is_closed=True) if output else iter(())
         numbers = [number for _, number in takewhile(lambda record: record[0] <= offset_bytes, found)]
         return f"record {len(numbers)} ({numbers[-1]:.10g} {self.program(run).goal_unit})" if numbers else ""
 
-    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+    def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         """Return what of the config read how far a checkpoint is, and where."""
         program = self._program(run)
         if program.keeps_the_contract:
@@ -101,14 +101,14 @@ class CommandEngine(Engine):
 
     # --- import and export ---
 
-    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+    def import_files(self, run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
         """Import restart files, tables with each record once, and all other files."""
         program = self._program(run)
         if program.keeps_the_contract:
             return super().import_files(run, source, draft)
         return import_files(run, program, self.base, source, draft)
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Export inputs, restart files and outputs, and the line that resumes the program."""
         program = self._program(run)
         if program.keeps_the_contract:
@@ -226,7 +226,7 @@ class CommandEngine(Engine):
     def outputs(self, checkpoint: Checkpoint) -> Sequence[RunOutput]:
         return outputs_outside(checkpoint)
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""
         source = checkpoint.folder / "final"
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
@@ -236,17 +236,17 @@ class CommandEngine(Engine):
         tables = {output.name: output.record for output in self._program(run).outputs}
         fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 
-    def expected_results(self, run: Run, checkpoint: Checkpoint) -> dict[str, int | None]:
+    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> dict[str, int | None]:
         """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
         files = checkpoint.passport.files
         if any(name.startswith("final/") for name in files):
             return output_sizes(checkpoint)
         return {**{name: files[name].size_bytes for name in restart_files(checkpoint)}, **output_sizes(checkpoint)}
 
-    def result_doubts(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         return read_outputs(checkpoint).doubts
 
-    def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+    def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         return remarks(checkpoint, RunFolder(run.name, self.base).final)
 
     # --- inside ---
@@ -268,13 +268,13 @@ class CommandEngine(Engine):
         if not self._program(task.run).folder:
             self._workspace(task).give_back()
 
-    def _has_a_way_to_stop(self, run: Run) -> bool:
+    def _has_a_way_to_stop(self, run: RunSpec) -> bool:
         """Return True if the program is told by when it must be out, or that it must leave."""
         program = self._program(run)
         has_clock = bool({"seconds", "minutes", "hours", "hms"} & _placeholders(program))
         return self.hears_a_wish(run) or has_clock or bool(program.templates)
 
-    def _program(self, run: Run) -> Program:
+    def _program(self, run: RunSpec) -> Program:
         """Return what is known of the program, with commands that can be started."""
         program, base = self.program(run), {"base": str(self.base.resolve())}
         return replace(
@@ -328,7 +328,7 @@ class CommandEngine(Engine):
             return supervisor.tables.last_number()
         return supervisor.reached() if program.has_numbered_files else None
 
-    def _pace(self, run: Run, done: float, now: float) -> dict[str, Metric]:
+    def _pace(self, run: RunSpec, done: float, now: float) -> dict[str, Metric]:
         """Return how fast it is, and how long it still needs; nothing before it has advanced."""
         if self._first is None or done <= self._first[1]:
             return {}

@@ -19,7 +19,7 @@ from unbroken.engines.files.workspace import put_state_back
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system.copying import copy_head
 
 # The tables lie here: many programs write over what they find under that name when they resume.
@@ -28,7 +28,7 @@ SO_FAR = "so-far"
 _YEAR_SECONDS = 365 * 86400
 
 
-def export_files(run: Run, program: Program, base: Path, checkpoint: Checkpoint, folder: Path) -> list[str]:
+def export_files(run: RunSpec, program: Program, base: Path, checkpoint: Checkpoint, folder: Path) -> list[str]:
     """Fill the folder; return lines about it."""
     values = _values(run, program, base, checkpoint, folder)
     for name in program.inputs:
@@ -49,13 +49,13 @@ def export_files(run: Run, program: Program, base: Path, checkpoint: Checkpoint,
         names = ", ".join(output.name for output in program.outputs)
         lines.append(f"{SO_FAR}/ has {names} up to the checkpoint; the program writes its own, which begin there")
     words = [filled(word, values) for word in program.resume]
-    environment = {"OMP_NUM_THREADS": str(run.threads)}
+    environment = {"OMP_NUM_THREADS": str(run.resources.threads)}
     environment |= {name: filled(text, values) for name, text in program.environment.items()}
     write_script(folder, run, words, environment)
     return lines
 
 
-def _put_outputs(run: Run, base: Path, checkpoint: Checkpoint, folder: Path) -> list[str]:
+def _put_outputs(run: RunSpec, base: Path, checkpoint: Checkpoint, folder: Path) -> list[str]:
     """Copy each output up to the length that belongs to the checkpoint; return a line for those that are not there."""
     source, listed, lines = RunFolder(run.name, base).output, read_outputs(checkpoint), []
     for name, entry in listed.files.items():
@@ -71,7 +71,7 @@ def _put_outputs(run: Run, base: Path, checkpoint: Checkpoint, folder: Path) -> 
     return lines
 
 
-def _values(run: Run, program: Program, base: Path, checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
+def _values(run: RunSpec, program: Program, base: Path, checkpoint: Checkpoint, folder: Path) -> dict[str, str]:
     """Return the values of the placeholders: names in the folder itself."""
     state = first_file(checkpoint, program).relative_to(checkpoint.folder).as_posix()
     end_unix = time.time() + _YEAR_SECONDS

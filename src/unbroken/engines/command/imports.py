@@ -24,7 +24,7 @@ from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.imported import SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import sha256_of
@@ -33,7 +33,7 @@ _TOOLS = (".unbroken", ".snakemake", ".git")
 _SHOWN = 5
 
 
-def import_files(run: Run, program: Program, base: Path, source: ImportSource, draft: Path) -> ImportedFiles:
+def import_files(run: RunSpec, program: Program, base: Path, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft from the folder in which the program ran; CheckpointError says what does not fit."""
     folder = source.path
     source.refuse_done(run)
@@ -74,7 +74,7 @@ def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
     return iter(states_in(folder, program.files))
 
 
-def _import_state(run: Run, program: Program, state: RestartState, tables: Path, draft: Path) -> ImportedFiles:
+def _import_state(run: RunSpec, program: Program, state: RestartState, tables: Path, draft: Path) -> ImportedFiles:
     """Copy a state and the records that belong to it; CheckpointError or SegmentError if one of them is missing."""
     names = ", ".join(state.files)
     if not copied(state, draft):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 _MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "ibrun", "jsrun", "aprun")
 _MANA = "MANA, DMTCP's extension for MPI (https://github.com/mpickpt/mana)"
@@ -15,7 +15,7 @@ _OURS_TOO = ("-p", "--coord-port", "--port", "-h", "--coord-host", "--host", "--
 _OURS_ALSO = ("--interval", "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files")
 
 
-def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
+def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, str]]:
     """Each setting that does not fit the others, and what is wrong with it."""
     command = _words(run, "command")
     if not command:
@@ -28,21 +28,21 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
         if option.partition("=")[0] in (*_OURS, *_OURS_TOO, *_OURS_ALSO):
             yield "options", f"found {option}, which unbroken sets itself; allowed: other options of dmtcp_launch"
     folder = str(run.settings["dmtcp"])
-    if folder and not run.is_entered and not (base / folder / "dmtcp_launch").is_file():
+    if folder and not run.environment.is_entered and not (base / folder / "dmtcp_launch").is_file():
         yield "dmtcp", f"found '{folder}', but there is no dmtcp_launch in it; allowed: the folder of DMTCP's programs"
 
 
-def _mpi_mistakes(run: Run, command: list[str]) -> Iterator[tuple[str, str]]:
+def _mpi_mistakes(run: RunSpec, command: list[str]) -> Iterator[tuple[str, str]]:
     if run.settings["mpi_allowed"] is True:
         return
     advice = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"
     if Path(command[0]).name in _MPI:
         yield "command", f"found {command[0]}; {advice} if the ranks talk over TCP or shared memory on one node"
-    elif run.tasks > 1:
-        yield "command", f"the run has {run.tasks} tasks; {advice}"
+    elif run.resources.tasks > 1:
+        yield "command", f"the run has {run.resources.tasks} tasks; {advice}"
 
 
-def _path_mistakes(run: Run, command: list[str], base: Path) -> Iterator[tuple[str, str]]:
+def _path_mistakes(run: RunSpec, command: list[str], base: Path) -> Iterator[tuple[str, str]]:
     """The program has a folder of its own, in which the words of its command must mean something."""
     shown = {Path(name).name for name in _words(run, "inputs")}
     for word in command:
@@ -58,7 +58,7 @@ def _path_mistakes(run: Run, command: list[str], base: Path) -> Iterator[tuple[s
             )
 
 
-def _input_mistakes(run: Run) -> Iterator[tuple[str, str]]:
+def _input_mistakes(run: RunSpec) -> Iterator[tuple[str, str]]:
     seen: dict[str, str] = {}
     for name in _words(run, "inputs"):
         last = Path(name).name
@@ -67,6 +67,6 @@ def _input_mistakes(run: Run) -> Iterator[tuple[str, str]]:
         seen[last] = name
 
 
-def _words(run: Run, name: str) -> list[str]:
+def _words(run: RunSpec, name: str) -> list[str]:
     value = run.settings[name]
     return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

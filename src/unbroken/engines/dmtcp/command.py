@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 LIVE = "live"
 # hwloc looks at disks through udev, which DMTCP cannot save; without that, gmx and many MPI programs can be saved.
 HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}
 
 
-def keeper_command(run: Run, base: Path, root: Path) -> list[str]:
+def keeper_command(run: RunSpec, base: Path, root: Path) -> list[str]:
     """The keeper for a run whose program lives below `root`.
 
     By the Python that runs unbroken; `-I`, because a module's PYTHONPATH is for the program alone.
@@ -29,6 +29,6 @@ def keeper_command(run: Run, base: Path, root: Path) -> list[str]:
     return [*words, "--", *_list(run, "command")]
 
 
-def _list(run: Run, name: str) -> list[str]:
+def _list(run: RunSpec, name: str) -> list[str]:
     value = run.settings[name]
     return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

@@ -16,7 +16,7 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import HandedOver, ready_states
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 _TIED = "they can be resumed only in the folder in which they were made"
 
@@ -31,18 +31,18 @@ class DmtcpEngine(Engine):
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+    def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
 
-    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+    def import_files(self, run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
         """Refuse: images name the files of their program, and those next to them, by whole paths."""
         raise ConfigError([f"{run.name}: engine dmtcp imports no images: {_TIED}"])
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Refuse: images name the files of their program, and those next to them, by whole paths."""
         raise ConfigError([f"{run.name}: engine dmtcp exports no images: {_TIED}; they are in {checkpoint.folder}"])
 
-    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+    def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         return "the seconds that it worked; the program is not asked"
 
     def command(self, task: Task) -> list[str]:

@@ -17,7 +17,7 @@ from unbroken.engines.files.states import matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
@@ -34,7 +34,7 @@ class Reading:
     how: str
 
 
-def reading_of(run: Run, program: Program, folder: Path, number: str) -> Reading:
+def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Reading:
     """Return how far the restart files in `folder` are; CheckpointError names the file, and what is not in it.
 
     `number` is the one in the names of the files.
@@ -109,15 +109,15 @@ def _in_json(path: Path, dotted: str) -> Reading:
 # --- commands of the user ---
 
 
-def confirm_check(run: Run, program: Program) -> None:
+def confirm_check(run: RunSpec, program: Program) -> None:
     """SegmentError if check_command cannot be started, which would leave every restart file out."""
     words = program.check_command
-    if words and not run.is_entered and shutil.which(words[0]) is None:
+    if words and not run.environment.is_entered and shutil.which(words[0]) is None:
         found = f"found '{words[0]}', which is not a program that can be found here"
         raise SegmentError(f"runs.{run.name}.settings.check_command: {found}")
 
 
-def why_not_whole(run: Run, program: Program, folder: Path) -> str:
+def why_not_whole(run: RunSpec, program: Program, folder: Path) -> str:
     """Return what check_command says against the restart files in `folder`; empty if it accepts them."""
     if not program.check_command:
         return ""
@@ -130,7 +130,7 @@ def why_not_whole(run: Run, program: Program, folder: Path) -> str:
     return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
 
 
-def _answered(run: Run, command: Sequence[str], folder: Path) -> Reading:
+def _answered(run: RunSpec, command: Sequence[str], folder: Path) -> Reading:
     """Return what a command of the user says of the folder that it is started in."""
     answer, said = _ask(run, command, folder), f"progress_command {' '.join(command)}"
     last = _last_line(answer)
@@ -143,8 +143,8 @@ def _answered(run: Run, command: Sequence[str], folder: Path) -> Reading:
     return Reading(done, f"{said} printed {printed} {done:.10g}")
 
 
-def _ask(run: Run, command: Sequence[str], folder: Path) -> child.Answer:
-    launcher = run.enter if run.tasks == 1 else ()  # it would start it many times
+def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> child.Answer:
+    launcher = run.environment.enter if run.resources.tasks == 1 else ()  # it would start it many times
     return child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # A table: a line a row, which begins with a number that grows.
 _BEGIN = rb"^[ \t]*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -93,7 +93,7 @@ class Program:
         return self.has_numbered_files or bool(self.progress_file or self.progress_command) or self.keeps_the_contract
 
 
-def program_of(run: Run) -> Program:
+def program_of(run: RunSpec) -> Program:
     """Return the settings of a run, whose kinds the schema has checked."""
     values = run.settings
     margin = values["margin_seconds"]

@@ -29,7 +29,7 @@ from unbroken.engines.gromacs.outputs import BY_KIND, MAY_BE_NAMED
 from unbroken.engines.gromacs.plumed import DEFAULT_NAME, mistakes_in
 from unbroken.errors import Mistake
 from unbroken.program.entering import folder_of
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 _GOALS = ("goal", "until_ps", "extend_ps")
 _SOURCES = ("mdp", "structure", "topology")
@@ -55,7 +55,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 Mistakes = Iterator[tuple[str, str | Mistake]]
 
 
-def mistakes(run: Run, base: Path) -> Mistakes:
+def mistakes(run: RunSpec, base: Path) -> Mistakes:
     """Yield each setting that does not fit the others, and what is wrong with it."""
     yield from _source_mistakes(run)
     if len(wanted := [name for name in _GOALS if run.settings[name] is not None]) > 1:
@@ -67,12 +67,12 @@ def mistakes(run: Run, base: Path) -> Mistakes:
     yield from _option_mistakes(run)
     yield from _file_mistakes(run, base)
     gmxrc = str(run.settings["gmxrc"])
-    if gmxrc and not run.enter and not run.container and not folder_of(gmxrc, base).is_file():
+    if gmxrc and not run.environment.enter and not run.environment.container and not folder_of(gmxrc, base).is_file():
         found = f"found '{gmxrc}', but there is no such file"
         yield "gmxrc", Mistake(found, "the path of a GMXRC, or leave it out", is_absent=True)
 
 
-def _source_mistakes(run: Run) -> Mistakes:
+def _source_mistakes(run: RunSpec) -> Mistakes:
     named = [name for name in _SOURCES if run.settings[name]]
     with_mdp = [*named, *(name for name in _WITH_MDP if run.settings[name])]
     if has_replicas(run):
@@ -88,11 +88,13 @@ def _source_mistakes(run: Run) -> Mistakes:
         yield missing[0], f"is missing beside `{named[0]}`; grompp needs mdp, structure and topology"
 
 
-def _rank_mistakes(run: Run) -> Mistakes:
+def _rank_mistakes(run: RunSpec) -> Mistakes:
     number, replicas = ranks(run), len(replica_names(run))
     is_mpi = str(run.settings["gmx"]).endswith(("_mpi", "_mpi_d"))
-    if (threads := run.threads * run.tasks) % number:
-        has = f"threads is {run.threads}" + (f" for each of {run.tasks} tasks" if run.tasks > 1 else "")
+    if (threads := run.resources.threads * run.resources.tasks) % number:
+        has = f"threads is {run.resources.threads}" + (
+            f" for each of {run.resources.tasks} tasks" if run.resources.tasks > 1 else ""
+        )
         yield "ranks", f"found {number}, but {has}; allowed: a number that divides {threads}"
     if is_mpi and number > 1 and not run.settings["launcher"]:
         found = f"{run.settings['gmx']} cannot start {number} ranks by itself"
@@ -104,19 +106,21 @@ def _rank_mistakes(run: Run) -> Mistakes:
         yield "launcher", f"is missing: each replica needs a rank of MPI; type for example {todo}"
 
 
-def _srun_mistakes(run: Run) -> Mistakes:
+def _srun_mistakes(run: RunSpec) -> Mistakes:
     """Yield where srun starts ranks: Slurm is asked for `tasks`, and the launcher starts a rank in each."""
     todo = "launcher: [srun, --mpi=pmix, -n, '{ranks}']"
     words = words_of(run, "launcher")
-    if run.tasks > 1 and run.enter and PurePath(run.enter[0]).name == SRUN:
-        found = f"tasks is {run.tasks}, and srun before everything would start each small tool of gmx as often"
+    if run.resources.tasks > 1 and run.environment.enter and PurePath(run.environment.enter[0]).name == SRUN:
+        found = (
+            f"tasks is {run.resources.tasks}, and srun before everything would start each small tool of gmx as often"
+        )
         yield "launcher", f"{found}; type enter: [] in the run, and {todo}"
-    elif run.tasks == 1 and words and PurePath(words[0]).name == SRUN and "--overlap" not in words:
+    elif run.resources.tasks == 1 and words and PurePath(words[0]).name == SRUN and "--overlap" not in words:
         found = "found srun, but tasks is 1: it may wait for ever for the step in which unbroken itself runs"
         yield "launcher", f"{found}; type tasks: {ranks(run)}, threads for each of them, and enter: [] in the run"
 
 
-def _replica_mistakes(run: Run) -> Mistakes:
+def _replica_mistakes(run: RunSpec) -> Mistakes:
     names, options = replica_names(run), mdrun_options(run)
     if len(names) < 2:
         yield "replicas", "found 1; allowed: two or more, or `tpr` for one simulation"
@@ -139,7 +143,7 @@ def _replica_mistakes(run: Run) -> Mistakes:
             yield "options", f"found {option} beside `replicas`; not possible: {why}; allowed: a run of one simulation"
 
 
-def _option_mistakes(run: Run) -> Mistakes:
+def _option_mistakes(run: RunSpec) -> Mistakes:
     for option, _ in mdrun_options(run):
         if option == "-multidir" or (option in ("-replex", "-nex", "-reseed") and not has_replicas(run)):
             yield "options", f"found {option}; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]"
@@ -152,7 +156,7 @@ def _option_mistakes(run: Run) -> Mistakes:
             yield "options", f"{BY_KIND[kind].option}: found {name}; allowed: {allowed}"
 
 
-def _file_mistakes(run: Run, base: Path) -> Mistakes:
+def _file_mistakes(run: RunSpec, base: Path) -> Mistakes:
     """Yield files that mdrun reads in addition to the tpr and would not find in its own folder, and PLUMED's."""
     options, inputs = mdrun_options(run), words_of(run, "inputs")
     known = {*inputs, *(PurePath(name).name for name in inputs)}

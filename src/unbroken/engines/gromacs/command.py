@@ -16,7 +16,7 @@ from unbroken.engines.gromacs.mdrun_line import (
 )
 from unbroken.engines.gromacs.outputs import MAY_BE_NAMED, STEM, names_apart
 from unbroken.engines.gromacs.tool import program_of, whole_path, with_gmxrc
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # The name of a simulation that is no replica; as a folder it adds nothing to a path.
 ALONE = ""
@@ -27,40 +27,40 @@ MAXH_SHARE = 0.99
 LEAST_MAXH = 1e-6
 
 
-def words_of(run: Run, name: str) -> list[str]:
+def words_of(run: RunSpec, name: str) -> list[str]:
     """Return the words of a setting that is a list."""
     value = run.settings[name]
     return [str(word) for word in value] if isinstance(value, (list, tuple)) else []
 
 
-def number_of(run: Run, name: str) -> float | None:
+def number_of(run: RunSpec, name: str) -> float | None:
     """Return the number of a setting; None where it is null."""
     value = run.settings[name]
     return value if isinstance(value, (int, float)) else None
 
 
-def mdrun_options(run: Run) -> Options:
+def mdrun_options(run: RunSpec) -> Options:
     """Return the user's options of mdrun."""
     return options_of(words_of(run, "options"))
 
 
-def has_plumed(run: Run) -> bool:
+def has_plumed(run: RunSpec) -> bool:
     """Return True if mdrun loads PLUMED, whose files are needed to resume."""
     return "-plumed" in words_of(run, "options")
 
 
-def inputs_of(run: Run, base: Path) -> dict[str, Path]:
+def inputs_of(run: RunSpec, base: Path) -> dict[str, Path]:
     """Return the run's `inputs` by the names that mdrun finds them by."""
     paths = [(base / name).resolve() for name in words_of(run, "inputs")]
     return {path.name: path for path in paths}
 
 
-def has_replicas(run: Run) -> bool:
+def has_replicas(run: RunSpec) -> bool:
     """Return True if several simulations make one run."""
     return bool(words_of(run, "replicas"))
 
 
-def replica_names(run: Run) -> list[str]:
+def replica_names(run: RunSpec) -> list[str]:
     """Return the names of the simulations: the folders of their tprs, or the names of these where folders are equal."""
     paths = [PurePath(word) for word in words_of(run, "replicas")]
     folders = [path.parent.name for path in paths]
@@ -68,13 +68,13 @@ def replica_names(run: Run) -> list[str]:
     return (folders if are_distinct else [path.stem for path in paths]) or [ALONE]
 
 
-def exchange_steps(run: Run) -> int | None:
+def exchange_steps(run: RunSpec) -> int | None:
     """Return after how many steps replicas exchange; None where they do not."""
     value = value_of(mdrun_options(run), "-replex")
     return int(value) if value.isdecimal() and int(value) > 0 else None
 
 
-def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
+def mdrun_command(run: RunSpec, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
     """Return mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started.
 
     Of replicas these are the names that each of them finds in its own folder.
@@ -101,17 +101,17 @@ def maxh(seconds: float) -> float:
     return max(seconds / 3600 / MAXH_SHARE, LEAST_MAXH)
 
 
-def ranks(run: Run) -> int:
+def ranks(run: RunSpec) -> int:
     """Return how many ranks work together."""
     return int(number_of(run, "ranks") or 1)
 
 
-def threads_per_rank(run: Run) -> int:
+def threads_per_rank(run: RunSpec) -> int:
     """Return OpenMP threads of each rank; the ranks share what the run has, `threads` for each of its `tasks`."""
-    return max(1, run.threads * run.tasks // ranks(run))
+    return max(1, run.resources.threads * run.resources.tasks // ranks(run))
 
 
-def _launcher(run: Run, base: Path) -> list[str]:
+def _launcher(run: RunSpec, base: Path) -> list[str]:
     filled = {"{ranks}": str(ranks(run)), "{threads}": str(threads_per_rank(run))}
     words = [filled.get(word, word) for word in words_of(run, "launcher")]
     return [*(whole_path(word, base) for word in words[:1]), *words[1:]]

@@ -43,7 +43,7 @@ from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.progress import write_progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.
@@ -68,7 +68,7 @@ class GromacsEngine(Engine):
         self._simulations: dict[str, list[Simulation]] = {}
         self._logs: dict[Path, Log] = {}
 
-    def simulations(self, run: Run) -> list[Simulation]:
+    def simulations(self, run: RunSpec) -> list[Simulation]:
         """Return what the run computes: one simulation, or its replicas."""
         made = [Simulation(run, self.base, replica) for replica in replica_names(run)]
         return self._simulations.setdefault(run.name, made)
@@ -87,33 +87,33 @@ class GromacsEngine(Engine):
 
     # --- before anything is queued ---
 
-    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
         frame = frame_at(path, offset_bytes) if path.suffix in TRAJECTORIES else None
         return frame.describe() if frame else ""
 
-    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+    def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         return f"the step in {CPT}"
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
 
-    def mistakes(self, run: Run) -> Iterator[tuple[str, str | Mistake]]:
+    def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str | Mistake]]:
         return checks.mistakes(run, self.base)
 
-    def prepare(self, run: Run) -> bool:
+    def prepare(self, run: RunSpec) -> bool:
         if is_prepared_here(run):
             prepare(run, self.base)
         return is_prepared_here(run)
 
     # --- import and export ---
 
-    def import_files(self, run: Run, source: ImportSource, draft: Path) -> ImportedFiles:
+    def import_files(self, run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
         """Import mdrun's checkpoint and its outputs up to there; a tpr that grompp makes is made first."""
         _refuse_replicas(run, "imported")
         self.prepare(run)
         return import_files(run, Simulation(run, self.base), source, draft)
 
-    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Export mdrun's checkpoint, the tpr, and the pieces of the results."""
         _refuse_replicas(run, "exported")
         return export_files(run, self.base, Simulation(run, self.base), checkpoint, folder)
@@ -250,7 +250,7 @@ class GromacsEngine(Engine):
         least = min(cpts, key=lambda cpt: cpt.step)
         return HandedOver(draft, handover(least, simulation, left[0].log, is_final=is_final, is_exact=is_exact))
 
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Fill `final` with one trajectory, energy file, log and structure, and the energies as a table.
 
         Each replica has these in a folder of its own.  Results get the names that the user's options give them.
@@ -265,6 +265,6 @@ class GromacsEngine(Engine):
                     path.rename(folder / name)
 
 
-def _refuse_replicas(run: Run, what: str) -> None:
+def _refuse_replicas(run: RunSpec, what: str) -> None:
     if has_replicas(run):
         raise ConfigError([f"{run.name}: replicas cannot be {what}; allowed: a run of one simulation"])

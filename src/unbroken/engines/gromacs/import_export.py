@@ -22,7 +22,7 @@ from unbroken.engines.imports import ImportedFiles, ImportSource, unchanged
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.progress import Handover, Metric, Progress
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system.copying import copy_head
 from unbroken.system.digests import sha256_of
 
@@ -33,7 +33,7 @@ _FIRST_PART = ".part0001"
 _DEFAULTS = {file.default: file.kind for file in MDRUN_FILES}
 
 
-def import_files(run: Run, simulation: Simulation, source: ImportSource, draft: Path) -> ImportedFiles:
+def import_files(run: RunSpec, simulation: Simulation, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft from mdrun's folder, or from one checkpoint in it; CheckpointError says what does not fit."""
     source.refuse_done(run)
     try:
@@ -79,7 +79,7 @@ def handover(cpt: Cpt, simulation: Simulation, log: Log, *, is_final: bool, is_e
     return Handover(progress, is_finished=is_final, versions={"gromacs": log.version or cpt.program})
 
 
-def _not_checked(run: Run, simulation: Simulation, folder: Path) -> tuple[str, ...]:
+def _not_checked(run: RunSpec, simulation: Simulation, folder: Path) -> tuple[str, ...]:
     """Return what GROMACS does not note, and which files are not imported."""
     own = sha256_of(simulation.path)
     lines = ["whether mdrun ran with the same number of ranks and threads, and -reprod"]
@@ -95,7 +95,7 @@ def _not_checked(run: Run, simulation: Simulation, folder: Path) -> tuple[str, .
 # --- the checkpoint ---
 
 
-def _chosen(run: Run, path: Path) -> Cpt:
+def _chosen(run: RunSpec, path: Path) -> Cpt:
     """Return the checkpoint that is named, or the newest complete one of the one simulation in a folder."""
     if path.is_file():
         return read_cpt(path)
@@ -112,7 +112,7 @@ def _chosen(run: Run, path: Path) -> Cpt:
     return found[0] if found else read_cpt(path / names[0])  # which says what is wrong with it
 
 
-def _atoms(run: Run, tpr: Path, base: Path) -> int:
+def _atoms(run: RunSpec, tpr: Path, base: Path) -> int:
     def is_atoms(line: str) -> bool:
         return line.split("=")[0].strip() == "natoms"
 
@@ -156,7 +156,7 @@ def _kind(cpt: Cpt, plain: str, stem: str) -> str:
 # --- export ---
 
 
-def export_files(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoint, folder: Path) -> list[str]:
+def export_files(run: RunSpec, base: Path, simulation: Simulation, checkpoint: Checkpoint, folder: Path) -> list[str]:
     """Fill the folder; return lines about it."""
     made = simulation.tpr_to_run(folder, checkpoint.passport.progress.done)
     if made.parent.resolve() == folder.resolve():

@@ -10,7 +10,7 @@ from unbroken.engines.gromacs.command import ALONE, has_replicas, number_of, rep
 from unbroken.engines.gromacs.tool import must_gmx
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 from unbroken.system.flush import flush_tree
@@ -23,17 +23,17 @@ PREPARED = "prepared"
 NOTE = "made_of.json"
 
 
-def is_prepared_here(run: Run) -> bool:
+def is_prepared_here(run: RunSpec) -> bool:
     """Return True if the run names no tpr, but what one is made of."""
     return not run.settings["tpr"] and not has_replicas(run)
 
 
-def prepared_record(run: Run, segment: int) -> list[str]:
+def prepared_record(run: RunSpec, segment: int) -> list[str]:
     """Return the record of the preparation that the first segment waits for; none if the run names its tpr."""
     return [str(RunFolder(run.name).root / "prepared.json")] if segment == 1 and is_prepared_here(run) else []
 
 
-def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
+def tpr_of(run: RunSpec, base: Path, replica: str = ALONE) -> Path:
     """Return the tpr of a run, or of one of its replicas.
 
     SegmentError if it was to be prepared and is not there, or was made of other files.
@@ -55,7 +55,7 @@ def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
     return folder / TPR
 
 
-def prepare(run: Run, base: Path) -> Path:
+def prepare(run: RunSpec, base: Path) -> Path:
     """Make the tpr unless it is there, made of the same files, and return it; SegmentError in grompp's own words.
 
     If the process dies inside, either nothing is to be seen or all of it.
@@ -77,7 +77,7 @@ def prepare(run: Run, base: Path) -> Path:
     return tpr_of(run, base)
 
 
-def made_of(run: Run, base: Path) -> dict[str, str]:
+def made_of(run: RunSpec, base: Path) -> dict[str, str]:
     """Return each setting that shapes the tpr, and the digest of each file among them."""
     sources = {name: _digest(base / path) for name, path in _sources(run).items()}
     inputs = {f"inputs {name}": _digest(base / name) for name in words_of(run, "inputs")}
@@ -97,7 +97,7 @@ def mdp_with_fixed_list(text: str, rlist_nm: float) -> str:
     return "\n".join([*kept, *(f"{name} = {value}" for name, value in fixed.items())]) + "\n"
 
 
-def _grompp(run: Run, base: Path, draft: Path) -> None:
+def _grompp(run: RunSpec, base: Path, draft: Path) -> None:
     files = {_SOURCES[name]: base / path for name, path in _sources(run).items()}
     if (rlist := number_of(run, "fixed_rlist_nm")) is not None:
         text = mdp_with_fixed_list(files["-f"].read_text(), rlist)
@@ -108,11 +108,11 @@ def _grompp(run: Run, base: Path, draft: Path) -> None:
     must_gmx(run, "grompp", *words, *words_of(run, "grompp_options"), folder=base, base=base)
 
 
-def _sources(run: Run) -> dict[str, str]:
+def _sources(run: RunSpec) -> dict[str, str]:
     return {name: str(run.settings[name]) for name in _SOURCES if run.settings[name]}
 
 
-def _folder(run: Run, base: Path) -> Path:
+def _folder(run: RunSpec, base: Path) -> Path:
     return RunFolder(run.name, base).root / PREPARED
 
 

@@ -12,7 +12,7 @@ from unbroken.engines.gromacs.command import ALONE, number_of
 from unbroken.engines.gromacs.prepare import tpr_of
 from unbroken.engines.gromacs.tool import gmx, must_gmx
 from unbroken.errors import SegmentError
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 EXTENDED_TPR = "extended.tpr"
 # Those that mdrun can resume from a checkpoint; a minimization begins again.
@@ -100,7 +100,7 @@ def _is_last_needed(line: str) -> bool:
 class Simulation:
     """Describe a run's simulation, or a replica; the tpr is read once, when it is first asked for."""
 
-    run: Run
+    run: RunSpec
     base: Path
     replica: str = ALONE
 

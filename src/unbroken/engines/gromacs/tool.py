@@ -12,7 +12,7 @@ from unbroken.program import process as child
 from unbroken.program.entering import entered, folder_of
 from unbroken.program.process import Answer
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 # The energies of a run as a table that any program can read.
 ENERGY_TABLE = "energy.tsv"
@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"(ERROR|WARNING) \d+ \[")
 _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user input|File input/output error):")
 
 
-def with_gmxrc(run: Run, command: list[str], base: Path = Path()) -> list[str]:
+def with_gmxrc(run: RunSpec, command: list[str], base: Path = Path()) -> list[str]:
     """Return the command behind sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
 
     By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
@@ -36,7 +36,7 @@ def with_gmxrc(run: Run, command: list[str], base: Path = Path()) -> list[str]:
     return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", str(folder_of(gmxrc, base)), *command]
 
 
-def program_of(run: Run, setting: str, base: Path = Path()) -> str:
+def program_of(run: RunSpec, setting: str, base: Path = Path()) -> str:
     """Return the program that a setting names."""
     return whole_path(str(run.settings[setting]), base)
 
@@ -47,7 +47,7 @@ def whole_path(word: str, base: Path) -> str:
 
 
 def gmx(
-    run: Run,
+    run: RunSpec,
     *words: str,
     folder: Path | None = None,
     told: str = "",
@@ -63,7 +63,7 @@ def gmx(
     return child.ask(entered(command, run, base), folder, told, is_enough=is_enough)
 
 
-def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> None:
+def must_gmx(run: RunSpec, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> None:
     """Run one of gmx's tools; SegmentError with the tool's own words if it fails."""
     answer = gmx(run, *words, folder=folder, told=told, base=base)
     if answer.code != 0:
@@ -91,14 +91,14 @@ def _block(lines: list[str]) -> str:
 # --- energies ---
 
 
-def report_targets(runs: Iterable[Run], base: Path) -> list[str]:
+def report_targets(runs: Iterable[RunSpec], base: Path) -> list[str]:
     """Return the plots for the Snakemake report of those runs that have joined energies by now."""
     places = [RunFolder(run.name) for run in runs]
     done = [place for place in places if (base / place.final / ENERGY_TABLE).is_file()]
     return [str(place.root / "report" / "energies.svg") for place in done]
 
 
-def write_energy_table(run: Run, energies: Path, table: Path, base: Path = Path()) -> None:
+def write_energy_table(run: RunSpec, energies: Path, table: Path, base: Path = Path()) -> None:
     """Write a row a frame, a column an energy, tab-separated; the first column is the time in ps."""
     terms = _terms(run, energies, base)
     plain = table.with_name(f".{table.name}.xvg")
@@ -111,7 +111,7 @@ def write_energy_table(run: Run, energies: Path, table: Path, base: Path = Path(
     plain.unlink()
 
 
-def _terms(run: Run, energies: Path, base: Path) -> list[str]:
+def _terms(run: RunSpec, energies: Path, base: Path) -> list[str]:
     """Return the names of all energies in an .edr file, as `gmx energy` offers them."""
     # It ends with an error because nothing is chosen, after having printed what there is.
     offered = gmx(run, "energy", "-f", str(energies.resolve()), folder=energies.parent, told="\n", base=base).lines

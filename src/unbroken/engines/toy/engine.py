@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.starter import Starter
 from unbroken.engines.toy.starter import starters
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 
 
 class ToyEngine(Engine):
@@ -24,7 +24,7 @@ class ToyEngine(Engine):
         return counting_command(task.run)
 
 
-def counting_command(run: Run) -> list[str]:
+def counting_command(run: RunSpec) -> list[str]:
     """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
     settings = run.settings
     command = [sys.executable, "-m", "unbroken.engines.toy.program"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
+from unbroken.runs.run import RunSpec
 from unbroken.training.core.live_log import METRICS_FILE, TIMING_FILE
 
 
-def report_targets(runs: Iterable[Run], base: Path) -> list[str]:
+def report_targets(runs: Iterable[RunSpec], base: Path) -> list[str]:
     """The plots of those runs that have noted metrics and times by now, finished or not."""
     places = [RunFolder(run.name) for run in runs]
     noted = [
