@@ -39,7 +39,7 @@ def test_slurm_plugin_179_checkpointing_jobs(slurm_work: WorkDir, cluster: Clust
     """
     slurm_work.profile = None
     shutil.copyfile(ORBIT, slurm_work.root / "orbit.py")
-    slurm_work.write("site.yaml", f"settings: {{dmtcp: {PROGRAMS}}}\n")
+    slurm_work.added_environment["PATH"] = f"{PROGRAMS}:{slurm_work.added_environment['PATH']}"
     slurm_work.snakefile = slurm_work.write(
         "Snakefile",
         f"""
@@ -48,7 +48,7 @@ rule orbit:
     retries: 9
     resources: runtime=1
     shell:
-        "unbroken exec --name orbit --engine dmtcp --settings site.yaml --outputs {{output}} --save-minutes 0.1"
+        "unbroken exec --name orbit --engine dmtcp --outputs {{output}} --save-minutes 0.1"
         " -- python orbit.py {STEPS} 0.05"
 """,
     )
