@@ -41,7 +41,7 @@ SEGMENT = "unbroken"
 
 
 class Executor(ChainHost):
-    """Runs the segments of each run as one job array, and takes their records as their ends."""
+    """Run the segments of each run as one job array, and take their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
@@ -218,7 +218,7 @@ class Executor(ChainHost):
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of the runs, also of those whose tasks run ahead, and all plain jobs.
 
-        Also those that the other thread is just looking at; segments at work may save first.
+        Also cancel those that the other thread is just looking at.  Running segments may save first.
         """
         chains = list(self._chains.values())  # a thread may add one
         keys = sorted(chain.key for chain in chains if chain.active or chain.found is not None)
@@ -228,7 +228,7 @@ class Executor(ChainHost):
             self._plain.cancel_all()
 
     def shutdown(self) -> None:
-        """Let what looks after jobs end, and submissions; then print what is left to say."""
+        """Let what looks after jobs end, and submissions; then print the remaining messages."""
         super().shutdown()
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._plain is not None:

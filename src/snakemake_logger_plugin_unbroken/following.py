@@ -1,4 +1,4 @@
-"""What happens to the runs of this driver, by their own files: attempts that ended, and how each run stands."""
+"""Follow the runs of this driver by their own files: attempts that ended, and the state of each run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Following:
             self._told[name] = len(attempts)
 
     def rows(self) -> list[RunStatus]:
-        """Return how the runs at work stand now."""
+        """Return the present state of the active runs."""
         queue = self._queue.look()
         found = [_driven(status_of(name, Path(), self._runs[name], queue)) for name in self.at_work]
         self._states.update({row.run: row for row in found})

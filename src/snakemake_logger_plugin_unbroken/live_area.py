@@ -35,7 +35,7 @@ class LiveArea:
         return max(os.get_terminal_size(self._stream.fileno()).lines - _LEAST_TEXT_LINES, 0)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, none of which is wider than the terminal, in the place of the last ones."""
+        """Replace the last lines shown by these; none is wider than the terminal."""
         size = os.get_terminal_size(self._stream.fileno())
         lines = lines[: self.room]
         text = self._resized(len(lines), (size.columns, size.lines))

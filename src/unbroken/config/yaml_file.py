@@ -1,5 +1,5 @@
-"""A YAML file, with lines for what the usual loader takes silently: duplicate keys, of which it keeps the last, and
-aliases that stand for far too much.
+"""A YAML file, with lines for what the usual loader accepts silently: duplicate keys, where it keeps the last, and
+aliases that expand to far too much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unbroken.errors import ConfigError
 
 # Thousands of runs are some megabytes; what is larger takes the loader minutes.
 MOST_MEGABYTES = 20
-# An alias stands for all that it names: ten lines of them can mean a billion values.
+# An alias expands to all that it names: ten lines of them can mean a billion values.
 MOST_VALUES = 1_000_000
 _ERRORS = (ValueError, RecursionError, yaml.YAMLError)
 

@@ -29,7 +29,7 @@ ANSWER_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Note:
-    """Whose copies a folder holds: the run, its number, and where it stands."""
+    """Identify the run whose copies a folder holds: its name, its number, and its folder."""
 
     run: str
     number: str

@@ -93,7 +93,7 @@ class Transfer:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder unless it is there; ForeignFolderError if a link, or something else, stands in its place."""
+    """Make a folder unless it is there; raise ForeignFolderError if a link, or anything else, has replaced it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
     confirm_own(path)
