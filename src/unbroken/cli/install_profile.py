@@ -123,7 +123,7 @@ def _place(name: str, partition: Partition | None, why_none: str) -> Iterator[st
 
 
 def partition_of(place: str, partitions: list[Partition]) -> Partition | None:
-    """Return the default one for `short`; for `gpu` the one with most GPUs, of those with GPUs in all nodes first."""
+    """Return the default one for `short`; for `gpu` the one with most GPUs, first of those with GPUs in all nodes."""
     if place == "short":
         return next((partition for partition in partitions if partition.is_default), None)
     able = [partition for partition in partitions if partition.gpus()]

@@ -153,7 +153,7 @@ def _submit_patiently(job: ChainJob) -> Submitted:
 
 
 def _come_back(job: ChainJob) -> None:
-    """Put this job back into the queue; Stop if nothing goes on."""
+    """Put this job back into the queue, or submit the next one; raise Stop if Slurm refuses both."""
     why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
     job.log(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job.job_id) is not None:

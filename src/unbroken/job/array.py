@@ -43,7 +43,7 @@ SITE_FULL_DIVISOR = 8
 
 
 class Answer(Enum):
-    """What came of a submission."""
+    """Name the outcome of a submission."""
 
     DONE = "tasks of the run are in the queue"
     FOUND = "a job of its run is in the queue or running already, taken over"
@@ -58,7 +58,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Submitted:
-    """What came of a submission, its number in Slurm if there is one, and in one line what sbatch or we say of it."""
+    """Hold the outcome of a submission, its job number if there is one, and one line from sbatch or from us."""
 
     answer: Answer
     job_id: str = ""
@@ -170,7 +170,7 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
         others = [other.job_id]
-    if not path_of(spec.key).exists():  # somebody has removed .snakemake: its tasks would find nothing to do
+    if not path_of(spec.key).exists():  # .snakemake was removed: its tasks would find nothing to do
         spec.write()
     own = submissions.take(spec.key, newest)
     if own is None:

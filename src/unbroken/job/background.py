@@ -1,6 +1,6 @@
 """Run processes in the background: the writer of `results/report.html`, and the one that sends notifications.
 
-Nobody waits for them, and they harm nobody.
+No process waits for them, and they harm none.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from unbroken.system import fs
 _NICENESS = 10
 
 PAGE = RESULTS / "report.html"
-# `off` where nobody wants the page.
+# `off` where the page is not wanted.
 VARIABLE = "UNBROKEN_REPORT"
 # The configuration as the driver has it: several files, and what was typed behind --config, are one in there.
 CONFIG = NOTES / "report.config.json"
 _PAGE_LOG = NOTES / "report.log"
-# Changed by whoever has one written, before it is: of many jobs that look, one goes on.
+# Changed by the job that is about to write a page: of many jobs that look, only one continues.
 _ASKED = NOTES / "report.asked"
 # A page that takes long, of very many runs, is written less often: at most so much of the time is spent on it.
 MOST_SHARE = 0.02
@@ -90,14 +90,14 @@ class PageProcess:
         return self._process is not None
 
     def is_due(self, every: float) -> bool:
-        """Return True if nothing is at work, and the last one began `every` seconds ago; longer if that takes long."""
+        """Return True if no writer runs, and the last one began `every` seconds ago; longer if that takes long."""
         return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
 
     def begin(self, every: float, at_most_every: float = 0.0) -> None:
         """Begin to write one, which says that the next will be there within `every` seconds; 0: there will be none.
 
-        Nothing where nobody wants it, where one of the folder was asked for less than `at_most_every` seconds ago, or
-        where no process or file can be made: nobody's work depends on it.
+        Do nothing where the page is not wanted, where one of the folder was asked for less than `at_most_every` seconds
+        ago, or where no process or file can be made: no other work depends on it.
         """
         if is_page_off() or self.is_at_work() or _age_seconds(self._base / _ASKED) < at_most_every:
             return

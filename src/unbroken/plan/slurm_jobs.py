@@ -33,7 +33,7 @@ class SlurmPlan:
     def mistakes(self, files: Sequence[str], tell: Callable[[Iterable[str]], None]) -> list[str]:
         """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from.
 
-        A partition that is away is told.
+        A partition that is unavailable is logged.
         """
         asked = [(run, self._requests[run.name]) for run in self.runs]
         if any(request.partition is None for request in self._requests.values()):

@@ -29,7 +29,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _RUNTIMES = ("apptainer", "singularity")
 PULL_SECONDS = 3600.0
 ANSWER_SECONDS = 60.0
-# They would take away what the program is told by its environment, or hide it from our signals.
+# They would remove what the program receives in its environment, or hide it from our signals.
 REFUSED = {"-e", "--cleanenv", "-C", "--containall", "-p", "--pid"}
 
 
@@ -134,12 +134,12 @@ def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
 
 
 def _is_named(image: str) -> bool:
-    """Return True for what a registry may call an image, and nobody a file."""
+    """Return True for the name of an image in a registry, which is never the name of a file."""
     return _NAMED.fullmatch(image) is not None and not image.endswith((".sif", ".simg", ".img"))
 
 
 def _is_image(path: Path) -> bool:
-    """Decide by what stands in a SIF behind its first line, or at the beginning of a squashfs, or in an ext3."""
+    """Return True for a SIF (by what follows its first line), a squashfs (by its beginning), or an ext3."""
     with path.open("rb") as file:
         head = file.read(2048)
     return b"SIF_MAGIC" in head[:64] or head.startswith(b"hsqs") or head[1080:1082] == b"\x53\xef"

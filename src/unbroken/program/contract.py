@@ -1,4 +1,4 @@
-"""What a child program is told, and what it hands over: the contract that any program can keep without importing us.
+"""Exchange data with a child program: the contract, which any program can keep without importing us.
 
 docs/contract.md is the user's description of it.
 """
@@ -27,10 +27,10 @@ READY = ".ready"
 HANDOVER_FILE = "progress.json"
 # Before the name of what is being published.
 TAKEN = "taken-"
-# Before the name of a state, beside the save folder: what it said of itself, until it is a checkpoint.
+# Before the name of a state, next to the save folder: what it said of itself, until it is a checkpoint.
 TOLD = "told-"
-# Before the name of a note on what its program said nothing of, beside it; there is one only once all that is in the
-# folder is on the disk.
+# Before the name of a note next to a state that its program said nothing about; the note is there only once all that is
+# in the folder is on the disk.
 WHOLE = "whole-"
 COPIES = "salvage-whole"
 # What a checkpoint's folder of this name holds is what the user came for.
@@ -39,7 +39,7 @@ FINAL = "final"
 
 @dataclass
 class AttemptFolder:
-    """The folder that a child works with: where it saves, says its progress, and is told to stop."""
+    """The folder that a child works with: it saves there, writes its progress, and finds the request to stop."""
 
     root: Path
     save_inode: int | None = None  # of the save folder, as the attempt noted it
@@ -120,9 +120,9 @@ class HandedOver:
     is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
     def move(self, target: Path) -> None:
-        """Rename it, and never what stands in the place of the save folder by now.
+        """Rename it, and never what may have replaced the save folder by now.
 
-        StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
+        Raise StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
         """
         with storage_errors(self.draft):
             if self.save is None:

@@ -1,4 +1,4 @@
-"""What a run's program is started in: recorded in each checkpoint, and checked before anything is queued."""
+"""Record the environment of a run's program in each checkpoint, and check it before anything is queued."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def unread(run: RunSpec, parts: Mapping[str, object]) -> set[str]:
 
 
 def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:
-    """Return what it holds; only its path where it lies in the image, whose digest stands for it."""
+    """Return what it holds; only its path where it lies in the image, whose digest covers it."""
     return read(folder) if (folder / mark).exists() else {"path": str(folder)}
 
 

@@ -44,7 +44,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return its number, 0 if it could not be started; nobody else's before `kill`."""
+        """Return its number, 0 if it could not be started; no other process gets it before `kill`."""
         return self._pid or 0
 
     def wait(self, seconds: float) -> int | None:
@@ -157,7 +157,7 @@ def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Pop
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program that answers and leaves has said (both outputs together), and its exit code."""
+    """Hold the exit code and the output (stdout and stderr together) of a program that answers and ends."""
 
     code: int
     lines: list[str]

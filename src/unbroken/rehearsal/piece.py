@@ -36,7 +36,7 @@ LEAVING_SECONDS = 60.0
 
 
 class Way(Enum):
-    """How a piece ends."""
+    """Name the way in which a piece ends."""
 
     WHOLE = "whole"
     STOP = "a polite stop"
@@ -48,7 +48,7 @@ class Way(Enum):
 
 @dataclass
 class Piece:
-    """A segment at work; the fields below the line say what came of it."""
+    """A running segment; the fields below the line hold its outcome."""
 
     stage: Stage
     way: Way
@@ -132,7 +132,7 @@ class Piece:
         told = read_progress(self._attempt.progress) if self._attempt else None
         return told.done if told else None
 
-    # --- at work ---
+    # --- while it runs ---
 
     def _watch(self, events: FileEvents, began: float) -> None:
         while self._process.poll() is None:

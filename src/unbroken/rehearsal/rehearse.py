@@ -79,9 +79,9 @@ class Rehearser:
         self._results = Results(self._root, self.run, self.engine)
 
     def rehearse(self) -> Rehearsal:
-        """Return the verdict; what the program left lies beside it where something differs.
+        """Return the verdict; keep what the program left next to it where something differs.
 
-        ConfigError if the run is being rehearsed already, or the folder is too large to copy.
+        Raise ConfigError if the run is being rehearsed already, or the folder is too large to copy.
         """
         with alone(self.run.name, self.base):
             identity = identity_of(self.run, self.keys, self.base).digest

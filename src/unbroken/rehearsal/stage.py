@@ -121,7 +121,7 @@ class Stage:
         return self.root / "stage" / ("here" if self.engine.is_tied_to_its_folder else f"{self._count:02d}")
 
     def begin(self, name: str) -> None:
-        """Go on in a new copy of the user's folder, which has this name among the logs."""
+        """Continue in a new copy of the user's folder, which has this name among the logs."""
         self.end()
         self._name = name
         self._next()

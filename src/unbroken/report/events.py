@@ -1,4 +1,4 @@
-"""What there is to tell of a run, from its files alone; each event has a key that is the same at every look."""
+"""Find the events of a run from its files alone; each event has a key that is the same at every look."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Look:
 
     @property
     def is_quiet(self) -> bool:
-        """Return True if no run is at work or in the queue: then nothing resumes one that has paused."""
+        """Return True if no run is running or in the queue: then nothing resumes one that has paused."""
         return not any(row.state in _AT_WORK for row in self.rows)
 
 
 def events_of(row: RunStatus, places: RunFolder, look: Look, settings: NotifySettings) -> Iterator[Event]:
-    """Yield what there is to tell of a run now, whether or not it was told before."""
+    """Yield the present events of a run, whether or not a notification was sent before."""
     attempts = all_attempts(places)
     found = (
         _ended(row, places, attempts, look),

@@ -75,7 +75,7 @@ def json_in_html(value: object) -> str:
 
 
 def library() -> str:
-    """Return Vega and Vega-Lite with their licenses, fit to stand in a script element."""
+    """Return Vega and Vega-Lite with their licenses, escaped for a script element."""
     found = find_spec("snakemake")  # to import it would take a second
     if found is None or found.origin is None:
         raise ConfigError(['the report needs Snakemake; type: pip install "unbroken[workflow]"'])

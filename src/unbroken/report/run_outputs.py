@@ -49,7 +49,7 @@ def _totals(folder: Path, _digest: str) -> tuple[int, int, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class ComparedOutputs:
-    """How many outputs of a run were compared with the list of its newest checkpoint, and a line for each fault."""
+    """Count the outputs of a run compared with the list of its newest checkpoint; hold a line for each fault."""
 
     count: int = 0
     faults: tuple[tuple[Path, str], ...] = ()

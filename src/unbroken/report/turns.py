@@ -1,4 +1,4 @@
-"""What the last attempts of a run brought and took: the sample from which forecast and advice are made."""
+"""Sample the progress and the times of a run's last attempts, for its forecast and its advice."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def note_begun(places: RunFolder) -> None:
 
 
 def note_if_there(places: RunFolder) -> None:
-    """Do so if the run has been at work before."""
+    """Call `note` if the run has been started before."""
     if _is_there(places):
         note_begun(places)
 

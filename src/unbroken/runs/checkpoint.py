@@ -29,7 +29,7 @@ OLD_TABLES = "parts/pieces.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
-# Of a unit so much stands in a folder's name, which has 255 characters at most.
+# So much of a unit is in a folder's name, which has 255 characters at most.
 _LONGEST_UNIT = 40
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
@@ -100,7 +100,7 @@ class Passport:
 
 
 def _indented(files: Mapping[str, FileDigest]) -> str:
-    """As `json.dumps(..., indent=2)` writes them on the second level."""
+    """Return the files as `json.dumps(..., indent=2)` writes them on the second level."""
     if not files:
         return "{}"
     lines = ",\n".join(

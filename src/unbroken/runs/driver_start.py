@@ -28,7 +28,7 @@ def begin(environment: MutableMapping[str, str] = os.environ) -> str:
 
 
 def current() -> str:
-    """Return the start that this process belongs to; empty if nobody has named one."""
+    """Return the start that this process belongs to; empty if none was named."""
     return os.environ.get(START, "")
 
 

@@ -1,6 +1,6 @@
 """The identity: what makes a run the computation that it is, digested from its parts.
 
-Changing a part makes another computation, which must not go on from this one's checkpoints.  What only changes the
+Changing a part makes another computation, which must not resume from this one's checkpoints.  What only changes the
 running (time, memory, place, how many checkpoints stay) is no part of it.
 """
 
@@ -27,7 +27,7 @@ _LONG_TEXT = 60
 ACCEPTED = Format()
 # The texts of the small input files that shape a run, kept so that a refusal can show what was changed.
 INPUTS = "inputs"  # in a run's folder
-# What nobody reads line by line is not kept.
+# What is too long to read line by line is not kept.
 MOST_INPUT_BYTES = 200_000
 _DIGEST = "sha256 "
 

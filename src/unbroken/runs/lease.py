@@ -1,7 +1,7 @@
 """The lease: one writer per run, ever.
 
 `results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
-the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
+the next number's file, which exactly one process can do, so a take-over cannot remove another one's claim.  Works on
 NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
 many of its own polls it stays the same (`claim`).  A holder that slept and was replaced sees the higher number
 (`confirm`) before it shows anything: the token is a fencing token.
@@ -65,14 +65,14 @@ class Lease:
             )
 
     def earlier_claims(self) -> list[Claim]:
-        """Return the claims before this one that nobody has forgotten yet, oldest first."""
+        """Return the claims before this one that were not forgotten yet, oldest first."""
         return [read_claim(path) for path in claim_paths(self.folder) if int(path.stem) < self.claim.token]
 
     def forget_earlier(self) -> None:
         """Remove the earlier claims, once what their holders did is in the history; what stays does no harm."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                number = path.name.partition(".")[0]  # what lies beside a claim has its number too
+                number = path.name.partition(".")[0]  # the files next to a claim have its number too
                 if number.isdecimal() and int(number) < self.claim.token:
                     path.unlink(missing_ok=True)
             fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
@@ -99,7 +99,7 @@ class Lease:
     def _beat(self) -> None:
         path = claim_path(self.folder, self.claim.token)
         while not self._left.wait(HEARTBEAT_SECONDS):
-            # The file server may hang; if it lasts, somebody takes over, which removes our file too.
+            # The file server may hang; if it lasts, another job takes over, which removes our file too.
             with contextlib.suppress(OSError):
                 os.utime(path)
             try:
@@ -123,7 +123,7 @@ def take(
     """Return the lease of a run, waiting up to `wait_seconds` for a live owner; LeaseError names that one then.
 
     `check` is called while waiting and may raise to give up.  `leaves_to` is asked about an owner whose heart was seen
-    to beat, a few heartbeats after the first look: if it says yes, nobody waits any longer.  `mem_mb`, the memory that
+    to beat, a few heartbeats after the first look: if it says yes, the wait ends.  `mem_mb`, the memory that
     the config gives, is noted.  StorageError or OutageError if the disk is in the way.
     """
     began = time.monotonic()
@@ -170,7 +170,7 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
         try:
             held = newest_claim(folder)
         except FileNotFoundError:
-            time.sleep(0.01)  # somebody took the next number in between and removed this one
+            time.sleep(0.01)  # another process took the next number in between and removed this one
             continue
         if held is None:
             return None, "never held"
@@ -215,7 +215,7 @@ def newest_claim(folder: Path) -> Claim | None:
 
 
 def claim_paths(folder: Path) -> list[Path]:
-    """Return the files of all claims that nobody has forgotten yet, oldest first."""
+    """Return the files of all claims that were not forgotten yet, oldest first."""
     return sorted(path for path in folder.glob("*.json") if path.stem.isdecimal())
 
 

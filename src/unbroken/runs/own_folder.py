@@ -1,7 +1,7 @@
-"""Confirm that the folders of a run are its own: what stands in the place of one is neither moved nor removed.
+"""Confirm that the folders of a run are its own: what has replaced one is neither moved nor removed.
 
-A program can replace a folder of ours by a link, to a scratch disk for example, or mount something there.  Whoever goes
-by the path alone then moves and removes what lies there, which is somebody else's.  Only a run's root may be a link.
+A program can replace a folder of ours by a link, to a scratch disk for example, or mount something there.  Code that
+uses the path alone then moves and removes what lies there, which is not ours.  Only a run's root may be a link.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Handover:
     algorithm: str = ""
     digests: Mapping[str, FileDigest] = field(default_factory=dict)
     is_milestone: bool = False  # stays for good
-    stall_seconds: float | None = None  # where it saves beside its work: how long it stood still for that
+    stall_seconds: float | None = None  # where it saves in the background: how long it stood still for that
 
     def to_json(self) -> dict[str, object]:
         files = {name: vars(each) for name, each in self.digests.items()}

@@ -66,7 +66,7 @@ def write(
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
             fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts))
-            made = stamps(draft)  # before the flush, which would wait at a pipe for somebody to write into it
+            made = stamps(draft)  # before the flush, which would wait at a pipe for a writer
             flush_tree(draft)
             _confirm_complete(places.final, made, expected or {})
             confirm()

@@ -140,7 +140,7 @@ def _newest_first(store: Store) -> list[str]:
 
 
 def _verify_parent(checkpoint: Checkpoint) -> None:
-    """A parent that is still there must be the one that the passport names; a pruned one cannot be asked."""
+    """Raise CheckpointError if the parent is not the one that the passport names; a pruned one cannot be checked."""
     parent = checkpoint.passport.parent
     if parent is None or not (checkpoint.folder.parent / parent).is_dir():
         return

@@ -26,7 +26,7 @@ from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree
 
 QUARANTINE = ".quarantine"
-# Next to a quarantined checkpoint: `reason`, and `is_whole` of one that somebody or the program does not want.
+# Next to a quarantined checkpoint: `reason`, and `is_whole` of one that the user or the program rejected.
 _REASON = ".reason.json"
 FORMAT = Format()
 # The format of the folder as a whole, in a file of this name; the first one has none.
@@ -84,7 +84,7 @@ class Store:
     def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
         """Move a bad checkpoint out of the way, with its reason next to it; return where it is now.
 
-        One that reads whole, and that somebody or the program does not want, is never put back by itself.
+        One that is valid, and that the user or the program rejected, is never put back by itself.
         """
         hidden = self.root / QUARANTINE
         hidden.mkdir(exist_ok=True)
