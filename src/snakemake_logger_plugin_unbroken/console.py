@@ -217,7 +217,7 @@ class Console:
                         return
                     self.look()
                 self._notify()
-            except Exception as error:  # noqa: BLE001  (whatever it is, this thread must go on showing the runs)
+            except Exception as error:  # noqa: BLE001  (whatever it is, this thread must still show the runs)
                 self.on_failure(error)
                 return
             pause = max(LOOK_SECONDS, (time.monotonic() - began) / LOOKING_SHARE)

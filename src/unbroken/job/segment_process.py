@@ -117,7 +117,7 @@ class SegmentProcess:
         if self._token() > token:
             return None  # killed as soon as it had the run: the next job finds that out, and notes it
         missing = last_error or obstacle(self.folder)
-        how = f"ended with exit code {code}" if code else "did nothing"  # waited for the record before, which never came
+        how = f"ended with exit code {code}" if code else "did nothing"  # the record before never came
         message = f"the segment's process {how}{f': {missing}' if missing else ''}"
         return SegmentEnd(kind=EndKind.UNAVAILABLE, message=message)
 

@@ -33,8 +33,10 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Results:
-    """Hold the results below `root`: `whole` has those of that run, `state-whole` its last checkpoint, and
-    `beside-whole` what the program wrote to the folder where it was started.
+    """Hold the results below `root`.
+
+    `whole` has those of that run, `state-whole` its last checkpoint, and `beside-whole` what the program wrote to the
+    folder where it was started.
     """
 
     root: Path

@@ -54,7 +54,7 @@ class Rest:
     """Hold the work left of a run, in seconds at its pace, and the seconds that each segment loses: start and margin.
 
     `between_seconds` is the wait between two tasks of its array, as its history shows it; None if its segments are
-    single jobs, each of which waits as the first one does.
+    single jobs, which each wait as the first one does.
     """
 
     left_seconds: float

@@ -1,7 +1,7 @@
 """Notifications: the user's command runs once for each event, however many processes look.
 
-Files below `.snakemake/unbroken/notify/RUN`, each of which only one process can make, say which process may send an
-event, and if it was sent: `KEY.try1` (a process runs the command), `KEY.failed1` (it failed), `KEY.told` (it took it).
+Files below `.snakemake/unbroken/notify/RUN` say which process may send an event, and if it was sent: `KEY.try1` (a
+process runs the command), `KEY.failed1` (it failed), `KEY.told` (it took the event).  Only one process can make each.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
 
 
 def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the running attempt as its line would begin, as one that is no failure and has no end; None if none runs."""
+    """Return the running attempt as its line would begin, no failure and without an end; None if none runs."""
     claim, why_free = _current_claim(places)
     if claim is None or why_free or not _lacks_line(claim, attempts):
         return None

@@ -151,7 +151,7 @@ class HolderWatch:
         self._next_poll = time.monotonic() + self._interval_seconds
 
     def _ask_slurm(self, claim: Claim) -> str:
-        """Return why the job is over, by Slurm; '' for a lost node: what runs there may still write until it is silent."""
+        """Return why Slurm says that the job is over; '' for a lost node, whose processes may still write."""
         if not claim.slurm_job or time.monotonic() < self._next_question:
             return ""
         self._next_question = time.monotonic() + QUESTION_SECONDS

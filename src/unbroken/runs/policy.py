@@ -242,7 +242,7 @@ def _from_both(idle: Sequence[Attempt], now: Situation) -> str:
 
 
 def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the last attempt of each job at the end that found no disk; one job tries for a while itself."""
+    """Return the last attempt of each job in the final row of unavailable ones; each job tries for a while itself."""
     jobs: list[Attempt] = []
     for attempt in reversed(attempts):
         if attempt.kind is not EndKind.UNAVAILABLE:

@@ -1,6 +1,6 @@
-"""Whether a segment still needs a job: its run may be finished, or an earlier job did it and its record got lost.
+"""Find segments that need no job any more: their run is finished, or an earlier job did them and the record got lost.
 
-The record is made from the store then, in milliseconds and without a job.
+The record is then made from the store, in milliseconds and without a job.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def is_done(run: RunSpec, segment: int, log: Log) -> bool:
 def has_record(folder: RunFolder, segment: int) -> bool:
     """Return True if the record can be read and names this segment.
 
-    Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or says
-    that it cannot.
+    Return True too if a newer unbroken wrote it, which was installed while this driver runs: the next job reads it, or
+    says that it cannot.
     """
     try:
         return _own_record(folder, segment) is not None

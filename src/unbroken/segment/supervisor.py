@@ -26,10 +26,10 @@ from unbroken.segment.job_time import JobTime
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.signals import Alarm
 
-# Patience with a program that was told to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
+# Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
 HEARING_SECONDS = 1.0
-# A URG so near the known end is Slurm's warning; an earlier one is somebody's wish.
+# A URG so near the known end is Slurm's warning; an earlier one was sent on purpose.
 REMINDER_SECONDS = 240.0
 TERM_PATIENCE_SECONDS = 30.0
 # A stop takes no longer than the segment: two thirds of it until the TERM, one until the KILL; a program that has just
@@ -42,7 +42,7 @@ _WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED})
 
 @dataclass
 class Work:
-    """One attempt at work; the fields below the line are what came of it, good also after an exception."""
+    """One running attempt; the fields below the line are its outcome, valid after an exception too."""
 
     job: Job
     engine: Engine

@@ -1,7 +1,7 @@
 """The job around this process: its variables, when Slurm ends it, and by whose clock.
 
-All times of Slurm are told by the clock of its controller, which need not be this node's.  `squeue --format=%L`, the
-time that is left, does not help: it subtracts the clock of the machine on which it is typed [squeue 22.05: print.c].
+All times of Slurm are by the clock of its controller, which need not be this node's.  `squeue --format=%L`, the time
+that is left, does not help: it subtracts the clock of the machine on which it is typed [squeue 22.05: print.c].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLD_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """The job around this process; `end_unix` is told by Slurm's clock, of which this node's may be ahead."""
+    """The job around this process; `end_unix` is by Slurm's clock, and this node's may be ahead of that."""
 
     job_id: str
     node: str
