@@ -91,7 +91,7 @@ def jobs_before(workflow: Any, job: Any) -> list[Any]:
 
 
 def is_told_to_end(workflow: Any) -> bool:
-    """Return True after a TERM to the driver; the scheduler notes it and tells no executor."""
+    """Return True after a TERM to the driver; the scheduler notes it and passes it to no executor."""
     return getattr(workflow.scheduler, "_user_kill", None) is not None
 
 

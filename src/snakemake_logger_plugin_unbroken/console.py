@@ -144,7 +144,7 @@ class Console:
             self._following.begin(run, int(segment))
 
     def _failed(self, record: LogRecord, run: str, segment: int) -> None:
-        """Tell the reason of a failure, from the run's history or the segment's log, else in Snakemake's own words."""
+        """Log the reason of a failure, from the run's history or the segment's log, else in Snakemake's own words."""
         self._tell_news()
         self._following.end(run, segment)
         if (run, segment) in self._told:
@@ -168,7 +168,7 @@ class Console:
         self._looking.start()
 
     def _tell_plan(self) -> None:
-        """Tell how many segments a dry run has found to do, in the config's order."""
+        """Log how many segments a dry run has found to do, in the config's order."""
         for run in filter(self._to_do.__contains__, self._following.names):
             of_all = f"{self._to_do[run]} of {self._following.run(run).segments}"
             self._screen.say(f"{run}: {of_all} segments at most; {_standing(self._following.state(run))}")
@@ -223,7 +223,7 @@ class Console:
             pause = max(LOOK_SECONDS, (time.monotonic() - began) / LOOKING_SHARE)
 
     def close(self) -> None:
-        """Tell the last news, and remove the live lines."""
+        """Log the last events, and remove the live lines."""
         self._stop.set()
         with self.lock:
             try:

@@ -27,7 +27,7 @@ QUEUE_SECONDS = 60.0
 
 
 class Following:
-    """The runs of this driver, which of them have a segment out, and the attempts that were told already."""
+    """The runs of this driver, those that have an active segment, and the attempts that were logged already."""
 
     def __init__(self) -> None:
         self._runs = {run.name: run for plan in driven_plans() for run in plan.runs}

@@ -11,7 +11,7 @@ UnbrokenError
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
 ├── ForeignFolderError  something else is where a folder of the run was: put the folder back, start again
-├── StorageError        the disk is full or not writable: free room, start again
+├── StorageError        the disk is full or not writable: free space, start again
 │   └── OutageError         the disk or file server does not answer as it should, which may pass
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment resumes

@@ -19,7 +19,7 @@ from unbroken.slurm.partitions import Partition, ask_partitions
 
 SITE, PARTITIONS = "site.yaml", "partitions.yaml"
 _PLACES = "  places:\n"
-# What a clone holds before anybody has named its cluster's partitions.
+# What a clone holds before its cluster's partitions are named.
 _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"
 _UNFILLED_PARTITIONS = "\npartitions: {}\n"
 

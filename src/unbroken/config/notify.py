@@ -58,7 +58,7 @@ def _date(value: object) -> date | None:
 
 
 def _wrong_command(command: str) -> str:
-    """Return what is wrong with it, without a word of it: it may hold a password."""
+    """Return what is wrong with it, without quoting it: it may hold a password."""
     try:
         return "" if shlex.split(command) else "found no word"
     except ValueError as error:

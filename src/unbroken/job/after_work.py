@@ -48,7 +48,7 @@ def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
 
 
 def leave_to_owner(job: ChainJob) -> None:
-    """Let the tasks that wait behind this one wait for the end of the job that works on the run, whoever's it is."""
+    """Let the tasks that wait behind this one wait for the end of the job that works on the run, of any user."""
     owner, jobs = owner_of(job.folder), my_jobs()
     if owner is None or owner.slurm_job in ("", job.job_id) or jobs is None:
         return
@@ -188,7 +188,7 @@ def how_slurm_ends(job_id: str) -> str:
     give_up = time.monotonic() + ENDING_SECONDS
     while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
         time.sleep(0.5)
-    # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
+    # squeue shows COMPLETING until we leave; accounting records it later, if there is any.
     return state or next((job.state for job in jobs_by_accounting([job_id]) if job.job_id == job_id), "")
 
 

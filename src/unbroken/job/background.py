@@ -69,7 +69,7 @@ def keep_config(config: Mapping[str, object], base: Path) -> None:
 
 
 class PageProcess:
-    """Have the page of a folder written, one process at a time; `writer` is who that is, in words for the page.
+    """Start the writer of a folder's page, one process at a time; `writer` describes the caller for the page.
 
     Without a `config` by the one that a driver has kept, else by the folder's own.
     """
@@ -148,7 +148,7 @@ def want_notifications(is_wanted: bool, base: Path) -> None:
 
 
 def notify(base: Path, is_over: bool = False, wait_seconds: float = 0.0) -> None:
-    """Start `unbroken notify --check`, where wanted; `is_over` if whoever drove the runs drives them no more.
+    """Start `unbroken notify --check`, where wanted; `is_over` if the caller drives the runs no more.
 
     The last job of a run, whose end would end the process, waits for it.
     """

@@ -34,7 +34,7 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
 
 
 def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
-    """Cancel what waits, tell what works to save and leave, and wait until it has; return the jobs after that."""
+    """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
     array.cancel([job.job_id for job in alive if job.state == "PENDING"])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:

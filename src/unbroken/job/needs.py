@@ -15,7 +15,7 @@ from unbroken.slurm.job import EndState
 FAILURES_OF_A_NODE = 2
 # ... but a program that fails everywhere must not exclude a whole cluster.
 MOST_NODES = 3
-# Whoever repaired a node a week ago wants it to be used.
+# A node that was repaired a week ago should be used.
 REMEMBERED_ATTEMPTS = 20
 
 

@@ -34,7 +34,7 @@ _OURS = "_is_of_unbroken"
 
 
 def hide(records: Collection[Path]) -> bool:
-    """Let Snakemake plan as if these records were not there; return False if this release cannot be told so.
+    """Let Snakemake plan as if these records were not there; return False if this release does not allow that.
 
     What it asks before its first job starts it keeps in `iocache`, which is active until then; in a dry run to the end.
     """

@@ -112,7 +112,7 @@ def _root_of(program: str | None) -> str | None:
 
 
 def _envs_dirs(file: Path) -> list[str]:
-    """Return the list of that name in a .condarc; this room reads no YAML."""
+    """Return the list of that name in a .condarc; this package reads no YAML."""
     match = _ENVS_DIRS.search(_text(file))
     lines = match[1].splitlines() if match else []
     return [line.strip().removeprefix("-").split(" #")[0].strip().strip("'\"") for line in lines]

@@ -43,7 +43,7 @@ class AttemptFolder:
 
     root: Path
     save_inode: int | None = None  # of the save folder, as the attempt noted it
-    # Held open by whoever made it, so that no other folder gets its inode.
+    # Held open by its maker, so that no other folder gets its inode.
     _save: HeldFolder | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -1,6 +1,6 @@
 """Compare the environment of a run with the one that a checkpoint was made in; pure.
 
-A part is what `program.environment` reads: its `path`, which may change without a word, and what it consists of.
+A part is what `program.environment` reads: its `path`, whose change is not reported, and what it consists of.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-# A program that leaves by its own clock begins so long before it would be told, at most a twentieth of what it has.
+# A program that stops by its own clock begins so long before the request, at most a twentieth of its time.
 LEAD_SECONDS = 1.0
 LEAD_SHARE = 0.05
 # srun and mpirun need a while to start the tasks, whose own clocks begin then.

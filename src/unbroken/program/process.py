@@ -1,4 +1,4 @@
-"""The child process: the one place where programs are started, told to leave, and ended."""
+"""The child process: the one place where programs are started, asked to stop, and ended."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Child:
             if not self._is_killed:
                 os.close(self._life)
                 self._life = -1
-                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not hear it
+                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not receive it
 
     @property
     def _is_killed(self) -> bool:
@@ -182,7 +182,7 @@ def ask(
     is_late = threading.Event()
 
     def end() -> None:
-        is_late.set()  # before the kill, of whose effects we may hear at once
+        is_late.set()  # before the kill, whose effects may show at once
         program.kill()
 
     clock = threading.Timer(seconds, end)

@@ -1,4 +1,4 @@
-"""Keep the results of the runs of a rehearsal, each under its name, and tell what differs between two of them."""
+"""Keep the results of the runs of a rehearsal, each under its name, and find what differs between two of them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seco
 
 # A driver tries again at once; what nothing has taken up for so long is left.
 LEFT_SECONDS = 600.0
-# Who switches `notify:` on is not told what ended long before.
+# A user who switches `notify:` on gets no notification of what ended long before.
 OLD_SECONDS = 7 * 86400.0
 # A calendar has an end.
 LONGEST_SECONDS = 100 * 365 * 86400.0
@@ -32,7 +32,7 @@ _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 
 @dataclass(frozen=True)
 class Event:
-    """Something to be told once: `key` is a part of a file's name."""
+    """An event to be sent once: `key` is a part of a file's name."""
 
     event: str
     run: str

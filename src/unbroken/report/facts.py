@@ -69,7 +69,7 @@ def folder_facts(
     page: Path,
     promise: Promise = NO_PROMISE,
 ) -> dict[str, object]:
-    """Return all of the page: `rows` are the runs as `status` tells them, `page` is where it will be, for its links."""
+    """Return all of the page: `rows` are the runs as `status` shows them, `page` is where it will be, for its links."""
     is_left = not promise.seconds and not any(row.state in _AT_WORK for row in rows)
     needy = _NEEDS_A_HAND | ({RunState.PAUSED} if is_left else set())
     needy_runs = {row.run for row in rows if row.state in needy or row.budget}

@@ -86,7 +86,7 @@ def _take(folder: Path, key: str, limit_seconds: float) -> int | None:
             return None
         path = folder / f"{key}.try{number}"
         if fs.create_exclusive(path, ""):
-            return None if told.exists() else number  # another process may have told it in between
+            return None if told.exists() else number  # another process may have sent it in between
         is_over = (folder / f"{key}.failed{number}").exists()
         if not is_over and fs.now_of(folder) - path.stat().st_mtime < 2 * limit_seconds + 60:
             return None

@@ -130,7 +130,7 @@ def read_passport(folder: Path) -> Passport:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell a checkpoint that is bad (CheckpointError) from one that cannot be read.
+    """Distinguish a checkpoint that is bad (CheckpointError) from one that cannot be read.
 
     OutageError if that may pass by itself, StorageError for everything else.
     """

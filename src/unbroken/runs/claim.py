@@ -27,7 +27,7 @@ CLAIM_BYTES = 1024
 STALE_POLLS = 12
 # Two machines may share a name (localhost), so the heart of the other one is given a chance to beat.
 RESTARTED_POLLS = 3
-# How often a waiting job asks Slurm whether the holder's job still lives.
+# How often a waiting job asks Slurm whether the owner's job still lives.
 QUESTION_SECONDS = 30.0
 
 
@@ -63,7 +63,7 @@ class Claim:
         return FORMAT.text(vars(self)).rstrip().ljust(CLAIM_BYTES) + "\n"
 
     def describe(self) -> str:
-        """Return in words who it is."""
+        """Return a description of the owner for messages."""
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
         return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
 

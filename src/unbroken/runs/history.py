@@ -1,4 +1,4 @@
-"""The history of a run: one JSON line per attempt, appended by whoever holds the lease."""
+"""The history of a run: one JSON line per attempt, appended by the owner of the lease."""
 
 from __future__ import annotations
 

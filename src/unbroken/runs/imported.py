@@ -43,7 +43,7 @@ def parse_imported(data: Mapping[str, object], source: str) -> Imported:
 
 @dataclass(frozen=True)
 class ImportNote:
-    """Tell a training library that it did not write this checkpoint: where the user's files are, how far they are."""
+    """Inform a training library that it did not write this checkpoint: where the user's files are, how far they are."""
 
     path: str  # in the checkpoint's folder; "." for the folder itself
     epoch: int = 0  # so many are finished

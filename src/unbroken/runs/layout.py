@@ -71,7 +71,7 @@ class RunFolder:
 
     @property
     def replaced(self) -> Path:
-        """Return the folder for what had to make room and is not unbroken's."""
+        """Return the folder for what had to be moved and is not unbroken's."""
         return self.root / "replaced"
 
     @property

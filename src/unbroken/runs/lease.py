@@ -29,7 +29,7 @@ from unbroken.system.clock import duration, utc_now
 HEARTBEAT_SECONDS = 10.0
 # What the waiter's polls without a heartbeat take at least.
 STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
-# A hand-over from one segment to the next is nothing to tell of, unless it takes longer.
+# A hand-over from one segment to the next is not logged, unless it takes longer.
 LEAVING_SECONDS = 10.0
 
 
@@ -142,7 +142,7 @@ def take(
                     tell(f"took the run over from {held.describe()}: {reason}")
                 return lease
             remark = watch.remark(held)
-            # The record of the segment before is there, so whoever holds the run for that one is on its way out.
+            # The record of the segment before is there, so the job that owns the run for that one is about to end.
             is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
             for line in _news(told, held, remark, is_leaving):
                 tell(line)

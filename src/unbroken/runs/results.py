@@ -150,7 +150,7 @@ def remove_leftovers(places: RunFolder) -> list[str]:
     for path in left:
         fs.remove_tree(path)
     drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
-    # Written by whoever holds the run, as this is removed.
+    # Written by the owner of the run, as this is removed.
     drafts += fs.remove_drafts(places.root, kind=places.final_files.name)
     return [path.name for path in left] + drafts
 

@@ -37,7 +37,7 @@ def select(
     skip: str = "",
     give_up: float | None = None,
 ) -> Checkpoint | None:
-    """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and told.
+    """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and logged.
 
     One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
     (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,

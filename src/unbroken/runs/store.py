@@ -175,7 +175,7 @@ class Store:
         fs.point_link(self.root / name, target)
 
     def _set_aside(self, name: str) -> None:
-        """Make room for a link where results were copied by a program that follows links."""
+        """Clear the place for a link where results were copied by a program that follows links."""
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
             self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")

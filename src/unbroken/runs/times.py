@@ -26,7 +26,7 @@ class Times:
     """
 
     submitted: float | None = None
-    eligible: float | None = None  # from then on nothing but room was missing
+    eligible: float | None = None  # from then on nothing but disk space was missing
     job_started: float | None = None  # outside Slurm: the process that became the segment
     program_started: float | None = None
     first_step: float | None = None

@@ -65,7 +65,7 @@ class JobTime:
     _suspended_seconds: float = 0.0
 
     def stops_within(self, seconds: float = 0.0) -> bool:
-        """Return True if the program must be told to stop now, or in so many seconds."""
+        """Return True if the program must be asked to stop now, or in so many seconds."""
         return self.deadline.left_seconds() <= self.margin.stop_seconds + seconds
 
     def write_deadline(self) -> float:

@@ -1,4 +1,4 @@
-"""The work of one attempt: start the program, watch it, tell it to stop in time."""
+"""The work of one attempt: start the program, watch it, ask it to stop in time."""
 
 from __future__ import annotations
 

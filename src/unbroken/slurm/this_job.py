@@ -18,7 +18,7 @@ from unbroken.slurm.queue import end_of
 
 # The number of a job of ours and, behind a colon, how its task is called; a job that it submits has another number.
 _TASK = "UNBROKEN_ARRAY_TASK"
-# A difference between clocks that people should hear of; less may be the network.
+# A difference between clocks that the user should know; less may be the network.
 TOLD_SECONDS = 60.0
 
 

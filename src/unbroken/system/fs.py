@@ -80,9 +80,9 @@ def full_disk(folders: Iterable[Path]) -> str:
 
 
 def full_disk_words(folder: Path, needed_bytes: int = 0) -> str:
-    """Say that the file system of `folder` is full, with the bytes; empty if it has room for more.
+    """Return a line that the file system of `folder` is full, with the bytes; empty if it has more space.
 
-    OSError if the file system does not say how much room it has.
+    Raise OSError if the file system does not say how much space it has.
     """
     free, needed = free_bytes(folder), max(needed_bytes, FULL_BYTES)
     if free > needed:
