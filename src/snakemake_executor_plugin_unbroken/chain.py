@@ -76,7 +76,7 @@ class Chain:
         self.see_to(segment)
 
     def see_to(self, segment: Segment) -> None:
-        """Let the segment be done, or jobs of its run do it; else `due` says when to call again."""
+        """Report the segment as done, or ensure that a job does it; else set `due` to when to call this again."""
         self.due, self._is_seen_to = NEVER, True
         try:
             with fs.storage_errors(segment.folder.root):  # what a user has to fix is not waited for
@@ -96,10 +96,10 @@ class Chain:
             self._last_line, self._end, self._looks = "", None, 0
             self._host.succeeded(info, segment)
 
-    # --- it is seen to ---
+    # --- what `see_to` does ---
 
     def _seconds_to_next(self, segment: Segment) -> float:
-        """See to the segment; return after how many seconds again."""
+        """Do what `see_to` does; return after how many seconds to call it again."""
         try:
             if (self._end and segment.has_record()) or segment.is_done(self._host.log):
                 if self.found is None:  # else a task ran ahead of Snakemake

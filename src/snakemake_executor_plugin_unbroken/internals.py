@@ -62,7 +62,7 @@ class BatchStepExecutor(RemoteExecutor):  # type: ignore[misc]
 
 
 def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
-    """Return sbatch's arguments for a job but its name, log, comment and command; WorkflowError if they cannot work."""
+    """Return a job's sbatch arguments but name, log, comment and command; raise WorkflowError if they cannot work."""
     validate_slurm_extra(job)
     settings = executor.workflow.executor_settings
     # The first account, as the plugin takes it; Slurm is not asked before, since sbatch refuses a wrong one.

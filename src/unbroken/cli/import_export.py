@@ -60,7 +60,7 @@ def export_command(
 
 
 def configured(run: str, directory: Path, config: Path) -> RunSpec:
-    """Return the run of that name; ConfigError if the configuration has none."""
+    """Return the run of that name; raise ConfigError if the configuration has none."""
     known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
     if run not in known:
         raise ConfigError([unknown_run(run, known)])

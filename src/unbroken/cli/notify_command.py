@@ -25,7 +25,7 @@ def check(look: Look, base: Path, settings: NotifySettings) -> None:
 
 
 def try_out(base: Path, settings: NotifySettings) -> None:
-    """Run the command with a test, and show its output; ConfigError with what went wrong."""
+    """Run the command with a test, and show its output; raise ConfigError with what went wrong."""
     event = Event("test", "test", "test", "unbroken: a test; this is how a notification about your runs will look")
     if why := send(event, base, settings, is_shown=True):
         raise ConfigError([why])

@@ -21,7 +21,7 @@ _ERRORS = (ValueError, RecursionError, yaml.YAMLError)
 
 
 def read(path: Path) -> Any:
-    """Return what the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
+    """Return what the file says; raise FileNotFoundError, or ConfigError with a line for each mistake."""
     text = _text(path)
     tree = _tree(path, text)
     if lines := _refused(tree, path):

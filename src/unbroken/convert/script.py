@@ -103,7 +103,7 @@ def element_end(text: str, at: int) -> int:
 
 
 def _closed(text: str, at: int, closing: str) -> int:
-    """Return the end of a text that a bracket or quote closes; IndexError if none does."""
+    """Return the end of a text that a bracket or quote closes; raise IndexError if none does."""
     while text[at] != closing:
         if text[at] == "(" and closing == ")":
             at = _closed(text, at + 1, ")")

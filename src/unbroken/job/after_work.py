@@ -117,7 +117,7 @@ def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:
-    """See to the next segment: by a new array, or by this job again where the queue has no room for another."""
+    """Provide a job for the next segment: a new array, or this job again where the queue is full."""
     segment = job.now().next_segment()
     if segment is None:
         return

@@ -140,7 +140,7 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
     """Submit as many tasks as the run needs, unless some wait already; at once, without a second try.
 
     They start after all jobs of the run that work now.  `at_work` is the job around this process, whose segment needs
-    no other task.  OSError for the notes on the run.
+    no other task.  Raise OSError if the notes on the run cannot be read or written.
     """
     # Before Slurm is asked: what another process submits after its answer has a newer number, and ours is refused.
     newest = submissions.newest(spec.key)

@@ -94,7 +94,7 @@ class PageProcess:
         return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
 
     def begin(self, every: float, at_most_every: float = 0.0) -> None:
-        """Begin to write one, which says that the next will be there within `every` seconds; 0: there will be none.
+        """Start to write a page, which announces the next one within `every` seconds; 0: there will be none.
 
         Do nothing where the page is not wanted, where one of the folder was asked for less than `at_most_every` seconds
         ago, or where no process or file can be made: no other work depends on it.

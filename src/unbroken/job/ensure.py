@@ -27,7 +27,7 @@ def ensure(
 
     `ask` returns this user's jobs, no older than a submission.  `find_other` names who else works on the run: the
     tasks wait for the end of that one's job.  At the start of a driver, tasks that wait are changed to what it wants.
-    OSError for the notes on the run.
+    Raise OSError if the notes on the run cannot be read or written.
     """
     newest = submissions.newest(spec.key)
     if newest is not None and newest.is_being_filled:

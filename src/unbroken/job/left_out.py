@@ -108,7 +108,7 @@ def may_leave(job_id: str, alive: Callable[[], Collection[str]]) -> bool:
 
 
 def has_come_back(job_id: str) -> None:
-    """Take back what was said of this job, which starts now: by itself, or by an earlier one of its number."""
+    """Remove the notes that this job leaves or comes back: it starts now, and the notes may be of an earlier start."""
     (LEAVING / job_id).unlink(missing_ok=True)
     if _named() == job_id:
         COMES_BACK.unlink(missing_ok=True)

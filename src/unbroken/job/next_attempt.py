@@ -51,7 +51,7 @@ def stop_of(key: str, start: str) -> str:
 def next_attempt(
     job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs: Sequence[ListedJob] | None = None
 ) -> int:
-    """Count the attempts at a segment from 1; Stop if no further one is to be made.
+    """Count the attempts at a segment from 1; raise Stop if no further one is to be made.
 
     `lost` are attempts for whose line the disk had no room; `jobs` are this user's, if squeue was asked just now.
     """

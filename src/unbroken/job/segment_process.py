@@ -46,7 +46,7 @@ _received: set[int] = set()
 
 
 def ignore_signals() -> None:
-    """Leave signals to the segment; not by SIG_IGN, which it would inherit."""
+    """Ignore signals, which are for the segment; not by SIG_IGN, which it would inherit."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, lambda number, _: _received.add(number))
 

@@ -154,7 +154,7 @@ class JobSpec:
     def write(self, base: Path = Path()) -> Path:
         """Write it in one step; return its path relative to `base`.
 
-        FormatError if that of a newer unbroken is there.
+        Raise FormatError if that of a newer unbroken is there.
         """
         path = path_of(self.key)
         refuse_newer(self.key, base)
@@ -176,9 +176,9 @@ def refuse_newer(key: str, base: Path = Path()) -> None:
 
 
 def read(path: Path) -> JobSpec:
-    """Read the spec at `path`; ConfigError with what to type if it is missing, corrupt or of another version.
+    """Read the spec at `path`; raise ConfigError with what to type if it is missing, corrupt or of another version.
 
-    FormatError if a newer unbroken wrote it.
+    Raise FormatError if a newer unbroken wrote it.
     """
     try:
         data = FORMAT.read(path)

@@ -112,13 +112,13 @@ def note_words(key: str, words: Sequence[str]) -> None:
 
 
 def renew(own: Submission) -> None:
-    """Say that Slurm is still asked, which may take minutes for each answer."""
+    """Update the time of a submission: Slurm is still being asked, which may take minutes for each answer."""
     with suppress(OSError):
         os.utime(own.path)
 
 
 def give_back(own: Submission) -> None:
-    """Let others submit: this one was refused."""
+    """Remove a submission that was refused, so that others may submit."""
     with suppress(OSError):
         own.path.unlink()
 

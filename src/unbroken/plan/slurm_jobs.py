@@ -58,7 +58,7 @@ class SlurmPlan:
 
 
 def _point_to_partitions(site: str) -> None:
-    """Name to Snakemake's Slurm plugin the partitions that it may choose from, which stand next to the site.
+    """Point Snakemake's Slurm plugin to the partitions that it may choose from, in a file next to the site.
 
     A line of the profile cannot: the plugin reads its path after `--directory` has been entered (measured, 2.8.0).
     """

@@ -75,7 +75,7 @@ def _seen(run: RunSpec, base: Path, folders: Sequence[Path]) -> list[Path]:
 def fetch(run: RunSpec, base: Path) -> None:
     """Fetch the image of a run that names a reference, once for its folder: what a tag means may change meanwhile.
 
-    OutageError if it cannot be had now.
+    Raise OutageError if it cannot be had now.
     """
     if run.environment.container is None or not is_reference(run.environment.container):
         return
@@ -146,7 +146,7 @@ def _is_image(path: Path) -> bool:
 
 
 def described(image: str, base: Path) -> dict[str, object]:
-    """Return what the run calls the image, and its digest; OSError if it cannot be read."""
+    """Return what the run calls the image, and its digest; raise OSError if it cannot be read."""
     path = image_of(image, base)
     return {"path": image, "digest": _of_tree(path) if path.is_dir() else _of_file(path, base)}
 

@@ -88,7 +88,7 @@ class AttemptFolder:
         self._save = HeldFolder(self.save)
 
     def open_save(self) -> HeldFolder:
-        """Return the save folder, without following a link; ForeignFolderError if something else is in its place."""
+        """Return the save folder, without following a link; raise ForeignFolderError if something else replaced it."""
         if self._save is not None:
             self._save.confirm()
             return self._save
@@ -97,7 +97,7 @@ class AttemptFolder:
         return found
 
     def close(self) -> None:
-        """Let go of the save folder."""
+        """Close the save folder."""
         if self._save is not None:
             self._save.close()
 
@@ -149,7 +149,7 @@ class HandedOver:
 def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     """Return what the program has handed over with `.ready` folders, in name order, without their progress file.
 
-    CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
+    Raise CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
     return _ready_in(attempt_folder.open_save(), attempt_folder)
 
@@ -187,7 +187,7 @@ def left_states(attempt_folder: AttemptFolder) -> list[Path]:
 
 
 def noted(found: HandedOver, handover: Handover) -> HandedOver:
-    """Return it with a note, by which a successor can publish it if we are killed; StorageError if the disk is full."""
+    """Return it with a note, by which a successor can publish it after a kill; raise StorageError on a full disk."""
     if found.draft.name.endswith(READY):
         return found
     note = found.draft.with_name(f"{WHOLE}{found.draft.name}.json")

@@ -43,7 +43,7 @@ def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
 def described(run: RunSpec, base: Path) -> Parts:
     """Return each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
 
-    Fetch an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
+    Fetch an image that is to be fetched: OutageError if that fails now.  Raise AbsentFileError if a part is not there.
     """
     container.fetch(run, base)
     parts = on_disk(run, base)

@@ -125,7 +125,7 @@ def start(
     """Start the program with `environment` added to ours; dies if we die.
 
     Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
-    SegmentError if it cannot be started.
+    Raise SegmentError if it cannot be started.
     """
     _must_be_found(command)
     with fs.storage_errors(log), log.open("ab") as output:
@@ -172,7 +172,7 @@ def ask(
 ) -> Answer:
     """Run a program to its end, `told` as its input; ended early, with exit code 0, by a line that is enough.
 
-    SegmentError if it cannot be started, or gave no answer within `seconds`.
+    Raise SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
     _must_be_found(command)
     with tempfile.TemporaryFile() as words:

@@ -73,7 +73,7 @@ class Piece:
     _guards: list[psutil.Process] = field(default_factory=list)
 
     def work(self) -> None:
-        """Work until it has ended in its way, or cannot."""
+        """Run the piece until it has ended in its way, or cannot."""
         self.stage.write_spec(self.run)
         self.saves.begin()
         self._known, began = set(self._attempt_folders()), time.monotonic()
@@ -186,7 +186,7 @@ class Piece:
         return []
 
     def _kill(self) -> None:
-        """Send KILL, as a node that is lost; SegmentError if something of it stays alive.
+        """Send KILL, as a node that is lost; raise SegmentError if something of it stays alive.
 
         A child of the segment is a guard (`program.guard`), which ends when all that it has started is gone.
         """

@@ -38,8 +38,8 @@ def write_report(
 ) -> None:
     """Write the page of the runs that are named, of all if none is.
 
-    ConfigError if there is none, or one is unknown, or, unless `is_patient`, if the configuration has mistakes;
-    StorageError if the disk is in the way.
+    Raise ConfigError if there is none, or one is unknown, or, unless `is_patient`, if the configuration has mistakes;
+    Raise StorageError if the disk is in the way.
     """
     runs = _configured(base, config, is_patient=is_patient)
     names = known_names(runs, only, base)

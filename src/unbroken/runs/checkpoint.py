@@ -117,7 +117,7 @@ def data_digest(data: object) -> str:
 
 
 def read_passport(folder: Path) -> Passport:
-    """Return the passport of a checkpoint folder; CheckpointError if it is bad, FormatError if of another version."""
+    """Return a checkpoint folder's passport; raise CheckpointError if it is bad, FormatError if of another version."""
     path = folder / FILE_NAME
     with reading(path):
         try:
@@ -132,7 +132,7 @@ def read_passport(folder: Path) -> Passport:
 def reading(path: Path) -> Iterator[None]:
     """Distinguish a checkpoint that is bad (CheckpointError) from one that cannot be read.
 
-    OutageError if that may pass by itself, StorageError for everything else.
+    Raise OutageError if that may pass by itself, StorageError for everything else.
     """
     try:
         yield
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _parsed(data: dict[str, Any], source: str) -> Passport:
-    """Return the passport in an object; CheckpointError if a key is missing, unknown, of another type, or altered."""
+    """Return the passport in an object; raise CheckpointError if a key is missing, unknown, mistyped or altered."""
     digest = data.pop("digest", None)
     if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")

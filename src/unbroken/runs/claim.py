@@ -74,7 +74,7 @@ def claim_path(folder: Path, token: int) -> Path:
 
 
 def read_claim(path: Path) -> Claim:
-    """Return the claim in a file; LeaseError if it cannot be read, FileNotFoundError if it was just replaced."""
+    """Return the claim in a file; raise LeaseError if it cannot be read, FileNotFoundError if it was just replaced."""
     try:
         return Claim(**known_fields(Claim, FORMAT.read(path)))
     except FileNotFoundError:

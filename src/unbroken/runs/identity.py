@@ -74,7 +74,7 @@ class Identity:
 
 
 def identity_of(run: RunSpec, keys: IdentityKeys, base: Path = Path()) -> Identity:
-    """Return the identity of a run, from the files too that are part of it; AbsentFileError if one is gone."""
+    """Return the identity of a run, from the files too that are part of it; raise AbsentFileError if one is gone."""
     layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
     switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
     parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
@@ -111,7 +111,7 @@ def accept_identity(path: Path, was: str, changes: list[str]) -> None:
 
 
 def _accepted(path: Path) -> list[dict[str, Any]]:
-    """Return what was accepted so far; FormatError if the file is of another format."""
+    """Return what was accepted so far; raise FormatError if the file is of another format."""
     try:
         return list(ACCEPTED.read(path)["accepted"])
     except FileNotFoundError:

@@ -124,7 +124,7 @@ def take(
 
     `check` is called while waiting and may raise to give up.  `leaves_to` is asked about an owner whose heart was seen
     to beat, a few heartbeats after the first look: if it says yes, the wait ends.  `mem_mb`, the memory that
-    the config gives, is noted.  StorageError or OutageError if the disk is in the way.
+    the config gives, is noted.  Raise StorageError or OutageError if the disk is in the way.
     """
     began = time.monotonic()
     watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()

@@ -41,7 +41,7 @@ def confirm_own(path: Path, inode: int | None = None) -> None:
 
 
 def confirm_all_own(folders: Iterable[Path]) -> None:
-    """Confirm those of them that are there."""
+    """Call `confirm_own` for each of these folders that exists."""
     for path in folders:
         if os.path.lexists(path):
             confirm_own(path)
@@ -49,7 +49,7 @@ def confirm_all_own(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def foreign_folders(path: Path) -> Iterator[None]:
-    """Turn the errors by which open(2) refuses a link and what is no folder into ForeignFolderError."""
+    """Turn the errors by which open(2) refuses a link, or what is no folder, into ForeignFolderError."""
     try:
         yield
     except OSError as error:

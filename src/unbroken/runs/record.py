@@ -36,7 +36,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record | None:
-    """Return the record at `path`, None if there is none or it is corrupt; FormatError if a newer unbroken wrote it."""
+    """Return the record at `path`, None without a valid one; raise FormatError if a newer unbroken wrote it."""
     data = FORMAT.found(path)
     try:
         progress = parse_progress(data["progress"], str(path))

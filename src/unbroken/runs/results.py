@@ -82,7 +82,7 @@ def write(
 
 
 def stamps(folder: Path) -> dict[str, list[int]]:
-    """Return size and time of change of each file below; ResultsError if one is neither a file nor a link."""
+    """Return size and time of change of each file below; raise ResultsError if one is neither a file nor a link."""
     found = {}
     for name in fs.tree_files(folder):
         state = (folder / name).lstat()

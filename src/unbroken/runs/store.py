@@ -59,7 +59,7 @@ class Store:
         return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """Return all checkpoints whose passport can be read, oldest first; FormatError if a later version wrote one."""
+        """Return checkpoints with a readable passport, oldest first; raise FormatError if a newer unbroken wrote one."""
         self.refuse_newer()
         found = []
         for name in self.names():
@@ -100,7 +100,7 @@ class Store:
         return target
 
     def put_back(self, target: Path, name: str) -> None:
-        """Undo `quarantine`."""
+        """Move a quarantined checkpoint back to its place, and remove the note of the reason."""
         os.rename(target, self.root / name)
         _reason_file(target).unlink()
 
@@ -161,7 +161,7 @@ class Store:
             self._link("best", checkpoint.name)
 
     def mend_links(self, newest: Checkpoint) -> None:
-        """Do that after a kill or a quarantine: `best` must not point to what is not there any more."""
+        """Set `latest` and `best` after a kill or a quarantine: `best` must not point to a checkpoint that is gone."""
         best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
         if best:
             self._link("best", best[-1].name)
@@ -266,7 +266,7 @@ def _drop_copied_passport(draft: Path) -> None:
 
 
 def _sizes(draft: Path, below: str = "") -> dict[str, int]:
-    """Return the sizes of all files, in order of name; CheckpointError if one is a link or no plain file."""
+    """Return the sizes of all files, in order of name; raise CheckpointError if one is a link or no plain file."""
     sizes: dict[str, int] = {}
     with os.scandir(draft / below) as found:
         entries = sorted(found, key=lambda entry: entry.name)

@@ -155,7 +155,7 @@ class Rejections:
     def apply(self, work: Work) -> bool:
         """Return True if the checkpoint the work resumed from was quarantined: the one before is to be taken.
 
-        DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
+        Raise DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
         """
         verdict = read_verdict(work.task.attempt_folder.verdict)
         if verdict is None:
@@ -171,7 +171,7 @@ class Rejections:
         return True
 
     def _quarantine(self, job: Job, origin: Checkpoint, why: str) -> None:
-        """Do it with one, if there is another; a second in a row says that the fault lies elsewhere: none is moved."""
+        """Quarantine a checkpoint if there is another one; raise DivergedError if not, or at a second one in a row."""
         bad = f"the program calls the checkpoint {origin.name} bad ({why})"
         if self._moved is not None:
             self._store.put_back(*self._moved)

@@ -33,17 +33,17 @@ def end_before_work(error: UnbrokenError) -> SegmentEnd:
 
 
 def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
-    """Say that the work begins."""
+    """Note for the job that the work begins."""
     _add({_BEGUN: True}, environment)
 
 
 def tell_end(end: SegmentEnd, environment: Mapping[str, str] = os.environ) -> None:
-    """Say how the attempt ended; of several ends of one process the first counts."""
+    """Note for the job how the attempt ended; of several ends of one process the first counts."""
     _add({_END: end.to_json()}, environment)
 
 
 def tell_refused(error: UnbrokenError, environment: Mapping[str, str] = os.environ) -> None:
-    """Say that the process ends by this error."""
+    """Note for the job that the process ends by this error."""
     since = error.since if isinstance(error, OutageError) else None
     _add({_END: end_before_work(error).to_json(), _SINCE: since}, environment)
 

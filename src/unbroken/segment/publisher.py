@@ -101,7 +101,7 @@ class Publisher:
         self.prune({self._origin} if self._origin else ())
 
     def _set_doubtful_aside(self) -> None:
-        """Quarantine it now that there is a checkpoint after it, made from the one before."""
+        """Quarantine the doubtful checkpoint now that there is one after it, made from the one before."""
         if self.doubtful is None:
             return
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"

@@ -88,7 +88,7 @@ class Work:
         return max(self.given_seconds, SHORTEST_STOP_SECONDS)
 
     def run(self) -> None:
-        """Work until the program is gone; every state that it handed over is then a checkpoint."""
+        """Run the program until it is gone; every state that it handed over is then a checkpoint."""
         command = entered(self.engine.command(self.task), self.job.run, self.job.base)
         self.job.tell(f"{STARTING}{shlex.join(command)}")
         for remark in self.engine.remarks(self.task):

@@ -91,7 +91,7 @@ class Partition:
 
 
 def ask_partitions() -> dict[str, Partition]:
-    """Return all partitions by name, also hidden ones; ConfigError if Slurm is not here or does not answer."""
+    """Return all partitions by name, also hidden ones; raise ConfigError if Slurm is not here or does not answer."""
     if not has_command("sinfo"):
         here = "snakemake --profile slurm belongs on a login node of the cluster"
         raise ConfigError([f"sinfo: not found here; {here}; type snakemake to run on this machine"])

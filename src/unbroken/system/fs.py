@@ -242,7 +242,7 @@ def copy_range(source: int, target: int, count: int) -> int:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Make a copy of a plain file with its permissions and times; FileExistsError if `target` exists.
+    """Make a copy of a plain file with its permissions and times; raise FileExistsError if `target` exists.
 
     The file system copies without moving bytes where it can; holes stay holes.
     """
@@ -251,7 +251,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_open_file(source: Path, descriptor: int, target: Path) -> None:
-    """Do the same for a source that is open at its beginning, whatever has its name by now."""
+    """Copy a file, as `copy_file` does, from a descriptor at its beginning, whatever has the source's name by now."""
     found = os.fstat(descriptor)
     with target.open("xb", buffering=0) as new:
         try:
