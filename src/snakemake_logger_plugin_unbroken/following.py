@@ -103,7 +103,7 @@ class Following:
 
 
 def _driven(row: RunStatus) -> RunStatus:
-    """Return it without the advice to start Snakemake, between two segments; the forecast stays."""
+    """Return the status without the advice to start Snakemake, between two segments; the forecast stays."""
     told = "; ".join(filter(None, (row.finish, row.budget)))
     return replace(row, advice=told) if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 

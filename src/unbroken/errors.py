@@ -58,7 +58,7 @@ class Mistake:
         return replace(self, where=where)
 
     def __str__(self) -> str:
-        """Return the line."""
+        """Return the line of the error."""
         allowed = f", allowed: {self.allowed}" if self.allowed else ""
         todo = f"; {self.todo}" if self.todo else ""
         return f"{self.where}: " * bool(self.where) + f"{self.found}{allowed}{todo}"

@@ -165,5 +165,5 @@ def _limits_of(partition: Partition) -> dict[str, object]:
 
 
 def _yaml(value: object) -> str:
-    """Return it on one line, quoted where YAML would read something else."""
+    """Return the value on one line, quoted where YAML would read something else."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()

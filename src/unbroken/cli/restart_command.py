@@ -52,7 +52,7 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
 def cancel_its_waiting(run: str, directory: Path) -> None:
     """Cancel the waiting tasks of a run: one of them would begin it again before its user is ready.
 
-    So would a job of another run that submits it when the queue has room.
+    So would a job of another run that submits it when the queue takes it.
     """
     has_had = submissions.any_of(run, directory) and has_command("squeue")
     numbers = cancel_waiting(run, directory) if has_had else []

@@ -89,7 +89,7 @@ def _tree(path: Path, text: str) -> yaml.Node | None:
 
 
 def _problem(error: Exception, lines: Sequence[str]) -> str:
-    """Return ` line 3: a tab; type spaces`: words for people who type YAML, where those of its parser say less."""
+    """Return ` line 3: a tab; type spaces`: words for users, where those of YAML's parser say less."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
     problem, here = error.problem or "", error.problem_mark.line

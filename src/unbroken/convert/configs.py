@@ -35,7 +35,7 @@ class Config:
     notes: list[str]
 
     def text(self, run: str, script: str) -> list[str]:
-        """Return it as lines of YAML, each with where it comes from."""
+        """Return the config as lines of YAML, each with where it comes from."""
         found = [(f"  {as_yaml(run)}:", script)]
         found += [(f"    {line.key}: {line.value}", line.comment) for line in self.lines]
         found += [("    settings:", ""), *((f"      {line.key}: {line.value}", line.comment) for line in self.settings)]

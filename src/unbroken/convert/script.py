@@ -65,12 +65,12 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Return its first word."""
+        """Return the first word of the command."""
         return self.words[0].text if self.words else ""
 
     @property
     def written(self) -> str:
-        """Return its words, separated by blanks."""
+        """Return the words of the command, separated by blanks."""
         return " ".join(word.text for word in [*self.assignments, *self.words])
 
 

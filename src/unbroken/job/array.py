@@ -67,7 +67,7 @@ class Submitted:
 
     @property
     def line(self) -> str:
-        """Return it in words."""
+        """Return one line for messages."""
         if not self.job_id:
             return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
         tasks = f"array of {self.tasks} tasks" if self.tasks > 1 else "job"

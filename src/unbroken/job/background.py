@@ -62,7 +62,7 @@ def is_page_off() -> bool:
 
 
 def keep_config(config: Mapping[str, object], base: Path) -> None:
-    """Keep a driver's configuration for those who write the page; where that cannot be, the folder's own counts."""
+    """Keep a driver's configuration for the writers of the page; where that fails, the folder's own counts."""
     with suppress(OSError, UnbrokenError):
         (base / NOTES).mkdir(parents=True, exist_ok=True)
         fs.write_atomic(base / CONFIG, json.dumps(config, default=str) + "\n")
@@ -116,7 +116,7 @@ class PageProcess:
         _wait(self._process, seconds)
 
     def kill(self) -> None:
-        """End the process: the one who asked is about to leave, and waits for no page."""
+        """End the process: its caller is about to leave, and waits for no page."""
         if self.is_at_work() and self._process is not None:
             self._process.kill()
             self.wait(LEAVING_SECONDS)

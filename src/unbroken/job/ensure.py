@@ -25,7 +25,7 @@ def ensure(
 ) -> Submitted:
     """Return which tasks of the run are in the queue, after submitting some if there were none for the segment.
 
-    `ask` returns this user's jobs, no older than a submission.  `find_other` names who else works on the run: the
+    `ask` returns this user's jobs, no older than a submission.  `find_other` names the other job on the run: the
     tasks wait for the end of that one's job.  At the start of a driver, tasks that wait are changed to what it wants.
     Raise OSError if the notes on the run cannot be read or written.
     """

@@ -53,7 +53,7 @@ def next_attempt(
 ) -> int:
     """Count the attempts at a segment from 1; raise Stop if no further one is to be made.
 
-    `lost` are attempts for whose line the disk had no room; `jobs` are this user's, if squeue was asked just now.
+    `lost` are attempts whose line the full disk did not take; `jobs` are this user's, if squeue was asked just now.
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)

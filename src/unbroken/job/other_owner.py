@@ -84,7 +84,7 @@ class OtherOwner:
 
 
 def owner_of(folder: RunFolder) -> Claim | None:
-    """Return who has the run; None also where its lease cannot be read: a job finds out, and says it."""
+    """Return the owner of the run; None also where its lease cannot be read: a job finds out, and reports it."""
     with suppress(LeaseError, FormatError, OSError):
         owner, why_free = current_claim(folder.lease)
         return None if why_free else owner

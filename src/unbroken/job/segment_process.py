@@ -67,7 +67,7 @@ class SegmentProcess:
     log: Callable[[str], None]
 
     def run(self, look_ahead: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
-        """Run it; return its exit code, and its end, None if nothing says it.
+        """Run the segment; return its exit code, and its end, None if nothing says it.
 
         `look_ahead` is called as by `follow`.  An attempt that ended before its work has its line in the history
         afterwards, if it can be written.
@@ -146,7 +146,7 @@ class SegmentProcess:
 def note_before_work(
     folder: RunFolder, segment: int, end: SegmentEnd, log: Callable[[str], None], **job: Any
 ) -> Attempt | None:
-    """Write the line of an attempt that ended before its work; return it if it cannot be written.
+    """Write the line of an attempt that ended before its work; return the attempt if it cannot be written.
 
     `job` are fields of the attempt.
     """

@@ -152,9 +152,9 @@ class JobSpec:
         return self.next_segment() is None
 
     def write(self, base: Path = Path()) -> Path:
-        """Write it in one step; return its path relative to `base`.
+        """Write the spec in one step; return its path relative to `base`.
 
-        Raise FormatError if that of a newer unbroken is there.
+        Raise FormatError if a spec of a newer unbroken is there.
         """
         path = path_of(self.key)
         refuse_newer(self.key, base)

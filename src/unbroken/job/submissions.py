@@ -1,4 +1,4 @@
-"""Submissions: who submits the jobs of a run, a driver or a job of the run, and as which array.
+"""Submissions: the process that submits the jobs of a run, a driver or a job of the run, and the array.
 
 `.snakemake/unbroken/chains/<run>/<number>.json`; the highest number counts.  Making the next number is something that
 exactly one of them can do, so two never submit at once; a driver that starts again reads there what the dead one had

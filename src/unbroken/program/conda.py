@@ -57,7 +57,7 @@ def looked_in(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def described(folder: Path) -> dict[str, object]:
-    """Return its path and its packages with version and build, those of pip too; raise OSError if it cannot be read."""
+    """Return the path and the packages with version and build, those of pip too; raise OSError if it cannot be read."""
     packages = {}
     for path in (folder / META).iterdir():
         words = path.stem.rsplit("-", 2)

@@ -163,7 +163,7 @@ def runtime_version(run: RunSpec) -> str:
 
 
 def _of_file(path: Path, base: Path) -> str:
-    """Return its digest, read again only if size, time or inode have changed since it was read, in whichever job."""
+    """Return a file's digest, read again only if size, time or inode have changed since any job read it."""
     state = path.stat()
     look = [state.st_size, state.st_mtime_ns, state.st_ino]
     known = _known(base / IMAGES / _KNOWN)

@@ -187,7 +187,7 @@ def left_states(attempt_folder: AttemptFolder) -> list[Path]:
 
 
 def noted(found: HandedOver, handover: Handover) -> HandedOver:
-    """Return it with a note, by which a successor can publish it after a kill; raise StorageError on a full disk."""
+    """Return the state with a note, by which a successor can publish it; raise StorageError on a full disk."""
     if found.draft.name.endswith(READY):
         return found
     note = found.draft.with_name(f"{WHOLE}{found.draft.name}.json")

@@ -44,7 +44,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return its number, 0 if it could not be started; no other process gets it before `kill`."""
+        """Return the pid, 0 if the process could not be started; no other process gets it before `kill`."""
         return self._pid or 0
 
     def wait(self, seconds: float) -> int | None:
@@ -201,7 +201,7 @@ def ask(
 
 
 def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Return its lines, and True if they were enough before its end."""
+    """Return the lines of a process, and True if they were enough before its end."""
     lines: list[str] = []
     with process.stdout or io.BytesIO() as output:
         for line in output:

@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Look:
-    """The state of all runs of a folder; `is_driver_over` if the one who looks has just driven them."""
+    """The state of all runs of a folder; `is_driver_over` if the caller has just driven them."""
 
     rows: Sequence[RunStatus]
     is_driver_over: bool = False

@@ -193,7 +193,7 @@ class Checkpoint:
 
     @property
     def parts(self) -> dict[str, FileDigest]:
-        """Return its files below `parts/`, which outlive it."""
+        """Return the files below `parts/`, which outlive the checkpoint."""
         return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
 
     @property

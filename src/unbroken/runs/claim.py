@@ -33,7 +33,7 @@ QUESTION_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Claim:
-    """Say who holds, or held, a run: the content of a file of the lease."""
+    """Identify the owner of a run, or a former one: the content of a file of the lease."""
 
     token: int
     segment: int

@@ -1,4 +1,4 @@
-"""Say to the jobs of a driver, by the environment, which start of snakemake they belong to and who prints."""
+"""Pass to the jobs of a driver, in the environment, the start of snakemake they belong to and which process prints."""
 
 from __future__ import annotations
 

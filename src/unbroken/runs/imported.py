@@ -43,7 +43,7 @@ def parse_imported(data: Mapping[str, object], source: str) -> Imported:
 
 @dataclass(frozen=True)
 class ImportNote:
-    """Hold the note for a training library about a checkpoint that it did not write: the user's files, and the progress."""
+    """Hold the note for a training library on a checkpoint that it did not write: the user's files and progress."""
 
     path: str  # in the checkpoint's folder; "." for the folder itself
     epoch: int = 0  # so many are finished

@@ -2,8 +2,8 @@
 
 `results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
 the next number's file, which exactly one process can do, so a take-over cannot remove another one's claim.  Works on
-NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
-many of its own polls it stays the same (`claim`).  A holder that slept and was replaced sees the higher number
+NFS: no locks, only exclusive creation.  The owner's heartbeat changes the file's time; a waiting job counts for how
+many of its own polls it stays the same (`claim`).  An owner that slept and was replaced sees the higher number
 (`confirm`) before it shows anything: the token is a fencing token.
 """
 
@@ -165,7 +165,7 @@ def _news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> list[s
 
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
-    """Return who holds the run, and why it is free if one look shows that; else '', also where only more looks can."""
+    """Return the owner of the run, and why it is free if one look shows that; else '', as where it takes more looks."""
     while True:
         try:
             held = newest_claim(folder)
@@ -180,7 +180,7 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
 
 
 def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
-    """Return that for sure: an owner that cannot be seen from here is watched until its heart beats, or is dead."""
+    """Return what `current_claim` does, for sure: watch an owner elsewhere until its heart beats, or it is dead."""
     watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
     while True:
         held, reason = current_claim(folder)

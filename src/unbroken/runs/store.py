@@ -59,7 +59,7 @@ class Store:
         return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """Return checkpoints with a readable passport, oldest first; raise FormatError if a newer unbroken wrote one."""
+        """Return checkpoints with a readable passport, oldest first; raise FormatError for one of a newer unbroken."""
         self.refuse_newer()
         found = []
         for name in self.names():

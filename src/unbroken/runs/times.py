@@ -45,7 +45,7 @@ class Times:
     suspensions: tuple[tuple[float, float], ...] = ()  # begin and end of each time that the job was stopped
 
     def suspended(self, begin: float, end: float) -> Times:
-        """Return them with one more suspension; beyond `MOST_SUSPENSIONS` the first count by their length alone."""
+        """Return the times with one more suspension; beyond `MOST_SUSPENSIONS` the first count by length alone."""
         kept = (*self.suspensions, (begin, end))
         first, kept = kept[:-MOST_SUSPENSIONS], kept[-MOST_SUSPENSIONS:]
         length = sum(until - since for since, until in first)

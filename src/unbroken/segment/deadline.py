@@ -150,8 +150,8 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
 def _killed_lately(attempts: Sequence[Attempt]) -> tuple[list[Attempt], bool]:
     """Return those of the last few stops that were killed although the margin said when they were asked.
 
-    And whether one with the longest margin was, and none has ended by itself since: such a program does not listen, or
-    needs more than there is, and half of each segment would be wasted.
+    Return also True if one with the longest margin was killed, and none has ended by itself since: such a program does
+    not listen, or needs more than there is, and half of each segment would be wasted.
     """
     stops = [
         attempt

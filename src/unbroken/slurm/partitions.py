@@ -125,7 +125,7 @@ def spare_nodes(partition: str, needed: int) -> int:
 
 
 def own_spare_nodes() -> int:
-    """Return that number for the job around this process."""
+    """Return how many nodes the partition of the job around this process has in addition to the job's own."""
     return spare_nodes(own_partition(), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
 
 

@@ -30,7 +30,7 @@ STEP = ("srun", "--overlap", "--ntasks=1", "--nodes=1", "--mem=0", "--gres=none"
 
 
 class SignalListener:
-    """Inside the `with` block `hear` is called, from a thread, with each signal that the job gets."""
+    """Call `hear` inside the `with` block, from a thread, with each signal that the job gets."""
 
     def __init__(
         self,

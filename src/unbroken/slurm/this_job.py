@@ -79,7 +79,7 @@ def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
 
 
 def job_around_us() -> SlurmJob | None:
-    """Return that job with its end as Slurm says it now, and with Slurm's clock.
+    """Return the job around this process with its end as Slurm says it now, and with Slurm's clock.
 
     The variable is believed only where Slurm does not answer: of a job that was started with `--time-min`, and given
     more at once, it says the least [Slurm 25.05.3].

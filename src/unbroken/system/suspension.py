@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 LOOK_SECONDS = 1.0
-# Who comes so much later than it should was stopped; a busy machine is not so late.
+# A thread that wakes so much later than it should was stopped; a busy machine is not so late.
 SUSPENDED_SECONDS = 5.0
 
 
