@@ -1,7 +1,7 @@
 """`executor: unbroken`: snakemake-executor-plugin-slurm with chains of segments in mind.
 
-Snakemake imports every executor plugin at every start, also where nobody wants Slurm.  A missing or foreign parent
-must not break those: it is told when it is asked for, and not before.
+Snakemake imports every executor plugin at every start, also where Slurm is not used.  A missing or foreign parent
+must not break those starts: it is reported only when this executor is requested.
 """
 
 from typing import Any
@@ -22,9 +22,9 @@ except ImportError as error:
     common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
 
     class Executor(AbstractExecutor):  # type: ignore[no-redef, misc]
-        """Refuses in one line."""
+        """Refuse in one line."""
 
-        def __new__(cls, workflow: Any, logger: Any) -> Any:  # before anybody finds that it is abstract
+        def __new__(cls, workflow: Any, logger: Any) -> Any:  # before Python finds that it is abstract
             raise WorkflowError(
                 f"executor: unbroken needs snakemake-executor-plugin-slurm 2.8 ({_why}); "
                 f"type: {install_line(extra='workflow')}"

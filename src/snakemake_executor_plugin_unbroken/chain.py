@@ -57,7 +57,7 @@ class Chain:
         self.key, self._host, self._queue = segment.key, host, queue
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
-        self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
+        self.due = NEVER  # when to look at it again, by time.monotonic()
         self.life = SignOfLife()
         self._spec: JobSpec | None = None
         self._end: ListedJob | None = None  # its last job, if none is left
@@ -76,7 +76,7 @@ class Chain:
         self.see_to(segment)
 
     def see_to(self, segment: Segment) -> None:
-        """Let the segment be done, or jobs of its run do it; else `due` says when to call again."""
+        """Report the segment as done, or ensure that a job does it; else set `due` to when to call this again."""
         self.due, self._is_seen_to = NEVER, True
         try:
             with fs.storage_errors(segment.folder.root):  # what a user has to fix is not waited for
@@ -85,7 +85,7 @@ class Chain:
             if isinstance(error, OSError | OutageError) and not self._host.is_detached:
                 self._log_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
                 self.due = time.monotonic() + AWAY_SECONDS
-            else:  # without a driver nobody looks later, and whoever typed the command reads why
+            else:  # without a driver no process looks later, and the user reads why
                 self._fail(segment, str(error), is_final=True)
         finally:
             self._is_seen_to = False
@@ -96,10 +96,10 @@ class Chain:
             self._last_line, self._end, self._looks = "", None, 0
             self._host.succeeded(info, segment)
 
-    # --- it is seen to ---
+    # --- what `see_to` does ---
 
     def _seconds_to_next(self, segment: Segment) -> float:
-        """See to the segment; return after how many seconds again."""
+        """Do what `see_to` does; return after how many seconds to call it again."""
         try:
             if (self._end and segment.has_record()) or segment.is_done(self._host.log):
                 if self.found is None:  # else a task ran ahead of Snakemake
@@ -140,7 +140,7 @@ class Chain:
             return self._queue.jobs(newest, is_fresh=is_lost or not is_first)
 
         done = ensure(spec, segment.number, ask, self._others.find, is_start=is_start)
-        if done.answer is Answer.HELD and self._host.is_detached:  # nobody waits here: its tasks find out
+        if done.answer is Answer.HELD and self._host.is_detached:  # no driver waits here: its tasks find out
             done = array.submit(spec)
         if done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
@@ -191,7 +191,7 @@ class Chain:
     # --- signs of its jobs ---
 
     def log_pauses(self) -> None:
-        """Log the pauses of a user's rule, of which Snakemake knows nothing."""
+        """Log the pauses of a user's rule, which Snakemake does not know."""
         for line in self._pauses.new_lines() if self._pauses else []:
             self._host.log(line)
 

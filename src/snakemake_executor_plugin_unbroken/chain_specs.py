@@ -46,7 +46,7 @@ class ChainHost(internals.BatchStepExecutor):
     latency_seconds: float  # until a file is seen here
 
     def submitted(self, info: SubmittedJobInfo) -> None:
-        """Report that a job of the chain does the segment; without a driver Snakemake goes on at that."""
+        """Report that a job of the chain does the segment; without a driver, Snakemake then continues."""
         self.report_job_submission(info, register_job=not self.is_detached)
 
     def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None:

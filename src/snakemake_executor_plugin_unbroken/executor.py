@@ -41,7 +41,7 @@ SEGMENT = "unbroken"
 
 
 class Executor(ChainHost):
-    """Runs the segments of each run as one job array, and takes their records as their ends."""
+    """Run the segments of each run as one job array, and take their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
@@ -95,13 +95,13 @@ class Executor(ChainHost):
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
     def run_job(self, job: Any) -> None:
-        """See to one job."""
+        """Run one job, as `run_jobs` does."""
         self.run_jobs([job])
 
     def _add(self, job: Any, segment: Segment) -> None:
-        """See to the segment of a job: it is done, or a job of its run does it, or one is submitted now, or later.
+        """Add the job of a segment: it is done, or a job of its run does it, or one is submitted now, or later.
 
-        Without a driver until one is in the queue, which does all that follow.
+        Without a driver, wait until one is in the queue, which does all segments that follow.
         """
         info = SubmittedJobInfo(job, external_jobid=segment.key, aux={SEGMENT: segment})
         chain = self._chains.setdefault(segment.key, Chain(segment, self, self._queue))
@@ -121,7 +121,7 @@ class Executor(ChainHost):
         return self._plain
 
     def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
-        """Let a thread call something that may ask Slurm."""
+        """Call a function that may ask Slurm in a thread."""
         self._threads.submit(function, *arguments).add_done_callback(self._raise_in_scheduler)
 
     def _raise_in_scheduler(self, done: Future[None]) -> None:
@@ -218,7 +218,7 @@ class Executor(ChainHost):
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of the runs, also of those whose tasks run ahead, and all plain jobs.
 
-        Also those that the other thread is just looking at; segments at work may save first.
+        Also cancel those that the other thread is just looking at.  Running segments may save first.
         """
         chains = list(self._chains.values())  # a thread may add one
         keys = sorted(chain.key for chain in chains if chain.active or chain.found is not None)
@@ -228,7 +228,7 @@ class Executor(ChainHost):
             self._plain.cancel_all()
 
     def shutdown(self) -> None:
-        """Let what looks after jobs end, and submissions; then print what is left to say."""
+        """Let what looks after jobs end, and submissions; then print the remaining messages."""
         super().shutdown()
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._plain is not None:

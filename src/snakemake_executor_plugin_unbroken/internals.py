@@ -62,7 +62,7 @@ class BatchStepExecutor(RemoteExecutor):  # type: ignore[misc]
 
 
 def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
-    """Return sbatch's arguments for a job but its name, log, comment and command; WorkflowError if they cannot work."""
+    """Return a job's sbatch arguments but name, log, comment and command; raise WorkflowError if they cannot work."""
     validate_slurm_extra(job)
     settings = executor.workflow.executor_settings
     # The first account, as the plugin takes it; Slurm is not asked before, since sbatch refuses a wrong one.
@@ -91,7 +91,7 @@ def jobs_before(workflow: Any, job: Any) -> list[Any]:
 
 
 def is_told_to_end(workflow: Any) -> bool:
-    """Return True after a TERM to the driver; the scheduler notes it and tells no executor."""
+    """Return True after a TERM to the driver; the scheduler notes it and passes it to no executor."""
     return getattr(workflow.scheduler, "_user_kill", None) is not None
 
 

@@ -118,7 +118,7 @@ class PlainJobs(HeldExecutor):
     def _end_overlooked(self) -> None:
         """End the jobs that are over for Slurm and that the plugin took for active twice.
 
-        It does not know "CANCELLED by 1000", PREEMPTED, or a job of which accounting has nothing.
+        It does not know "CANCELLED by 1000", PREEMPTED, or a job that accounting does not list.
         """
         infos = {str(info.external_jobid): info for info in self._active() if not _is_elsewhere(info)}
         ended, now, seen = _ended(list(infos)), time.monotonic(), self._overlooked
@@ -136,7 +136,7 @@ class PlainJobs(HeldExecutor):
 
 
 def _is_elsewhere(info: SubmittedJobInfo) -> bool:
-    """Return True for a job on another cluster, of which squeue here knows nothing."""
+    """Return True for a job on another cluster, which squeue here does not show."""
     return any(info.job.resources.get(name) for name in OTHER_CLUSTER)
 
 

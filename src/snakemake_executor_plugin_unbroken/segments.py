@@ -1,6 +1,6 @@
-"""Which of Snakemake's jobs are chains: a segment of a run, or the job of a user's own rule with `resources: segments`.
+"""Find the jobs of Snakemake that are chains: segments of a run, or jobs of a user's rule with `resources: segments`.
 
-In a rule of the second kind is `unbroken exec`, or a training.  Its run, which may be several over time, is known from
+A rule of the second kind contains `unbroken exec`, or a training.  Its run, which may change over time, is known from
 the newest note of its jobs.
 """
 

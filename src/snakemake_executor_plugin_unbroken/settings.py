@@ -11,7 +11,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 @dataclass
 class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
-    """What a profile may say under `unbroken-...`."""
+    """Define the settings that a profile may have as `unbroken-...`."""
 
     init_seconds_before_status_checks: Optional[int] = field(  # noqa: UP045
         default=30,

@@ -1,4 +1,4 @@
-"""What a driver shows: events, one line each, and how the runs at work stand.
+"""Show the events of a driver, one line each, and the state of its active runs.
 
 Snakemake hands its records over in a thread of their own; another one looks after the runs.
 """
@@ -30,9 +30,9 @@ from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
-# Into a file or a pipe each run at work gets a line so often.
+# Into a file or a pipe, each active run logs a line so often.
 LINE_SECONDS = 60.0
-# How often it is looked whether somebody is to be told (`notify:`), at most.
+# How often, at most, the runs are checked for notifications to send (`notify:`).
 NOTIFY_SECONDS = 60.0
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
@@ -62,7 +62,7 @@ CHATTER_FUNCTIONS = {
 SLURM_PLUGIN = "snakemake_executor_plugin_slurm"
 # How Snakemake calls its copy of a script of ours; the run's history, or the segment's log, has the reason of its end.
 _OUR_SCRIPT = re.compile(r"/\.snakemake/scripts/\w+\.(\w*segment|gromacs_prepare)\.py'")
-# The WorkflowError at the end of a start in which a job failed, or that was told to end.
+# The WorkflowError at the end of a start in which a job failed, or that received a signal to end.
 _SUMMARY = "At least one job did not complete successfully"
 
 
@@ -77,7 +77,7 @@ class Console:
         self._jobs: dict[int, tuple[str, int]] = {}  # segments that were handed out, by Snakemake's numbers
         # Other jobs of runs, which have said on the screen themselves why they failed, and in their logs.
         self._others: dict[int, str] = {}
-        self._told: set[tuple[str, int]] = set()  # those of which an attempt was told since then
+        self._told: set[tuple[str, int]] = set()  # those with an attempt logged since then
         self._to_do: Counter[str] = Counter()  # segments of a dry run
         self._is_interrupted = False
         self._last_words = ""  # a retry that is refused says the same again
@@ -88,7 +88,7 @@ class Console:
 
     @cached_property
     def _following(self) -> Following:
-        """The runs, looked up at the first segment, when the Snakefile has been read."""
+        """Return the runs, looked up at the first segment, when the Snakefile has been read."""
         return Following()
 
     # --- from Snakemake ---
@@ -144,7 +144,7 @@ class Console:
             self._following.begin(run, int(segment))
 
     def _failed(self, record: LogRecord, run: str, segment: int) -> None:
-        """Tell the reason of a failure, from the run's history or the segment's log, else in Snakemake's own words."""
+        """Log the reason of a failure, from the run's history or the segment's log, else in Snakemake's own words."""
         self._tell_news()
         self._following.end(run, segment)
         if (run, segment) in self._told:
@@ -156,7 +156,7 @@ class Console:
             self._screen.say(last or self._formatter.format(record), is_alert=True)
         self._last_words = last
 
-    # --- what is told ---
+    # --- messages ---
 
     def _open(self) -> None:
         if self._looking is not None:
@@ -168,7 +168,7 @@ class Console:
         self._looking.start()
 
     def _tell_plan(self) -> None:
-        """Tell how many segments a dry run has found to do, in the config's order."""
+        """Log how many segments a dry run has found to do, in the config's order."""
         for run in filter(self._to_do.__contains__, self._following.names):
             of_all = f"{self._to_do[run]} of {self._following.run(run).segments}"
             self._screen.say(f"{run}: {of_all} segments at most; {_standing(self._following.state(run))}")
@@ -198,7 +198,7 @@ class Console:
     # --- looking after the runs ---
 
     def look(self) -> None:
-        """Tell what has happened, and show how the runs at work stand."""
+        """Log what has happened, and show the state of the active runs."""
         self._tell_news()
         if self._screen.is_live:
             rows = self._following.rows()
@@ -217,13 +217,13 @@ class Console:
                         return
                     self.look()
                 self._notify()
-            except Exception as error:  # noqa: BLE001  (whatever it is, somebody has to show the runs)
+            except Exception as error:  # noqa: BLE001  (whatever it is, this thread must still show the runs)
                 self.on_failure(error)
                 return
             pause = max(LOOK_SECONDS, (time.monotonic() - began) / LOOKING_SHARE)
 
     def close(self) -> None:
-        """Tell the last news, and remove the live lines."""
+        """Log the last events, and remove the live lines."""
         self._stop.set()
         with self.lock:
             try:

@@ -1,4 +1,4 @@
-"""What happens to the runs of this driver, by their own files: attempts that ended, and how each run stands."""
+"""Follow the runs of this driver by their own files: attempts that ended, and the state of each run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUE_SECONDS = 60.0
 
 
 class Following:
-    """The runs of this driver, which of them have a segment out, and the attempts that were told already."""
+    """The runs of this driver, those that have an active segment, and the attempts that were logged already."""
 
     def __init__(self) -> None:
         self._runs = {run.name: run for plan in driven_plans() for run in plan.runs}
@@ -70,7 +70,7 @@ class Following:
             self._told[name] = len(attempts)
 
     def rows(self) -> list[RunStatus]:
-        """Return how the runs at work stand now."""
+        """Return the present state of the active runs."""
         queue = self._queue.look()
         found = [_driven(status_of(name, Path(), self._runs[name], queue)) for name in self.at_work]
         self._states.update({row.run: row for row in found})
@@ -103,7 +103,7 @@ class Following:
 
 
 def _driven(row: RunStatus) -> RunStatus:
-    """Return it without the advice to start Snakemake, between two segments; the forecast stays."""
+    """Return the status without the advice to start Snakemake, between two segments; the forecast stays."""
     told = "; ".join(filter(None, (row.finish, row.budget)))
     return replace(row, advice=told) if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 

@@ -35,7 +35,7 @@ class LiveArea:
         return max(os.get_terminal_size(self._stream.fileno()).lines - _LEAST_TEXT_LINES, 0)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, none of which is wider than the terminal, in the place of the last ones."""
+        """Replace the last lines shown by these; none is wider than the terminal."""
         size = os.get_terminal_size(self._stream.fileno())
         lines = lines[: self.room]
         text = self._resized(len(lines), (size.columns, size.lines))
@@ -60,7 +60,7 @@ class LiveArea:
             # A terminal that was resized has moved the old lines to wherever; they are below the cursor.
             text += _SAVE + _WHOLE_SCREEN + _RESTORE + _CLEAR_BELOW
         if count:
-            # Makes room first, so that the cursor is above the lines.
+            # Makes space first, so that the cursor is above the lines.
             text += "\n" * count + f"\x1b[{count}A"
             text += f"{_SAVE}\x1b[1;{size[1] - count}r{_RESTORE}"
         self._count, self._size = count, size

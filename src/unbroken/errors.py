@@ -10,14 +10,14 @@ UnbrokenError
 ├── FormatError         another unbroken wrote a file of the run: install that one; nothing is changed
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
-├── ForeignFolderError  something else stands where a folder of the run was: put the folder back, start again
-├── StorageError        the disk is full or not writable: free room, start again
+├── ForeignFolderError  something else is where a folder of the run was: put the folder back, start again
+├── StorageError        the disk is full or not writable: free space, start again
 │   └── OutageError         the disk or file server does not answer as it should, which may pass
 └── SegmentError        the engine failed: read its log
-    ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
-    │   └── PartialSegment      Slurm gave its job less time than a segment: the same one goes on in the next job
+    ├── InterruptedSegment  stopped early but saved: start again, the same segment resumes
+    │   └── PartialSegment      Slurm gave its job less time than a segment: the same one resumes in the next job
     ├── ResultsError        all is computed, and final/ could not be made of it: fix it, the next start makes it alone
-    ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
+    ├── CancelledSegment    the Slurm job was canceled: start again when you want it to resume
     ├── DivergedError       the computation went wrong (NaN, out of limits): fix it, no attempt is made before
     └── StalledError        the engine made no progress, again and again
 """
@@ -58,7 +58,7 @@ class Mistake:
         return replace(self, where=where)
 
     def __str__(self) -> str:
-        """Return the line."""
+        """Return the line of the error."""
         allowed = f", allowed: {self.allowed}" if self.allowed else ""
         todo = f"; {self.todo}" if self.todo else ""
         return f"{self.where}: " * bool(self.where) + f"{self.found}{allowed}{todo}"
@@ -72,7 +72,7 @@ class ConfigError(UnbrokenError):
         super().__init__("\n".join(self.mistakes))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
-        """As one rank of a training hands it to the others."""
+        """Return what pickles it, so that one rank of a training can send it to the others."""
         return type(self), (self.mistakes,)
 
 
@@ -87,11 +87,11 @@ def config_error(mistakes: Sequence[Mistake]) -> ConfigError:
 
 
 class IdentityError(UnbrokenError):
-    """What defines the run has changed since its first checkpoint."""
+    """Report that the identity of the run has changed since its first checkpoint."""
 
 
 class ChangedEnvironmentError(IdentityError):
-    """What the program of a strict run is started in is not what its last checkpoint was made in."""
+    """Report that the environment of a strict run differs from that of its last checkpoint."""
 
 
 class CheckpointError(UnbrokenError):
@@ -115,7 +115,7 @@ class FencedError(LeaseError):
 
 
 class ForeignFolderError(UnbrokenError):
-    """Something else stands in the place of a folder of ours; nothing there was touched."""
+    """Report that something else is in the place of a folder of ours; nothing there was touched."""
 
 
 class StorageError(UnbrokenError):
@@ -136,7 +136,7 @@ class SegmentError(UnbrokenError):
 
 
 class InterruptedSegment(SegmentError):
-    """The segment was told to leave before its time; what it had done is saved."""
+    """Report that the segment had to stop before its time; its work is saved."""
 
 
 class PartialSegment(InterruptedSegment):
@@ -148,11 +148,11 @@ class ResultsError(SegmentError):
 
 
 class CancelledSegment(SegmentError):
-    """Somebody cancelled the segment's Slurm job."""
+    """Report that the segment's Slurm job was canceled."""
 
 
 class DivergedError(SegmentError):
-    """What is computed has gone wrong (not a number, exploding); trying again would bring the same."""
+    """Report that the computation diverged (not a number, exploding); another attempt would do the same."""
 
 
 class StalledError(SegmentError):

@@ -1,4 +1,4 @@
-"""`unbroken back`: a run goes on from an earlier checkpoint; the newer ones are set aside, and nothing is deleted."""
+"""`unbroken back`: a run resumes from an earlier checkpoint; the newer ones are quarantined, and nothing is deleted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ REASON = "set aside by hand: unbroken back"
 
 
 def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] = lambda: None) -> list[str]:
-    """Sets all checkpoints aside that are newer than `to`, a name or a number; the newest one if that is empty.
+    """Quarantine all checkpoints newer than `to`, a name or a number; only the newest one if `to` is empty.
 
-    `before` is called once nothing speaks against it.  Returns what was done, in lines.  ConfigError if there is no
-    such checkpoint, none before, or a job holds the run.
+    `before` is called once all checks have passed.  Return lines that say what was done.  Raise ConfigError if there
+    is no such checkpoint, none before it, or a job holds the run.
     """
     places = run_folder(run, base)
     store = Store(places.checkpoints)
@@ -32,7 +32,7 @@ def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] =
     with held:
         held.confirm()
         before()
-        # The newest first: whatever ends this, what is left is a chain without a hole.
+        # The newest first: whatever ends this, the remaining checkpoints are a chain without a gap.
         for checkpoint in reversed(newer):
             store.quarantine(checkpoint.name, REASON, is_whole=True)
         store.mend_links(kept)
@@ -45,7 +45,7 @@ def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] =
 
 
 def _split(run: str, checkpoints: list[Checkpoint], to: str) -> tuple[Checkpoint, list[Checkpoint]]:
-    """The checkpoint to go back to, and those after it, oldest first."""
+    """Return the checkpoint to go back to, and those after it, oldest first."""
     if len(checkpoints) < 2:
         found = f"{checkpoints[0].name} alone" if checkpoints else "no checkpoint"
         raise ConfigError([f"{run}: has {found}, so there is none to go back to; type: unbroken restart {run}"])
@@ -63,7 +63,7 @@ def _place(run: str, checkpoints: list[Checkpoint], to: str) -> int:
 
 
 def _forget_records(places: RunFolder, gone: set[str]) -> list[int]:
-    """Removes the records that say of segments that they left these checkpoints; the segments are then done again."""
+    """Remove the records of the segments that left these checkpoints, so that they run again; return their numbers."""
     forgotten = []
     for path in sorted(places.segments.glob("*.json")) if places.segments.is_dir() else []:
         record = read_record(path)

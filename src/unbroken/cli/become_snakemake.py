@@ -12,8 +12,8 @@ INTERRUPTED = 130
 
 
 def become_snakemake(words: Sequence[str], typed: str) -> None:
-    """Says what is `typed` and takes the place of this process: signals, exit code and terminal are Snakemake's own."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until somebody is there who hears it
+    """Print what is `typed` and replace this process: signals, exit code and terminal are Snakemake's own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until Snakemake handles it
     print(f"unbroken: {typed}", flush=True)
     os.execv(sys.executable, [sys.executable, "-m", __name__, *words])
 

@@ -1,4 +1,4 @@
-"""How `unbroken` begins: Ctrl-C while it loads shows no traceback."""
+"""Start `unbroken`, so that Ctrl-C while it loads shows no traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unbroken.cli.become_snakemake import INTERRUPTED
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line."""
     try:
         if sys.argv[1:2] == ["exec"]:  # loads the standard library alone
             from unbroken.exec.main import main as exec_main

@@ -20,7 +20,7 @@ _IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "
 
 
 def main() -> None:
-    """Writes all tables anew and names the pages that changed."""
+    """Write all tables again and print the pages that changed."""
     schemas = known_schemas()
     for page in pages(root_folder() / "docs"):
         text = page.read_text()
@@ -31,18 +31,18 @@ def main() -> None:
 
 
 def pages(docs: Path) -> list[Path]:
-    """The pages that hold a table of keys."""
+    """Return the pages that contain a table of keys."""
     return [page for page in sorted(docs.rglob("*.md")) if _MARKED.search(page.read_text())]
 
 
 def with_tables(text: str, schemas: Schemas) -> str:
-    """The page with the tables as the schemas have them now."""
+    """Return the page with its tables rendered from the present schemas."""
     named = {"config": schemas.config, "site": schemas.site, "run": schemas.run, **schemas.engines}
     return _MARKED.sub(lambda match: match[1] + key_table(named[match[2]]) + match[3], text)
 
 
 def key_table(schema: Schema) -> str:
-    """A markdown table with a row a key."""
+    """Return a markdown table with one row per key."""
     is_engine = any("identity" in key.schema for key in schema.keys.values())
     heads = ["key", "allowed", "default", "unit", "what it is", *(["part of the identity"] if is_engine else [])]
     rows = [heads, ["---"] * len(heads), *(list(_cells(schema, key, is_engine)) for key in schema.keys.values())]

@@ -36,7 +36,7 @@ def convert_script(
     slurm: Slurm = False,
     is_printed: Shown = False,
 ) -> None:
-    """Makes a config of a Slurm script, or puts `unbroken exec` into it; overwrites nothing."""
+    """Make a config of a Slurm script, or put `unbroken exec` into it; overwrites nothing."""
     if not script.exists():
         raise ConfigError([f"convert: {absent(str(script), Path())}"])
     found = convert(Script(script.name, script.read_text(errors="replace"), directory), arguments or [], name)

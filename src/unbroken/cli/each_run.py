@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def ask_each(names: Iterable[str], ask: Callable[[str], Answer]) -> tuple[dict[str, Answer], int]:
-    """The answers by name, and the exit code: 1 if there is none of a run, which a line then says."""
+    """Return the answers by name, and the exit code; print a line for each run without an answer, with code 1."""
     answers, code = dict[str, Answer](), 0
     for name in names:
         try:

@@ -25,7 +25,7 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 
 
 def exec_command(context: typer.Context) -> None:
-    """Runs a program of yours so that it resumes where it was; see: unbroken exec --help."""
+    """Run a program of yours so that it resumes where it was; see: unbroken exec --help."""
     raise SystemExit(exec_main(context.args))  # the command line begins elsewhere (begin.py), without typer
 
 
@@ -35,7 +35,7 @@ def accept_command_line(places: RunFolder, store: Path) -> None:
 
 
 def begin_anew(places: RunFolder, store: Path) -> None:
-    """Set everything aside, as --anew does, without a program; ConfigError if the run is held."""
+    """Move everything to a backup, as --anew does, without a program; raise ConfigError if the run is held."""
     with lease.take(places.lease, 0, 0.0, say):
         aside = set_aside(places, places.base / STORES / ".restarted" / places.name)
         if (call := read_call(store)) is not None:
@@ -44,7 +44,7 @@ def begin_anew(places: RunFolder, store: Path) -> None:
 
 
 def launcher() -> None:
-    """Writes ~/.local/bin/unbroken, for rules whose conda environment hides this one."""
+    """Write ~/.local/bin/unbroken, for rules whose conda environment hides this one."""
     path = Path.home() / ".local/bin/unbroken"
     text = f'#!/bin/sh\n{_MARK}\nexec {shlex.quote(sys.executable)} -m unbroken "$@"\n'
     if os.path.lexists(path) and _MARK not in _text(path):

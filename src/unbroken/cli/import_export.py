@@ -1,4 +1,4 @@
-"""`unbroken import` and `unbroken export`: a run begins with files of another program, or leaves to go on alone."""
+"""`unbroken import` and `unbroken export`: a run starts from other files, or continues without unbroken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def import_command(
     directory: Directory = HERE,
     config: Config = CONFIG,
 ) -> None:
-    """Imports what already ran elsewhere as the first checkpoint of a run; copies, and changes nothing."""
+    """Import what already ran elsewhere as the first checkpoint of a run; copies, and changes nothing."""
     job, engine = _job(configured(run, directory, config), directory)
     checkpoint = import_run(job, engine, ImportSource(source, done), lambda line: say(f"{run}: {line}"))
     say(f"{run}: imported {checkpoint.name} ({describe_done(checkpoint)})")
@@ -51,7 +51,7 @@ def export_command(
     directory: Directory = HERE,
     config: Config = CONFIG,
 ) -> None:
-    """Exports a plain folder from which the program resumes by itself, without unbroken; the run stays as it is."""
+    """Export a plain folder from which the program resumes by itself, without unbroken; the run stays as it is."""
     job, engine = _job(configured(run, directory, config), directory)
     target = to or Path(f"{run}-export")
     found = export_run(job, engine, target, checkpoint, lambda line: say(f"{run}: {line}"))
@@ -60,7 +60,7 @@ def export_command(
 
 
 def configured(run: str, directory: Path, config: Path) -> RunSpec:
-    """Return the run of that name; ConfigError if the configuration has none."""
+    """Return the run of that name; raise ConfigError if the configuration has none."""
     known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
     if run not in known:
         raise ConfigError([unknown_run(run, known)])

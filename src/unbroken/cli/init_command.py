@@ -72,14 +72,14 @@ Diff = Annotated[bool, typer.Option("--diff", help="Print the changes that a scr
 
 @dataclass(frozen=True)
 class Choice:
-    """What a new configuration begins with."""
+    """Hold the engine and the starter of a new configuration."""
 
     engine: str
     starter: Starter
 
 
 def choose(folder: Path, words: Sequence[str]) -> Choice:
-    """The one thing to begin with; ConfigError naming all that there are, and what to type."""
+    """Return the one way to begin; raise ConfigError with all ways and what to type if there is not exactly one."""
     engines = found_engines()
     named, rest = (words[0], words[1:]) if words[:1] and words[0] in engines else ("", words)
     found = [
@@ -102,7 +102,7 @@ def _ways() -> list[str]:
 
 
 def config_text(choice: Choice, place: str, minutes: float, is_in_workflow: bool) -> str:
-    """The new configuration; below a key of its own where it belongs to another workflow."""
+    """Return the new configuration, under the key `unbroken` where it is part of another workflow."""
     lines = ["runs:", *_run_lines(choice, place, minutes)]
     if is_in_workflow:
         lines = ["unbroken:", *(f"  {line}" for line in lines)]
@@ -123,7 +123,7 @@ def _run_lines(choice: Choice, place: str, minutes: float) -> Iterator[str]:
 
 
 def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False, diff: Diff = False) -> None:
-    """Writes a first configuration for what lies in the folder; overwrites nothing."""
+    """Write a first configuration for what lies in the folder; overwrites nothing."""
     choice = choose(directory, words or [])
     if diff:
         sys.stdout.write(choice.starter.diff)
@@ -143,7 +143,7 @@ def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False,
 
 
 def partitions_here() -> list[Partition]:
-    """Those of the cluster; none where there is no Slurm, or none that answers."""
+    """Return the partitions of the cluster; none without Slurm, or if it does not answer."""
     try:
         return list(ask_partitions().values()) if has_command("sinfo") else []
     except ConfigError:
@@ -153,7 +153,7 @@ def partitions_here() -> list[Partition]:
 def begin(
     run: str, text_of: Callable[[bool], str], directory: Path, is_on_slurm: bool, partitions: list[Partition]
 ) -> Iterator[str]:
-    """Writes what is not there yet, a line for each; `text_of` is told whether the config is another workflow's."""
+    """Write the missing files and yield a line for each; `text_of` takes True if the config is another workflow's."""
     own = own_snakefile(directory)
     is_ours = own is None or own.read_text() == SNAKEFILE
     config, text = directory / CONFIG, text_of(not is_ours)
@@ -176,7 +176,7 @@ def begin(
 
 
 def _place(starter: Starter, partitions: list[Partition]) -> tuple[str, float]:
-    """Where a job runs, empty for the default, and how long: what the partition gives, a day at most."""
+    """Return a job's place, empty for the default, and its minutes: the partition's limit, one day at most."""
     if starter.minutes < 1:
         return "", starter.minutes
     place = "gpu" if starter.uses_gpu and partition_of("gpu", partitions) else ""
@@ -196,7 +196,7 @@ def _profile(name: str, directory: Path) -> Iterator[str]:
 
 
 def _todo(choice: Choice, directory: Path, words: Sequence[str]) -> Iterator[str]:
-    """What the user has to do before the first segment can start."""
+    """Yield what the user must do before the first segment can start."""
     starter = choice.starter
     if starter.diff:
         at = [] if directory == HERE else ["-d", str(directory)]

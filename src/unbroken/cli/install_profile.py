@@ -19,14 +19,14 @@ from unbroken.slurm.partitions import Partition, ask_partitions
 
 SITE, PARTITIONS = "site.yaml", "partitions.yaml"
 _PLACES = "  places:\n"
-# What a clone holds before anybody has named its cluster's partitions.
+# What a clone holds before its cluster's partitions are named.
 _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"
 _UNFILLED_PARTITIONS = "\npartitions: {}\n"
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What came of an installation, file by file; `kept` are the user's own, beside each what we would have written."""
+    """List the files of an installation; `kept` pairs each file of the user's with the new one written next to it."""
 
     folder: Path
     written: tuple[Path, ...]
@@ -36,8 +36,8 @@ class Installed:
 
 
 def profile_folder(name: str) -> Path:
-    """The folder of a profile that comes with unbroken; ConfigError naming those that do."""
-    # Beside the workflow in a clone, inside it in an installed package, where Snakemake looks for them.
+    """Return the folder of a profile that comes with unbroken; else raise ConfigError with the known names."""
+    # Next to the workflow in a clone, inside it in an installed package, where Snakemake looks for them.
     root = next(base / "profiles" for base in (root_folder(), workflow_folder()) if (base / "profiles").is_dir())
     known = sorted(path.parent.name for path in root.glob("*/profile.yaml"))
     if name not in known:
@@ -49,13 +49,13 @@ def profile_folder(name: str) -> Path:
 
 
 def user_folder(name: str) -> Path:
-    """Where `snakemake --profile NAME` looks for a user's own profiles, whatever the working directory is."""
+    """Return where `snakemake --profile NAME` looks for a user's profiles in any working directory."""
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "snakemake" / name
 
 
 def install(name: str, folder: Path) -> Installed:
-    """Copies a profile into `folder`; a file that was edited there stays, and the new one is put beside it."""
+    """Copy a profile into `folder`; keep a file that was edited there, and write the new one next to it."""
     shipped = _shipped(profile_folder(name))
     texts, why_unfilled = _filled(shipped)
     if folder.exists() and not folder.is_dir():
@@ -77,7 +77,7 @@ def install(name: str, folder: Path) -> Installed:
 
 
 def link(name: str, folder: Path, base: Path) -> Path | None:
-    """A link NAME at the top of a workflow, so that `--profile NAME` is found from there; None if one is not needed."""
+    """Make a link NAME at the top of a workflow, so that `--profile NAME` is found; return None if NAME exists."""
     path = base / name
     if path.exists() or path.is_symlink():
         return None
@@ -90,7 +90,7 @@ def _shipped(source: Path) -> dict[str, str]:
 
 
 def _filled(shipped: dict[str, str]) -> tuple[dict[str, str], str]:
-    """The files of a profile, those of the site with what sinfo says; and why they are not filled in, if so."""
+    """Return the files of a profile, filled in from sinfo, and the reason if they could not be."""
     if SITE not in shipped:
         return shipped, ""
     try:
@@ -102,9 +102,9 @@ def _filled(shipped: dict[str, str]) -> tuple[dict[str, str], str]:
 
 
 def _is_unfilled(text: str, shipped: str) -> bool:
-    """True of a file as it comes with unbroken, with nothing in it yet that sinfo or a user has said of this cluster.
+    """Return True for a file as it comes with unbroken, which neither sinfo nor a user has filled in yet.
 
-    In a clone the file that comes along is the one in use, so its places tell; what was edited above them is kept.
+    In a clone the shipped file is the one in use, so its places decide; edits above them are kept.
     """
     return text == shipped and text.endswith((_PLACES + _UNFILLED_PLACES, _UNFILLED_PARTITIONS))
 
@@ -123,7 +123,7 @@ def _place(name: str, partition: Partition | None, why_none: str) -> Iterator[st
 
 
 def partition_of(place: str, partitions: list[Partition]) -> Partition | None:
-    """The default one for `short`; for `gpu` one whose nodes all have GPUs if there is one, of those with most GPUs."""
+    """Return the default one for `short`; for `gpu` the one with most GPUs, first of those with GPUs in all nodes."""
     if place == "short":
         return next((partition for partition in partitions if partition.is_default), None)
     able = [partition for partition in partitions if partition.gpus()]
@@ -165,5 +165,5 @@ def _limits_of(partition: Partition) -> dict[str, object]:
 
 
 def _yaml(value: object) -> str:
-    """On one line, quoted where YAML would read something else."""
+    """Return the value on one line, quoted where YAML would read something else."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()

@@ -18,9 +18,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
-    """Prints the log of a segment, of the one at work if none is named; with `follow` also what comes, until Ctrl-C.
+    """Print the log of a segment, or of the running one; with `follow` print new lines, until Ctrl-C.
 
-    ConfigError if there is no such log.
+    Raise ConfigError if there is no such log.
     """
     known = segment_logs(places)
     if not known:
@@ -63,7 +63,7 @@ def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> It
 
 
 def _following(places: RunFolder, number: int, inode: int, and_later: bool) -> int:
-    """The segment whose log is to be read instead: a later one, or the same anew for its next attempt; 0 for none."""
+    """Return the segment to read next: a later one, or the same one again if its log was replaced; 0 for none."""
     known = segment_logs(places)
     if and_later and known and (later := segment_to_show(places, known)) > number:
         return later

@@ -81,7 +81,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
     is_watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as `unbroken watch`.")] = False,
 ) -> None:
-    """Progress, time left (ETA) and next step of each run."""
+    """Show progress, time left (ETA) and next step of each run."""
     if is_watched:
         watch(only, directory, config)
         return
@@ -107,7 +107,7 @@ def watch(
     directory: Directory = HERE,
     config: Config = CONFIG,
 ) -> None:
-    """The same again and again, also of runs that others drive, until Ctrl-C; writes the page once a minute."""
+    """Show the status again and again, whatever started the runs, until Ctrl-C; writes the page once a minute."""
     queue = RecentQueue(directory, QUEUE_SECONDS)
     with suppress(KeyboardInterrupt):
         show_again(lambda: _seen(only, directory, config, queue.look()), directory, config)
@@ -120,7 +120,7 @@ def account(
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list, with all spans.")] = False,
 ) -> None:
-    """Where the time of each run went: work, saves, losses, starts, queue."""
+    """Show where the time of each run went: work, saves, losses, starts, queue."""
     queue = queue_of(directory)
     names = [row.run for row in _seen(only, directory, config, queue)]
     if not names and not as_json:
@@ -141,7 +141,7 @@ def advise(
     config: Config = CONFIG,
     profile: Annotated[str, typer.Option("--profile", help="Whose site.yaml says what the jobs ask.")] = "slurm",
 ) -> None:
-    """Which partition and length of a segment bring a run to its goal first; asks Slurm, submits nothing."""
+    """Find the partition and segment length that reach the goal first; asks Slurm, submits nothing."""
     runs = {known.name: known for known in runs_of(directory, config, must_exist=True)}
     names = (name for name in known_names(runs, only, directory) if name in runs)
     _, code = ask_each(names, lambda name: advise_command.advise(runs[name], directory, profile))
@@ -157,7 +157,7 @@ def run(
     detached: Detached = False,
     profile: Profile = None,
 ) -> None:
-    """Starts Snakemake with the installed workflow; again after any failure. What stands behind -- is Snakemake's."""
+    """Start Snakemake with the installed workflow; again after any failure. Arguments after -- go to Snakemake."""
     chosen = chosen_profile(slurm, detached, profile)
     targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     own = DETACHED if detached else ()
@@ -172,7 +172,7 @@ def logs(
     segment: Annotated[int | None, typer.Option(help="The number of a segment; else the one at work.")] = None,
     directory: Directory = HERE,
 ) -> None:
-    """Prints what the program of a run printed."""
+    """Print what the program of a run printed."""
     places = run_folder(run, directory)
     if not segment_logs(places):
         existing_run_folder(run, directory)
@@ -185,7 +185,7 @@ app.command()(verify_command.verify)
 
 @app.command()
 def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -> None:
-    """Lets a changed run go on from its old checkpoints: a corrected script, another input on purpose."""
+    """Let a changed run resume from its old checkpoints: a corrected script, another input on purpose."""
     places = run_folder(run, directory)
     refuse_newer(places)
     if places.store is not None:
@@ -228,7 +228,7 @@ def back(
     to: Annotated[str, typer.Option("--to", help="The checkpoint to go on from; the one before the newest.")] = "",
     directory: Directory = HERE,
 ) -> None:
-    """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
+    """Let a run resume from an earlier checkpoint; the newer ones are quarantined (nothing is deleted)."""
     refuse_newer(existing_run_folder(run, directory), is_thorough=True)
     for line in go_back(run, to, directory, partial(cancel_its_waiting, run, directory)):
         say(line)
@@ -244,7 +244,7 @@ def notify(
     ] = False,
     is_ended: Annotated[bool, typer.Option("--ended", hidden=True)] = False,
 ) -> None:
-    """Tells you what has happened, by the command that `notify:` in the configuration names."""
+    """Send notifications by the command that `notify:` in the configuration names."""
     if is_check == is_test:
         raise ConfigError(
             ["notify: found neither --check nor --test; type: unbroken notify --check, or: unbroken notify --test"]
@@ -259,7 +259,7 @@ def notify(
         notify_command.try_out(directory, settings)
     else:
         queue = queue_of(directory)
-        own = own_job_id()  # the job that looks at its end is no job that goes on
+        own = own_job_id()  # the job that looks at its own end does not count as active
         out = tuple(job for job in queue.out if job.job_id != own or not is_ended)
         rows = _seen(None, directory, config, replace(queue, out=out))
         is_silent = has_command("squeue") and not queue.is_known
@@ -278,8 +278,8 @@ app.command()(exec_commands.launcher)
 
 
 def main() -> None:
-    """The entry point: a UnbrokenError, or what a disk says, becomes its lines and exit code 1."""
-    # Click itself would take what stands behind `--` for names of runs.
+    """Run the command line; print the lines of an UnbrokenError, or an error of the disk, and exit with code 1."""
+    # Click itself would take the arguments after `--` for names of runs.
     words, behind = _parted(sys.argv[1:])
     try:
         with fs.os_errors(Path()):
@@ -302,7 +302,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:
-    """`run demo -- -n` as the words before and behind `--`; others than `run` keep theirs."""
+    """Split `run demo -- -n` into the words before and after `--`; leave other commands as they are."""
     if words[:1] != ["run"] or "--" not in words:
         return words, []
     at = words.index("--")
@@ -310,5 +310,5 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _seen(only: list[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
-    """How the runs stand, with paths and commands as they are typed from here."""
+    """Return the state of the runs, with paths and commands as they are typed from here."""
     return [replace(row, advice=as_seen(row.advice)) for row in statuses(only, directory, config, queue)]

@@ -1,4 +1,4 @@
-"""`unbroken notify`: look once at the runs and tell what is new; or send a test."""
+"""`unbroken notify`: look once at the runs and send notifications of what is new; or send a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbroken.report.run_folders import run_folder
 
 
 def check(look: Look, base: Path, settings: NotifySettings) -> None:
-    """Tell what has happened and was not told; a failure of the command is printed, and ends nothing."""
+    """Send the notifications that were not sent yet; a failure of the command is printed, and ends nothing."""
     for row in look.rows:
         try:
             events = list(events_of(row, run_folder(row.run, base), look, settings))
@@ -25,7 +25,7 @@ def check(look: Look, base: Path, settings: NotifySettings) -> None:
 
 
 def try_out(base: Path, settings: NotifySettings) -> None:
-    """Run the command with a test, and show its output; ConfigError with what went wrong."""
+    """Run the command with a test, and show its output; raise ConfigError with what went wrong."""
     event = Event("test", "test", "test", "unbroken: a test; this is how a notification about your runs will look")
     if why := send(event, base, settings, is_shown=True):
         raise ConfigError([why])

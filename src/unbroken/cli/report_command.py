@@ -23,7 +23,7 @@ def report(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; else results/report.html.")] = None,
     is_opened: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
-    """Writes one page that shows all runs: results/report.html."""
+    """Write one page that shows all runs: results/report.html."""
     page = output or directory / _default(only or [])
     write_report(directory, config, only or [], page)
     if is_opened and not webbrowser.open(page.resolve().as_uri()):

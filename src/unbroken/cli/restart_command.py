@@ -1,4 +1,4 @@
-"""`unbroken restart`: all that a run has done is set aside, and nothing is deleted."""
+"""`unbroken restart`: all that a run has done goes to a backup folder, and nothing is deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unbroken.system.clock import folder_stamp, utc_now
 
 
 def restart(run: RunName, directory: Directory = HERE) -> None:
-    """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
+    """Move everything that a run has done to a backup folder (nothing is deleted), so that it starts from zero."""
     places = existing_run_folder(run, directory)
     refuse_newer(places, is_thorough=True)
     claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
@@ -52,7 +52,7 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
 def cancel_its_waiting(run: str, directory: Path) -> None:
     """Cancel the waiting tasks of a run: one of them would begin it again before its user is ready.
 
-    So would a job of another run that submits it when the queue has room.
+    So would a job of another run that submits it when the queue takes it.
     """
     has_had = submissions.any_of(run, directory) and has_command("squeue")
     numbers = cancel_waiting(run, directory) if has_had else []
@@ -64,6 +64,6 @@ def cancel_its_waiting(run: str, directory: Path) -> None:
 
 
 def _numbered(path: Path) -> Iterator[Path]:
-    """The path, then the same with `.2`, `.3` and so on behind it."""
+    """Yield the path, then the path with `.2`, `.3` and so on appended."""
     yield path
     yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))

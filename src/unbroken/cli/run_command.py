@@ -1,4 +1,4 @@
-"""`unbroken run`: the installed workflow in any folder that has a config, and the `snakemake` line it stands for."""
+"""`unbroken run`: the installed workflow in any folder that has a config, and the equivalent `snakemake` line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Profile = Annotated[str | None, typer.Option("--profile", help="A profile of you
 def command_for(
     targets: Sequence[str], directory: Path, profile: str | None, words: Sequence[str]
 ) -> tuple[list[str], str]:
-    """The words for Snakemake, and the same as one types them; ConfigError if the folder or profile lacks a file."""
+    """Return Snakemake's arguments, and the line to type; raise ConfigError if the folder or profile lacks a file."""
     if importlib.util.find_spec("snakemake") is None:
         raise ConfigError([f"snakemake: not installed in this Python; type: {install_line(extra='workflow')}"])
     found = ["--logger", "unbroken"] if "--logger" not in words else []
@@ -47,7 +47,7 @@ def command_for(
 
 
 def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | None:
-    """Which of them was asked for; ConfigError if more than one was."""
+    """Return the profile that was chosen, None if none was; raise ConfigError if more than one was."""
     given = {"--slurm": slurm, "--detached": detached, "--profile": profile is not None}
     asked = [name for name, is_given in given.items() if is_given]
     if len(asked) > 1:
@@ -56,7 +56,7 @@ def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | No
 
 
 def targets_of(runs: Sequence[RunSpec], names: Sequence[str], directory: Path) -> list[str]:
-    """What is to be made for some of the runs; ConfigError for a name that none has."""
+    """Return Snakemake's targets for these runs; raise ConfigError for an unknown name."""
     return Plan(tuple(runs), directory).targets(*names)
 
 
@@ -70,7 +70,7 @@ def _snakefile(directory: Path) -> Path:
 
 
 def folder_of_profile(name: str, directory: Path) -> str:
-    """A folder of the run's, where there is one: Snakemake looks for a name from where it is started."""
+    """Return a profile folder in `directory` if there is one, else the name, which Snakemake looks up itself."""
     own = directory / "profiles" / name
     for folder in (directory / name, own):
         if folder.is_dir():
@@ -81,7 +81,7 @@ def folder_of_profile(name: str, directory: Path) -> str:
 
 
 def _braced(targets: Sequence[str]) -> Iterator[str]:
-    """Many records of one run in a row as bash expands them: `results/demo/segments/{001..600}.json`."""
+    """Yield the targets, consecutive records of a run as one: `results/demo/segments/{001..600}.json`."""
     row: list[re.Match[str]] = []
     for target in [*targets, ""]:
         match = _NUMBERED.fullmatch(target)

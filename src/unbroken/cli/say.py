@@ -1,4 +1,4 @@
-"""Prints what the command line has to say as it reads from where the user stands, whatever `--directory` is."""
+"""Print messages with paths and commands that hold in the user's working directory, whatever `--directory` is."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ Config = Annotated[Path, typer.Option("--config", help="The configuration, relat
 
 
 def as_seen(text: str) -> str:
-    """The text with its paths and commands made complete."""
+    """Return the text with its paths and commands made complete."""
     return from_here(text, _chosen[0])
 
 
 def say(text: str) -> None:
-    """To standard output, at once."""
+    """Print to standard output, at once."""
     print(as_seen(text), flush=True)
 
 
 def complain(text: str) -> None:
-    """To standard error, as unbroken's own."""
+    """Print to standard error, prefixed with `unbroken:`."""
     print(f"unbroken: {as_seen(text)}", file=sys.stderr, flush=True)

@@ -25,7 +25,7 @@ def verify(
     runs: RunNames = None,
     directory: Directory = HERE,
 ) -> None:
-    """Reads every byte of every checkpoint again, and compares the outputs; exit code 1 if one is not as it was."""
+    """Read every byte of every checkpoint again, and compare the outputs; exit code 1 if one is not as it was."""
     for name in runs or []:
         existing_run_folder(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
@@ -35,7 +35,7 @@ def verify(
             raise no_config(directory)
         raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; type: snakemake"])
     found = _verify_all(folders)
-    folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
+    folders = [folder for folder in folders if folder.is_dir()]  # an active run prunes while we read
     bad = [line for line in found if line[0] in folders]
     for folder, what, reason in bad:
         Console().print(f"[red]{what}[/] {escape(f'{folder}: {reason}')}", soft_wrap=True)
@@ -75,7 +75,7 @@ def _checkpoints(run: str, directory: Path) -> list[Path]:
 
 
 def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
-    """The folders of which something is to be said: which, in a word, and why."""
+    """Return the folders that cannot be confirmed, each with one word for its state and the reason."""
     bad: list[tuple[Path, str, str]] = []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
@@ -85,7 +85,7 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
             try:
                 Store(folder.parents[1] / "checkpoints").refuse_newer()
                 checkpoint = Checkpoint(folder, read_passport(folder))
-                if folder.parent.name == PARTS:  # a pruned one, of which only these are left
+                if folder.parent.name == PARTS:  # pruned: only these parts remain
                     checkpoint = only_parts(checkpoint)
                 verify_files(checkpoint, lambda count: bar.update(task, advance=count))
             except FormatError as error:

@@ -22,7 +22,7 @@ WRITER = "unbroken watch"
 
 
 def watch(read: Callable[[], Sequence[RunStatus]], directory: Path, config: Path) -> None:
-    """Show the table again every two seconds until Ctrl-C; ConfigError if the output is no terminal."""
+    """Show the table again every two seconds until Ctrl-C; raise ConfigError if the output is no terminal."""
     console = Console()
     if not console.is_terminal:
         raise ConfigError(["watch: needs a terminal; type: unbroken status, or --json for programs"])

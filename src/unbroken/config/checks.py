@@ -24,7 +24,7 @@ _A_RUN = {"type": "object", "allowed": "keys of a run"}
 
 
 class Checker:
-    """Knows the schemas, the defaults and all runs of one configuration."""
+    """Check one configuration: its schemas, its defaults and all its runs."""
 
     def __init__(self, schemas: Schemas, base: Path, defaults: object, entries: Sequence[Entry]) -> None:
         self.schemas = schemas

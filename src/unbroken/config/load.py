@@ -26,7 +26,7 @@ def no_mistakes(_entry: Entry, _run: RunSpec, _base: Path) -> Iterator[Mistake]:
 def read_runs(
     config: Mapping[str, object], schemas: Schemas, base: Path, own_mistakes: OwnMistakes = no_mistakes
 ) -> tuple[RunSpec, ...]:
-    """Return the runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
+    """Return the runs of a configuration in the file's order, every key filled; raise ConfigError with all mistakes.
 
     Paths are looked up relative to `base` and stay as written.  `own_mistakes` is what the engine of a run finds in its
     settings (`engines.found`); nothing here knows an engine.

@@ -29,7 +29,7 @@ class Spot(Protocol):
 
 @dataclass(frozen=True)
 class Branch:
-    """A mapping of the YAML file, or of what stands for one; `prefix` says of which."""
+    """Represent a mapping of the YAML file, or its equivalent; `prefix` names it."""
 
     path: tuple[object, ...] = ()
     prefix: str = ""

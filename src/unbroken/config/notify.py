@@ -1,4 +1,4 @@
-"""`notify:` in the configuration: the command that tells somebody, and what it tells."""
+"""`notify:` in the configuration: the command that sends notifications, and the events that it is run for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def notify_mistakes(key: SettingKey, written: Mapping[str, Any]) -> Iterator[Mis
 
 
 def read_notify(config: Mapping[str, object], schema: Schema) -> NotifySettings | None:
-    """Return the settings of a configuration that was found to be good; None if nobody is to be told."""
+    """Return the settings of a configuration that was found to be good; None if it asks for no notifications."""
     written = config.get(KEY)
     if not isinstance(written, Mapping):
         return None
@@ -58,7 +58,7 @@ def _date(value: object) -> date | None:
 
 
 def _wrong_command(command: str) -> str:
-    """Return what is wrong with it, without a word of it: it may hold a password."""
+    """Return what is wrong with it, without quoting it: it may hold a password."""
     try:
         return "" if shlex.split(command) else "found no word"
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Where unbroken's own workflow stands: in a clone beside `src`, else inside the installed package."""
+"""Find unbroken's own workflow: in a clone next to `src`, else inside the installed package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def root_folder() -> Path:
-    """The folder that holds `workflow` and `scripts`; ConfigError if the installation lacks them."""
+    """Return the folder that holds `workflow` and `scripts`; raise ConfigError if the installation lacks them."""
     for folder in (_PACKAGE.parents[1], _PACKAGE / "_workflow"):
         if (folder / "workflow" / "schemas").is_dir():
             return folder
@@ -24,9 +24,9 @@ def root_folder() -> Path:
 
 
 def install_line(*options: str, extra: str = "") -> str:
-    """What installs unbroken, with one of its extras, from where it was installed from.
+    """Return the pip command that installs unbroken, with one of its extras, from its present source.
 
-    That is a clone, which stays editable if it is, a wheel or a repository, as direct_url.json says
+    The source is a clone (editable if it is now), a wheel or a repository, as direct_url.json says
     (https://packaging.python.org/specifications/direct-url).
     """
     what = f"{_NAME}[{extra}]" if extra else _NAME
@@ -42,5 +42,5 @@ def install_line(*options: str, extra: str = "") -> str:
 
 
 def workflow_folder() -> Path:
-    """The folder with the Snakefile, the rules and the schemas."""
+    """Return the folder with the Snakefile, the rules and the schemas."""
     return root_folder() / "workflow"

@@ -18,7 +18,7 @@ _A_PLACE = {"type": "object", "allowed": "keys of the site"}
 
 @dataclass(frozen=True)
 class Request:
-    """What a run asks of this cluster; `sources` says for each key of `_OF_A_RUN` where its value was written."""
+    """Hold what a run asks of this cluster; `sources` maps each key of `_OF_A_RUN` to where its value was written."""
 
     partition: str | None
     account: str | None

@@ -1,5 +1,5 @@
-"""A YAML file, with lines for what the usual loader takes silently: duplicate keys, of which it keeps the last, and
-aliases that stand for far too much.
+"""A YAML file, with lines for what the usual loader accepts silently: duplicate keys, where it keeps the last, and
+aliases that expand to far too much.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from unbroken.errors import ConfigError
 
 # Thousands of runs are some megabytes; what is larger takes the loader minutes.
 MOST_MEGABYTES = 20
-# An alias stands for all that it names: ten lines of them can mean a billion values.
+# An alias expands to all that it names: ten lines of them can mean a billion values.
 MOST_VALUES = 1_000_000
 _ERRORS = (ValueError, RecursionError, yaml.YAMLError)
 
 
 def read(path: Path) -> Any:
-    """Return what the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
+    """Return what the file says; raise FileNotFoundError, or ConfigError with a line for each mistake."""
     text = _text(path)
     tree = _tree(path, text)
     if lines := _refused(tree, path):
@@ -89,7 +89,7 @@ def _tree(path: Path, text: str) -> yaml.Node | None:
 
 
 def _problem(error: Exception, lines: Sequence[str]) -> str:
-    """Return ` line 3: a tab; type spaces`: words for people who type YAML, where those of its parser say less."""
+    """Return ` line 3: a tab; type spaces`: words for users, where those of YAML's parser say less."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
     problem, here = error.problem or "", error.problem_mark.line

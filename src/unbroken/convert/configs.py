@@ -1,4 +1,4 @@
-"""Write the config of a script of which every line is understood, for the engine that its program has."""
+"""Write the config of a script if every line is understood, for the engine that its program has."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Config:
     notes: list[str]
 
     def text(self, run: str, script: str) -> list[str]:
-        """Return it as lines of YAML, each with where it comes from."""
+        """Return the config as lines of YAML, each with where it comes from."""
         found = [(f"  {as_yaml(run)}:", script)]
         found += [(f"    {line.key}: {line.value}", line.comment) for line in self.lines]
         found += [("    settings:", ""), *((f"      {line.key}: {line.value}", line.comment) for line in self.settings)]
@@ -158,7 +158,7 @@ def _gromacs(reading: Reading, mdrun: MdrunLine, launcher: list[str]) -> list[Se
 
 
 def _grompp(reading: Reading) -> list[Setting]:
-    """Return the settings of which the engine makes the tpr."""
+    """Return the settings from which the engine makes the tpr."""
     words = reading.names.words(" ".join(reading.grompp or [])) or ["", "", "-t", ""]
     options = dict(options_of(words[2:]))
     values = {"mdp": "grompp.mdp", "structure": "conf.gro", "topology": "topol.top"}

@@ -32,7 +32,7 @@ _NO_PROGRAM = _names(
     find jobs export declare typeset readonly local let unset shopt ulimit umask deactivate env nvcc mpicc perl xargs
     """
 )
-# Options of launchers whose value stands in the next word [srun(1), mpirun(1) of Open MPI, mpiexec.hydra(1)].
+# Options of launchers whose value is the next word [srun(1), mpirun(1) of Open MPI, mpiexec.hydra(1)].
 _VALUED = {
     *("-n", "-N", "-c", "-p", "-t", "-J", "-A", "-w", "-x", "-m", "-q", "-G", "-C", "-np", "-o", "-e", "-i"),
     *("--ntasks", "--nodes", "--cpus-per-task", "--ntasks-per-node", "--mem", "--gres", "--gpus", "--mpi"),
@@ -57,7 +57,7 @@ class Launch:
     words: list[str]
     first: int = 0
     launcher: list[str] = field(default_factory=list)
-    timeout: int | None = None  # where `timeout` stands in the script
+    timeout: int | None = None  # the place of `timeout` in the script
 
     @property
     def program(self) -> str:

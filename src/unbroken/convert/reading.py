@@ -16,7 +16,7 @@ _SUBMIT_DIR = re.compile(r"\"?\$\{?(SLURM_SUBMIT_DIR|PWD)\}?/?\"?|\.")
 
 
 class Reading:
-    """What the first job of a script does: `launches` are its programs, `unread` the lines that are not understood."""
+    """Read what the first job of a script does: `launches` are its programs, `unread` the lines not understood."""
 
     def __init__(
         self, script: Script, statements: list[Statement], arguments: Sequence[str] = (), task: int | None = None

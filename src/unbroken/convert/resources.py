@@ -13,7 +13,7 @@ from unbroken.engines.starter import as_yaml
 from unbroken.slurm.partitions import minutes_in
 from unbroken.slurm.sbatch_options import wrong_words
 
-# The short names, and the long ones that they stand for [sbatch(1), Slurm 26.05].
+# The short names, and the long ones that they abbreviate [sbatch(1), Slurm 26.05].
 _SHORT = {
     **{"A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir"},
     **{"d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "i": "input", "J": "job-name"},
@@ -152,7 +152,7 @@ def _options(words: Sequence[str], line: int) -> Iterator[Directive]:
 
 
 def _count(found: Resources) -> tuple[int, str]:
-    """Count nodes, tasks, threads and tasks of the array; return how many GPUs there are, and of which type."""
+    """Count nodes, tasks, threads and tasks of the array; return the number of GPUs, and their type."""
     found.nodes = found.number("nodes") or 1
     found.tasks = found.number("ntasks") or found.nodes * (found.number("ntasks-per-node") or 1)
     found.threads = found.number("cpus-per-task") or 1
@@ -163,7 +163,7 @@ def _count(found: Resources) -> tuple[int, str]:
     times = {"gpus": 1, "gres": found.nodes, "gpus-per-node": found.nodes, "gpus-per-task": found.tasks}
     count, kind = 0, ""
     for name in times.keys() & found.last.keys():
-        # `gpu:a100:2`, of which `a100:2` is enough after --gpus.
+        # `gpu:a100:2`; after --gpus `a100:2` is enough.
         gpus = re.fullmatch(r"(gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", found.value(name))
         if gpus and (name != "gres" or gpus[1]):
             count, kind = int(gpus[3] or 1) * times[name], gpus[2] or ""

@@ -65,12 +65,12 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Return its first word."""
+        """Return the first word of the command."""
         return self.words[0].text if self.words else ""
 
     @property
     def written(self) -> str:
-        """Return its words, separated by blanks."""
+        """Return the words of the command, separated by blanks."""
         return " ".join(word.text for word in [*self.assignments, *self.words])
 
 
@@ -103,7 +103,7 @@ def element_end(text: str, at: int) -> int:
 
 
 def _closed(text: str, at: int, closing: str) -> int:
-    """Return the end of a text that a bracket or quote closes; IndexError if none does."""
+    """Return the end of a text that a bracket or quote closes; raise IndexError if none does."""
     while text[at] != closing:
         if text[at] == "(" and closing == ")":
             at = _closed(text, at + 1, ")")

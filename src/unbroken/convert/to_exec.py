@@ -167,7 +167,7 @@ class ExecScript:
         return not kind or (kind == "if" and is_last and all(each.depth < 2 for each in commands))
 
     def _inside(self, launch: Launch) -> Iterator[Edit]:
-        """Yield what makes the program, not the shell around it, the process that is told to stop."""
+        """Yield the edits that make the program, not its parent shell, the process that receives the stop signal."""
         command, is_single = launch.command, self._is_single()
         is_alone = command.before not in ("|", "||", "&&") and command.after in ("\n", ";", "&", "||")
         yield from self._before(launch, "exec " if is_alone and is_single else "")
@@ -220,7 +220,7 @@ def _exports(before: list[Statement], region: str) -> str:
 
 
 def _trap_commands(script: Script, statements: list[Statement]) -> Iterator[Command]:
-    """Yield what the script does when it is told to stop."""
+    """Yield the commands that the script runs when it receives a stop signal."""
     functions = {each.commands[0].name: each for each in statements if each.kind == "function"}
     for command in (each for statement in statements for each in statement.commands if each.name == "trap"):
         body = command.words[1].text.strip("'\"") if len(command.words) > 1 else ""

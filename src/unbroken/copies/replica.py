@@ -29,7 +29,7 @@ ANSWER_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Note:
-    """Whose copies a folder holds: the run, its number, and where it stands."""
+    """Identify the run whose copies a folder holds: its name, its number, and its folder."""
 
     run: str
     number: str
@@ -37,7 +37,7 @@ class Note:
 
 
 def read_note(root: Path) -> Note | None:
-    """Return the note in a folder, None if there is none; ConfigError if it is not readable, OSError as it comes."""
+    """Return the note in a folder, None if there is none; raise ConfigError if it is malformed, OSError as it comes."""
     path = root / NOTE
     try:
         return Note(**FORMAT.read(path))
@@ -64,7 +64,7 @@ class Replica:
         """Make the folder unless it is there, and number the run unless it has a number.  For the owner of the lease.
 
         ConfigError if the folder is not this run's, FormatError if a newer unbroken wrote the run or has copied there,
-        OSError or StorageError if it is out of reach.
+        Raise OSError or StorageError if it is out of reach.
         """
         if line := self.refusal(run):
             raise ConfigError([line])
@@ -98,7 +98,7 @@ class Replica:
     def refusal(self, run: RunFolder) -> str:
         """Return why a run cannot have its copies here, in one line; empty if it can.
 
-        OSError or StorageError if the location is out of reach, which says nothing.
+        Raise OSError or StorageError if the location is out of reach, which says nothing.
         """
         where, elsewhere = f"runs.{run.name}.copies.folder", f"mv {self.root} {self.root}.old, or name another folder"
         try:

@@ -93,14 +93,14 @@ class Transfer:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder unless it is there; ForeignFolderError if a link, or something else, stands in its place."""
+    """Make a folder unless it is there; raise ForeignFolderError if a link, or anything else, has replaced it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
     confirm_own(path)
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a file to be read; CheckpointError if it is gone, a link, or no plain file."""
+    """Open a file to be read; raise CheckpointError if it is gone, a link, or no plain file."""
     with reading(path):
         if not stat.S_ISREG(path.lstat().st_mode):
             raise CheckpointError(f"{path}: not a plain file any more")
@@ -110,7 +110,7 @@ def open_plain(path: Path) -> BinaryIO:
 def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callable[[], None]) -> None:
     """Append to the first `begin` bytes of `target` what `source` has up to `size`; holes stay holes.
 
-    CheckpointError if the source is shorter; OSError names the target, whose first `begin` bytes are as before.
+    Raise CheckpointError if the source is shorter; OSError names the target, whose first `begin` bytes are as before.
     """
     found, at, unflushed = os.fstat(source.fileno()), begin, 0
     new = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

@@ -48,7 +48,7 @@ def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
 
 
 def leave_to_owner(job: ChainJob) -> None:
-    """Let the tasks that wait behind this one wait for the end of the job that works on the run, whoever's it is."""
+    """Let the tasks that wait behind this one wait for the end of the job that works on the run, of any user."""
     owner, jobs = owner_of(job.folder), my_jobs()
     if owner is None or owner.slurm_job in ("", job.job_id) or jobs is None:
         return
@@ -117,7 +117,7 @@ def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:
-    """See to the next segment: by a new array, or by this job again where the queue has no room for another."""
+    """Provide a job for the next segment: a new array, or this job again where the queue is full."""
     segment = job.now().next_segment()
     if segment is None:
         return
@@ -153,7 +153,7 @@ def _submit_patiently(job: ChainJob) -> Submitted:
 
 
 def _come_back(job: ChainJob) -> None:
-    """Put this job back into the queue; Stop if nothing goes on."""
+    """Put this job back into the queue, or submit the next one; raise Stop if Slurm refuses both."""
     why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
     job.log(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job.job_id) is not None:
@@ -188,7 +188,7 @@ def how_slurm_ends(job_id: str) -> str:
     give_up = time.monotonic() + ENDING_SECONDS
     while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
         time.sleep(0.5)
-    # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
+    # squeue shows COMPLETING until we leave; accounting records it later, if there is any.
     return state or next((job.state for job in jobs_by_accounting([job_id]) if job.job_id == job_id), "")
 
 

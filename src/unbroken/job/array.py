@@ -43,7 +43,7 @@ SITE_FULL_DIVISOR = 8
 
 
 class Answer(Enum):
-    """What came of a submission."""
+    """Name the outcome of a submission."""
 
     DONE = "tasks of the run are in the queue"
     FOUND = "a job of its run is in the queue or running already, taken over"
@@ -58,7 +58,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Submitted:
-    """What came of a submission, its number in Slurm if there is one, and in one line what sbatch or we say of it."""
+    """Hold the outcome of a submission, its job number if there is one, and one line from sbatch or from us."""
 
     answer: Answer
     job_id: str = ""
@@ -67,7 +67,7 @@ class Submitted:
 
     @property
     def line(self) -> str:
-        """Return it in words."""
+        """Return one line for messages."""
         if not self.job_id:
             return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
         tasks = f"array of {self.tasks} tasks" if self.tasks > 1 else "job"
@@ -140,7 +140,7 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
     """Submit as many tasks as the run needs, unless some wait already; at once, without a second try.
 
     They start after all jobs of the run that work now.  `at_work` is the job around this process, whose segment needs
-    no other task.  OSError for the notes on the run.
+    no other task.  Raise OSError if the notes on the run cannot be read or written.
     """
     # Before Slurm is asked: what another process submits after its answer has a newer number, and ours is refused.
     newest = submissions.newest(spec.key)
@@ -170,7 +170,7 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
         others = [other.job_id]
-    if not path_of(spec.key).exists():  # somebody has removed .snakemake: its tasks would find nothing to do
+    if not path_of(spec.key).exists():  # .snakemake was removed: its tasks would find nothing to do
         spec.write()
     own = submissions.take(spec.key, newest)
     if own is None:

@@ -1,6 +1,6 @@
 """Run processes in the background: the writer of `results/report.html`, and the one that sends notifications.
 
-Nobody waits for them, and they harm nobody.
+No process waits for them, and they harm none.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from unbroken.system import fs
 _NICENESS = 10
 
 PAGE = RESULTS / "report.html"
-# `off` where nobody wants the page.
+# `off` where the page is not wanted.
 VARIABLE = "UNBROKEN_REPORT"
 # The configuration as the driver has it: several files, and what was typed behind --config, are one in there.
 CONFIG = NOTES / "report.config.json"
 _PAGE_LOG = NOTES / "report.log"
-# Changed by whoever has one written, before it is: of many jobs that look, one goes on.
+# Changed by the job that is about to write a page: of many jobs that look, only one continues.
 _ASKED = NOTES / "report.asked"
 # A page that takes long, of very many runs, is written less often: at most so much of the time is spent on it.
 MOST_SHARE = 0.02
@@ -62,14 +62,14 @@ def is_page_off() -> bool:
 
 
 def keep_config(config: Mapping[str, object], base: Path) -> None:
-    """Keep a driver's configuration for those who write the page; where that cannot be, the folder's own counts."""
+    """Keep a driver's configuration for the writers of the page; where that fails, the folder's own counts."""
     with suppress(OSError, UnbrokenError):
         (base / NOTES).mkdir(parents=True, exist_ok=True)
         fs.write_atomic(base / CONFIG, json.dumps(config, default=str) + "\n")
 
 
 class PageProcess:
-    """Have the page of a folder written, one process at a time; `writer` is who that is, in words for the page.
+    """Start the writer of a folder's page, one process at a time; `writer` describes the caller for the page.
 
     Without a `config` by the one that a driver has kept, else by the folder's own.
     """
@@ -90,14 +90,14 @@ class PageProcess:
         return self._process is not None
 
     def is_due(self, every: float) -> bool:
-        """Return True if nothing is at work, and the last one began `every` seconds ago; longer if that takes long."""
+        """Return True if no writer runs, and the last one began `every` seconds ago; longer if that takes long."""
         return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
 
     def begin(self, every: float, at_most_every: float = 0.0) -> None:
-        """Begin to write one, which says that the next will be there within `every` seconds; 0: there will be none.
+        """Start to write a page, which announces the next one within `every` seconds; 0: there will be none.
 
-        Nothing where nobody wants it, where one of the folder was asked for less than `at_most_every` seconds ago, or
-        where no process or file can be made: nobody's work depends on it.
+        Do nothing where the page is not wanted, where one of the folder was asked for less than `at_most_every` seconds
+        ago, or where no process or file can be made: no other work depends on it.
         """
         if is_page_off() or self.is_at_work() or _age_seconds(self._base / _ASKED) < at_most_every:
             return
@@ -116,7 +116,7 @@ class PageProcess:
         _wait(self._process, seconds)
 
     def kill(self) -> None:
-        """End the process: the one who asked is about to leave, and waits for no page."""
+        """End the process: its caller is about to leave, and waits for no page."""
         if self.is_at_work() and self._process is not None:
             self._process.kill()
             self.wait(LEAVING_SECONDS)
@@ -148,7 +148,7 @@ def want_notifications(is_wanted: bool, base: Path) -> None:
 
 
 def notify(base: Path, is_over: bool = False, wait_seconds: float = 0.0) -> None:
-    """Start `unbroken notify --check`, where wanted; `is_over` if whoever drove the runs drives them no more.
+    """Start `unbroken notify --check`, where wanted; `is_over` if the caller drives the runs no more.
 
     The last job of a run, whose end would end the process, waits for it.
     """

@@ -11,19 +11,19 @@ from unbroken.slurm.client import ask
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 
-# So long may what is at work take to save, as long as a driver waits for it.
+# Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 
 
 def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str], None]) -> None:
-    """Cancel all jobs of these chains; those at work are told to save, and canceled if they do not leave in time.
+    """Cancel all jobs of these chains; running ones are asked to save, and canceled if they do not end in time.
 
-    `why` is noted for what is at work, of the start of snakemake that `start` names.
+    `why` is noted for the running ones that belong to the start of snakemake that `start` names.
     """
     jobs = my_jobs()
     for key in keys:
-        if jobs is None or array.alive_of(jobs, key):  # what is at work submits no further task
+        if jobs is None or array.alive_of(jobs, key):  # the running job submits no further task
             note_stop(key, start, why)
     if jobs is not None:
         jobs = _let_save([job for key in keys for job in array.alive_of(jobs, key)], log)
@@ -34,7 +34,7 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
 
 
 def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
-    """Cancel what waits, tell what works to save and leave, and wait until it has; return the jobs after that."""
+    """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
     array.cancel([job.job_id for job in alive if job.state == "PENDING"])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:

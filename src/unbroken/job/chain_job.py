@@ -69,7 +69,7 @@ class ChainJob:
 def wait_until_left(job: ChainJob) -> list[ListedJob] | None:
     """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
 
-    Until then nobody can say how it ended.  One that hangs in its end is not waited for: the lease says whether it
+    Until then it is unknown how it ended.  One that hangs at its end is not waited for: the lease says whether it
     still works.  Return this user's jobs as squeue showed them last; None if it does not answer.
     """
     jobs = None

@@ -1,4 +1,4 @@
-"""What a driver asks for: tasks of a run are in the queue, found there or submitted now."""
+"""Ensure for a driver that tasks of a run are in the queue: find them there, or submit them now."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def ensure(
 ) -> Submitted:
     """Return which tasks of the run are in the queue, after submitting some if there were none for the segment.
 
-    `ask` returns this user's jobs, no older than a submission.  `find_other` names who else works on the run: the
+    `ask` returns this user's jobs, no older than a submission.  `find_other` names the other job on the run: the
     tasks wait for the end of that one's job.  At the start of a driver, tasks that wait are changed to what it wants.
-    OSError for the notes on the run.
+    Raise OSError if the notes on the run cannot be read or written.
     """
     newest = submissions.newest(spec.key)
     if newest is not None and newest.is_being_filled:
@@ -59,11 +59,11 @@ def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitte
     update = waiting_tasks.follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
     if not update.is_canceled:
         return replace(found, said=update.line)
-    if (left := my_jobs()) is None:  # a task at work is followed when it ends; else a driver asks again
+    if (left := my_jobs()) is None:  # a running task submits its successor when it ends; else a driver asks again
         return Submitted(Answer.LATER, said=f"{update.line}; squeue does not answer")
     at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
     done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
-    # Where none was taken now, the one at work submits them when it ends.
+    # Where none was taken now, the running one submits them when it ends.
     return replace(found if at_work and not done.job_id else done, said=update.line)
 
 

@@ -1,6 +1,6 @@
-"""Runs for which the queue had no room: a job of another run that makes some submits them.
+"""Runs that the full queue did not take: a job of another run submits them when it frees a place.
 
-Jobs that end together each still count themselves, and find no room: exactly one of them comes back to look again.
+Jobs that end together each still count themselves, and find no place: exactly one of them comes back to look again.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ ONLY_ONE = (
 # Which jobs leave, and which one comes back.
 LEAVING = NOTES / "leaving"
 COMES_BACK = NOTES / "comes-back"
-# How often a job whose own run is over starts again to see whether there is room in the queue for others.
+# How often a job whose own run is over starts again to see whether the queue takes others.
 LOOKS_FOR_ROOM = 3
 
 
 def leave_out(run: str) -> None:
-    """Note that the queue had no room for any job of this run."""
+    """Note that the queue took no job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
     _note_of(run).touch()
 
 
 def who_submits_it() -> str:
-    """Return who submits a run for which the queue has no room: a job of another run counts itself as long as it is."""
+    """Return what submits a run that the full queue did not take: a job of another run counts itself while it lives."""
     alive = [job for job in my_jobs() or [] if job.is_alive]
     if not alive:
         return "none of your jobs is there to submit it later, so start snakemake again when there is room"
@@ -51,12 +51,12 @@ def forget(run: str, base: Path = Path()) -> None:
 
 
 def left_out() -> list[str]:
-    """Return the runs that wait for room in the queue, also while a process tries whether there is some for one."""
+    """Return the runs that wait for a place in the queue, also while a process tries to submit one."""
     return [unquote(path.name.removesuffix(LEFT_OUT)) for path in sorted(NOTES.glob(f"*{LEFT_OUT}"))]
 
 
 def submit_left_out(log: Callable[[str], None]) -> None:
-    """Submit a run for which the queue had no room: the job before this one has made some."""
+    """Submit a run that the queue did not take: the job before this one has freed a place."""
     for run in left_out():
         try:
             done = array.submit(read(path_of(run)))
@@ -79,7 +79,7 @@ def _note_of(run: str) -> Path:
 
 
 def stay_for_left_out(job: ChainJob) -> None:
-    """Go back into the queue if no other job looks for room later."""
+    """Go back into the queue if no other job looks for a place later."""
     if may_leave(job.job_id, _may_still_look):
         return
     if restart_count() >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job.job_id) is None:
@@ -89,7 +89,7 @@ def stay_for_left_out(job: ChainJob) -> None:
 
 
 def may_leave(job_id: str, alive: Callable[[], Collection[str]]) -> bool:
-    """Return True if another job looks for room later: one that does not leave yet, or the one that comes back.
+    """Return True if another job looks for a place later: one that does not leave yet, or the one that comes back.
 
     `alive` says which jobs may still look.  Each job first says that it leaves and asks then.  So of those that leave
     in the same moment the last one sees that all others do, and of several that see it exactly one comes back.
@@ -108,7 +108,7 @@ def may_leave(job_id: str, alive: Callable[[], Collection[str]]) -> bool:
 
 
 def has_come_back(job_id: str) -> None:
-    """Take back what was said of this job, which starts now: by itself, or by an earlier one of its number."""
+    """Remove the notes that this job leaves or comes back: it starts now, and the notes may be of an earlier start."""
     (LEAVING / job_id).unlink(missing_ok=True)
     if _named() == job_id:
         COMES_BACK.unlink(missing_ok=True)
@@ -122,6 +122,6 @@ def _named() -> str:
 
 
 def _may_still_look() -> list[str]:
-    """Return the jobs of this folder that look for room when they start or end, neither stuck nor being ended."""
+    """Return the jobs of this folder that look for a place when they start or end, neither stuck nor being ended."""
     jobs = [job for chain in array.by_chain(my_jobs() or []).values() for job in chain]
     return [job.job_id for job in jobs if job.is_alive and not job.is_leaving and not job.is_stuck]

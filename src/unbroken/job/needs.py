@@ -1,4 +1,4 @@
-"""What the next job of a run needs: memory that grows after each want of it, and nodes where it did not fail."""
+"""Choose what the next job of a run needs: more memory each time it ran out, and nodes where it did not fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbroken.slurm.job import EndState
 FAILURES_OF_A_NODE = 2
 # ... but a program that fails everywhere must not exclude a whole cluster.
 MOST_NODES = 3
-# Whoever repaired a node a week ago wants it to be used.
+# A node that was repaired a week ago should be used.
 REMEMBERED_ATTEMPTS = 20
 
 
@@ -48,9 +48,9 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
 
 
 def _is_failure_of_node(attempt: Attempt) -> bool:
-    """Return True also for a program's own crash; False where it ran out of memory, or somebody canceled the job.
+    """Return True also for a program's own crash; False where it ran out of memory, or the job was canceled.
 
-    Nor is a stop that was given too little time, and results that cannot be made of what was computed.
+    Return False too for a stop that got too little time, and for results that cannot be made of what was computed.
     """
     of_others = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
     if attempt.kind is EndKind.REFUSED or attempt.cause in (EndCause.KILLED_STOPPING, EndCause.NO_RESULTS):

@@ -1,4 +1,4 @@
-"""What follows in a run: the question of a task before its attempt, and of a driver where no job of the run is left.
+"""Decide what follows in a run: for a task before its attempt, and for a driver if the run has no job any more.
 
 The job that decides that a run stops notes why, for the tasks that start meanwhile and for the driver.
 """
@@ -51,9 +51,9 @@ def stop_of(key: str, start: str) -> str:
 def next_attempt(
     job: ChainJob, segment: int, lost: Sequence[Attempt] = (), jobs: Sequence[ListedJob] | None = None
 ) -> int:
-    """Count the attempts at a segment from 1; Stop if no further one is to be made.
+    """Count the attempts at a segment from 1; raise Stop if no further one is to be made.
 
-    `lost` are attempts for whose line the disk had no room; `jobs` are this user's, if squeue was asked just now.
+    `lost` are attempts whose line the full disk did not take; `jobs` are this user's, if squeue was asked just now.
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)
@@ -65,9 +65,9 @@ def next_attempt(
 
 
 def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[str], None]) -> NextAction:
-    """Return what follows in a run of which no job is left and `last` was the last one.
+    """Return what follows in a run that has no job any more; `last` was its last one.
 
-    OSError or OutageError while the file server is away.
+    Raise OSError or OutageError while the file server is away.
     """
     run, said = spec.run, said_by_exit_code(last.exit_code)
     if why := stop_of(spec.key, spec.start):

@@ -1,6 +1,6 @@
-"""Who works on a run, by its lease: a job of this user, or one that is not in this user's queue.
+"""Find the owner of a run's lease: a job of this user, or one that is not in this user's queue.
 
-That is of another user, of a machine without Slurm, ...
+The second kind belongs to another user, runs on a machine without Slurm, ...
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SignOfLife:
 
 @dataclass(frozen=True)
 class Other:
-    """Who works on a run, or is in the queue for it; `job_id` is its job or array, empty if it has none in this Slurm.
+    """Hold what works on a run, or is in the queue for it; `job_id` is its job or array, empty without one in Slurm.
 
     The run's own tasks wait in the queue for the end of that job; without one a driver waits.
     """
@@ -61,14 +61,14 @@ class Other:
 
 
 class OtherOwner:
-    """Looks for others that work on a run."""
+    """Look for others that work on a run."""
 
     def __init__(self) -> None:
         self._watch = HolderWatch(HEARTBEAT_SECONDS)
         self.was_met = False  # a job of this user has left because another one works on the run
 
     def find(self, spec: JobSpec, newest: Submission | None) -> Other | None:
-        """Return who works on the run; None if nobody does, as far as one can know."""
+        """Return what works on the run; None if nothing does, as far as can be known."""
         owner = owner_of(spec.folder)
         if owner is not None and self._works(spec, owner):
             number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
@@ -84,7 +84,7 @@ class OtherOwner:
 
 
 def owner_of(folder: RunFolder) -> Claim | None:
-    """Return who has the run; None also where its lease cannot be read: a job finds out, and says it."""
+    """Return the owner of the run; None also where its lease cannot be read: a job finds out, and reports it."""
     with suppress(LeaseError, FormatError, OSError):
         owner, why_free = current_claim(folder.lease)
         return None if why_free else owner

@@ -1,7 +1,7 @@
-"""How far the chain of a user's own rule is (`resources: segments=N` with `unbroken exec`, or a training, in it).
+"""Keep the state of the chain of a user's rule (`resources: segments=N` with `unbroken exec`, or a training, in it).
 
-Its tasks run the rule's job until that ends well.  Which run it works for is known when it has begun, by its note; so
-each task writes here what the next one, and a driver, need to know.  `.snakemake/unbroken/chains/<key>/state.json`.
+Its tasks run the rule's job until that ends well.  The run is known once the job has begun, by its note.  So each task
+writes here what the next one, and a driver, need to know.  `.snakemake/unbroken/chains/<key>/state.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unbroken.runs.progress import amount
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 
-# An empty file beside the state: the rule's job has ended well.
+# An empty file next to the state: the rule's job has ended well.
 DONE = "done"
 FORMAT = Format()
 

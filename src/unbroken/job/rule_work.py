@@ -136,7 +136,7 @@ def _lacked_memory(note: ExecNote | None, own: Sequence[Attempt], before: Kills)
 
 @dataclass(frozen=True)
 class RuleEnd:
-    """How a job of the rule ended that did not end well; `pauses` are all of its run, this job's included."""
+    """Describe the end of a job of the rule that did not end well; `pauses` counts its run's pauses, this job's too."""
 
     job_id: str
     note: ExecNote | None

@@ -46,7 +46,7 @@ _received: set[int] = set()
 
 
 def ignore_signals() -> None:
-    """Leave signals to the segment; not by SIG_IGN, which it would inherit."""
+    """Ignore signals, which are for the segment; not by SIG_IGN, which it would inherit."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, lambda number, _: _received.add(number))
 
@@ -67,7 +67,7 @@ class SegmentProcess:
     log: Callable[[str], None]
 
     def run(self, look_ahead: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
-        """Run it; return its exit code, and its end, None if nothing says it.
+        """Run the segment; return its exit code, and its end, None if nothing says it.
 
         `look_ahead` is called as by `follow`.  An attempt that ended before its work has its line in the history
         afterwards, if it can be written.
@@ -117,7 +117,7 @@ class SegmentProcess:
         if self._token() > token:
             return None  # killed as soon as it had the run: the next job finds that out, and notes it
         missing = last_error or obstacle(self.folder)
-        how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
+        how = f"ended with exit code {code}" if code else "did nothing"  # the record before never came
         message = f"the segment's process {how}{f': {missing}' if missing else ''}"
         return SegmentEnd(kind=EndKind.UNAVAILABLE, message=message)
 
@@ -146,7 +146,7 @@ class SegmentProcess:
 def note_before_work(
     folder: RunFolder, segment: int, end: SegmentEnd, log: Callable[[str], None], **job: Any
 ) -> Attempt | None:
-    """Write the line of an attempt that ended before its work; return it if it cannot be written.
+    """Write the line of an attempt that ended before its work; return the attempt if it cannot be written.
 
     `job` are fields of the attempt.
     """

@@ -74,7 +74,7 @@ def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
     except SystemExit as end:
         if end.code != EXIT_PAUSED:
             raise
-        return 0  # the job has done all that it could: nobody is to be mailed of a failure
+        return 0  # the job has done all that it could: Slurm must not mail a failure
     unmark(folder.record(segment))
     return 0
 
@@ -115,7 +115,7 @@ def _wait_for(spec: JobSpec, folder: RunFolder, before: int) -> None:
 
 
 def _shows_checkpoint_of(path: Path, folder: RunFolder) -> bool:
-    """Return True if the checkpoint of a record, or a newer one, is in sight, or was set aside."""
+    """Return True if the checkpoint of a record, or a newer one, is visible, or was quarantined."""
     record, store = read_record(path), Store(folder.checkpoints)
     if record is None or store.is_set_aside(record.checkpoint):
         return True

@@ -28,12 +28,12 @@ FORMAT = Format(1, "version")
 
 @dataclass(frozen=True)
 class RuleJob:
-    """How the job of the rule is run inside a job on Slurm.
+    """Describe how a job on Slurm runs the job of the rule.
 
-    By its `script`, with what Snakemake would hand to it; or by Snakemake's own `command` where only Snakemake can run
-    it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how long a file may need
-    until it is seen on another machine, `benchmark` the rule's pattern of that name.  Of a user's own rule also its
-    `outputs`, and `memory_mb`, its mem_mb at the attempts 1, 2, ...
+    It runs the `script`, with the arguments that Snakemake would pass; or Snakemake's own `command` where only
+    Snakemake can run it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how
+    long a file may need until another machine sees it, `benchmark` the rule's pattern of that name.  A user's own rule
+    also has its `outputs`, and `memory_mb`, its mem_mb at the attempts 1, 2, ...
     """
 
     name: str
@@ -53,7 +53,7 @@ class RuleJob:
 
 @dataclass(frozen=True)
 class SubmitOptions:
-    """How jobs of the run are submitted: sbatch's `words`, the command in them (`batch`), the folder of their `logs`.
+    """Hold how to submit jobs of the run: sbatch's `words`, the command in them (`batch`), the folder of their `logs`.
 
     At most `most_tasks` of them are in the queue at a time.  A job that finds none behind it submits the next ones if
     it `refills`; it does not where Snakemake asks for each.
@@ -68,7 +68,7 @@ class SubmitOptions:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What the jobs of a run do: segments up to `last_segment`, each tried again at most `retries` times.
+    """Describe the work of a run's jobs: segments up to `last_segment`, each tried again at most `retries` times.
 
     `start` names the start of snakemake that wrote it: attempts of earlier ones do not count.  `key` names the chain;
     it is the run's name, but for a rule of the user's own, whose jobs know their run only when they have begun.
@@ -152,9 +152,9 @@ class JobSpec:
         return self.next_segment() is None
 
     def write(self, base: Path = Path()) -> Path:
-        """Write it in one step; return its path relative to `base`.
+        """Write the spec in one step; return its path relative to `base`.
 
-        FormatError if that of a newer unbroken is there.
+        Raise FormatError if a spec of a newer unbroken is there.
         """
         path = path_of(self.key)
         refuse_newer(self.key, base)
@@ -176,9 +176,9 @@ def refuse_newer(key: str, base: Path = Path()) -> None:
 
 
 def read(path: Path) -> JobSpec:
-    """Read the spec at `path`; ConfigError with what to type if it is missing, corrupt or of another version.
+    """Read the spec at `path`; raise ConfigError with what to type if it is missing, corrupt or of another version.
 
-    FormatError if a newer unbroken wrote it.
+    Raise FormatError if a newer unbroken wrote it.
     """
     try:
         data = FORMAT.read(path)

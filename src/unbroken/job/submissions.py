@@ -1,4 +1,4 @@
-"""Submissions: who submits the jobs of a run, a driver or a job of the run, and as which array.
+"""Submissions: the process that submits the jobs of a run, a driver or a job of the run, and the array.
 
 `.snakemake/unbroken/chains/<run>/<number>.json`; the highest number counts.  Making the next number is something that
 exactly one of them can do, so two never submit at once; a driver that starts again reads there what the dead one had
@@ -112,13 +112,13 @@ def note_words(key: str, words: Sequence[str]) -> None:
 
 
 def renew(own: Submission) -> None:
-    """Say that Slurm is still asked, which may take minutes for each answer."""
+    """Update the time of a submission: Slurm is still being asked, which may take minutes for each answer."""
     with suppress(OSError):
         os.utime(own.path)
 
 
 def give_back(own: Submission) -> None:
-    """Let others submit: this one was refused."""
+    """Remove a submission that was refused, so that others may submit."""
     with suppress(OSError):
         own.path.unlink()
 

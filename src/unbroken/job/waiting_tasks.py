@@ -1,4 +1,4 @@
-"""What the waiting tasks of a run ask for, changed after one of them failed, or as a new start wants it.
+"""Change what the waiting tasks of a run ask for, after one of them failed, or when a new start asks for it.
 
 They were submitted with what was known then.  A user may change what a job asks for while it waits [man scontrol:
 MinMemoryNode, ExcNodeList].
@@ -67,7 +67,7 @@ _LOSES_AGE = {"Partition"}  # [measured, 22.05]
 
 @dataclass(frozen=True)
 class Update:
-    """What became of waiting tasks that ask for something else than the config says: a line, and if they are gone."""
+    """Hold the outcome for waiting tasks whose requests differ from the config: a line, and if they were canceled."""
 
     line: str = ""
     is_canceled: bool = False
@@ -76,7 +76,7 @@ class Update:
 def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
     """Change the waiting tasks to what the newest start wants.
 
-    Tasks of which Slurm does not change what differs are canceled: the caller submits others.
+    Tasks that Slurm does not change are canceled: the caller submits others.
     """
     before = submissions.words_of_newest(spec.key)
     if not waiting or before is None or before == list(spec.submission.words):

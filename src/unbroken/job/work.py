@@ -47,7 +47,7 @@ class Work:
             self.end_page()  # before the last page of all, which none may replace
 
     def look_ahead(self) -> None:
-        """Do what is done next to this segment's work, not before that begins; called every minute from then on."""
+        """Submit the next tasks when this segment's work has begun, and write the page; called every minute."""
         if not self._has_looked:
             self._has_looked = True
             self._submit_ahead()
@@ -75,7 +75,7 @@ class Work:
         return SegmentProcess(job.folder, segment, job.job_id, command, job.log).run(self.look_ahead)
 
     def next_attempt(self, segment: int) -> int:
-        """Count the attempts at a segment from 1; Stop if no further one is to be made."""
+        """Count the attempts at a segment from 1; raise Stop if no further one is to be made."""
         jobs, self._jobs = self._jobs, None  # after the first attempt they are old
         return next_attempt(self._job, segment, jobs=jobs)
 

@@ -1,1 +1,1 @@
-"""What the Snakefile asks: which segments are to do, what each job needs, what the cluster has."""
+"""Answer the Snakefile: which segments are to do, what each job needs, what the cluster has."""

@@ -46,7 +46,7 @@ class CtrlC:
         self._runs, self._tell, self.heard = runs, tell, 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        """Handle one; raise KeyboardInterrupt at the first, as without this handler."""
+        """Handle one Ctrl-C; raise KeyboardInterrupt at the first, as without this handler."""
         self.heard += 1
         if self.heard == 1:
             _signal_segments(signal.SIGINT)

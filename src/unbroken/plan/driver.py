@@ -1,4 +1,4 @@
-"""What a driver does besides Snakemake's jobs: before the first one, while they work, and at its end."""
+"""Do a driver's work besides Snakemake's jobs: before the first one, while they run, and at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Driver:
         self._page = PageWriter(plan.base)
 
     def start(self) -> None:
-        """Before the first job: refuse, make again and tell what has to be; then follow the jobs in the background."""
+        """Refuse mistakes, remove outdated records and log warnings before the first job; then follow the jobs."""
         plan, runs = self._plan, self._plan.runs
         executor = self._workflow.executor_plugin.name
         refuse_missing_site(plan, executor)
@@ -48,7 +48,7 @@ class Driver:
         self._page.begin(self._config)
 
     def end(self) -> None:
-        """Tell how each run stands that is not finished, unless jobs go on without a driver; write the last page."""
+        """Log the state of each unfinished run, unless jobs continue without a driver; write the last page."""
         if not self._workflow.remote_execution_settings.immediate_submit:
             tell(self._plan.report())
             background.notify(self._plan.base, is_over=True)
@@ -70,7 +70,7 @@ class PageWriter:
             self._thread.start()
 
     def end(self) -> None:
-        """Write the page a last time, and return when it is there; do nothing where nobody wants it."""
+        """Write the page a last time, and return when it is there; do nothing where it is not wanted."""
         if self._thread.is_alive():
             self._end.set()
             self._thread.join(PATIENCE_SECONDS)
@@ -107,5 +107,5 @@ def _keep_private(base: Path, configs: Iterable[str | Path]) -> None:
     if refused:
         folder = base / NOTES
         folder.mkdir(parents=True, exist_ok=True)
-        with suppress(PermissionError):  # somebody else's
+        with suppress(PermissionError):  # another user's
             os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) & ~refused)

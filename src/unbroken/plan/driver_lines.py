@@ -50,7 +50,7 @@ def _between_lines() -> Iterator[None]:
 
 
 def tell_full_disk_at_exit(base: Path) -> None:
-    """Tell at the end of this process if a disk is full on which Snakemake writes, or the runs."""
+    """Print a line at the end of this process if a disk is full that Snakemake or the runs write to."""
 
     def tell_last() -> None:
         if full := fs.full_disk([(base / NOTES).parent, base / RESULTS]):
@@ -97,7 +97,7 @@ def standing(run: RunSpec, base: Path) -> str:
 
 
 def _is_told_by_console(attempts: Sequence[Attempt]) -> bool:
-    """Return True if the last attempt was interrupted under this driver, whose console has told all about it."""
+    """Return True if the last attempt was interrupted under this driver, whose console has logged all about it."""
     last = attempts[-1] if attempts and driver_start.is_screen_taken() else None
     return last is not None and last.kind is EndKind.INTERRUPTED and last.start == driver_start.current()
 

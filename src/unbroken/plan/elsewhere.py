@@ -1,4 +1,4 @@
-"""What a line tells somebody to type, or to open, as it reads from where he stands: with `-d` that is another folder.
+"""Rewrite the commands and paths in a message for the user's working directory: with `-d` that is another folder.
 
 Messages are written, and kept in histories, as they read in the working directory of the runs.
 """
@@ -9,7 +9,7 @@ import re
 import shlex
 from pathlib import Path
 
-# The working directory as somebody typed it, who stands elsewhere.
+# The working directory as the user typed it in another one.
 _typed = [Path()]
 _COMMANDS = "accept|back|export|import|init|logs|rehearse|restart|restore|run|status|verify"
 _OURS = re.compile(rf"\bunbroken ({_COMMANDS})\b(?! -d)")
@@ -24,7 +24,7 @@ _PATH = re.compile(r"(?<![\w./~-])(?:results|logs|config)/[^\s;,:'\"()]*[\w/]")
 
 
 def from_here(text: str, directory: Path, root: Path | None = None) -> str:
-    """The text for somebody to whom the working directory is `directory`; paths are looked up in `root`, or there."""
+    """Return the text as seen from where the working directory is `directory`; look up paths in `root`, or there."""
     root = root or directory
     text = _SNAKEMAKE.sub(lambda found: found["before"] + _start(directory, root, bool(found["slurm"])), text)
     if directory == Path():
@@ -35,22 +35,22 @@ def from_here(text: str, directory: Path, root: Path | None = None) -> str:
 
 
 def own_snakefile(directory: Path) -> Path | None:
-    """The workflow that Snakemake finds in a folder by itself."""
+    """Return the workflow that Snakemake finds in a folder by itself."""
     return next((directory / name for name in _OWN if (directory / name).is_file()), None)
 
 
 def note_typed(directory: str | Path | None) -> None:
-    """In a driver: the folder that somebody typed; its jobs write for somebody who reads their logs."""
+    """Note in a driver the folder that the user typed; jobs do not call this, as their logs are read elsewhere."""
     _typed[0] = Path(directory or "")
 
 
 def from_where_it_was_typed(text: str) -> str:
-    """`from_here`, in a driver."""
+    """Return the text as `from_here` does, in a driver."""
     return text if _typed[0] == Path() else from_here(text, _typed[0], Path())
 
 
 def _start(directory: Path, root: Path, is_on_slurm: bool) -> str:
-    """What starts the runs: a folder without a workflow of its own has the installed one."""
+    """Return the command that starts the runs: a folder without a workflow of its own has the installed one."""
     if own_snakefile(root) is None:
         return "unbroken run" + (" --slurm" if is_on_slurm else "")
     there = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
@@ -58,9 +58,9 @@ def _start(directory: Path, root: Path, is_on_slurm: bool) -> str:
 
 
 def _path(found: str, directory: Path, root: Path) -> str:
-    """Not all that looks like a path is one, and a program's own words stay as they are.
+    """Return the path below `directory` if it exists or is in a run's folder, else the text as it is.
 
-    What is about to be written there counts: the line about results comes a moment before them.
+    A path that is about to be written counts too: the line about results comes a moment before them.
     """
     path = Path(found)
     is_in_a_run = len(path.parts) > 2 and (root / path.parent).is_dir()

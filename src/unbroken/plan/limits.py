@@ -1,4 +1,4 @@
-"""What a cluster cannot do for a run, said before anything is queued: limits as sinfo tells them."""
+"""Find what a cluster cannot do for a run before anything is queued, by the limits that sinfo prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbroken.slurm.partitions import Partition, Qos, together
 
 @dataclass(frozen=True)
 class ClusterLimits:
-    """What Slurm said about the cluster, asked once for all runs; what it does not say refuses nothing."""
+    """Hold what Slurm says about the cluster, asked once for all runs; what it does not say refuses nothing."""
 
     partitions: Mapping[str, Partition]
 
@@ -131,7 +131,7 @@ def _of_qos(qos: str, request: Request, cluster: ClusterLimits) -> Iterator[_Mis
 
 
 def _of_constraint(constraint: str, partitions: Sequence[str], every: Mapping[str, Partition]) -> Iterator[_Mistake]:
-    # Of several partitions or features that may stand for each other, one that exists anywhere may do.
+    # Of several alternative partitions or features, one that exists anywhere may do.
     is_anywhere = slurm.is_choice(constraint) or not all(name in every for name in partitions)
     among = list(every) if is_anywhere else partitions
     known = sorted({feature for name in among for feature in every[name].features})

@@ -1,4 +1,4 @@
-"""What the Snakefile calls: the plan of its config, or one clear line and the end of the process."""
+"""Load the plan of the config for the Snakefile, or print one clear line and end the process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load_plan(
 
 
 def _check(plan: Plan, files: Sequence[str]) -> None:
-    """Check a plan in its driver, and tell what Snakemake will not: how runs stand for which it finds nothing to do."""
+    """Check a plan in its driver, and log what Snakemake does not: the state of runs that have nothing to do."""
     _driven.append(plan)
     plan.check(files)
     plan.hide_outdated()
@@ -76,7 +76,7 @@ def _check(plan: Plan, files: Sequence[str]) -> None:
 def refuse_unreadable(file: str) -> None:
     """End the process with one line where Snakemake would read a config for minutes, or print a traceback."""
     if lines := yaml_file.unreadable(Path(file)):
-        job_note.tell_refused(AbsentFileError(lines))  # somebody may just be editing it
+        job_note.tell_refused(AbsentFileError(lines))  # the user may just be editing it
         _leave(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a start finds of a run on disk: that it is finished, records to be made again, and what is refused."""
+"""Read what a run has on disk at a start: if it is finished, which records to make again, and what is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def has_finished(folder: RunFolder, run: RunSpec) -> bool:
 
 
 def outdated_records(run: RunSpec, folder: RunFolder) -> list[Path]:
-    """Return the records that stand in the way of what is still to do; segments make them again in under a second.
+    """Return the records that block what is still to do; segments make them again in under a second.
 
     Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone or the goal
     was lowered to what is done.
@@ -55,9 +55,9 @@ def outdated_records(run: RunSpec, folder: RunFolder) -> list[Path]:
 
 
 def newer(run: RunSpec, base: Path) -> str:
-    """Return the refusal of a run of which a newer unbroken wrote a file; empty if none did.
+    """Return the refusal of a run if a newer unbroken wrote one of its files; empty if none did.
 
-    Of a finished run only its end is read, since nothing of it will be touched.
+    Only the end of a finished run is read, since nothing of it will be touched.
     """
     folder = RunFolder(run.name, base)
     try:

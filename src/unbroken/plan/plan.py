@@ -1,4 +1,4 @@
-"""The static plan: which segments of which runs are still to do, and what each rule needs to know of a run.
+"""The static plan: the segments of each run that are still to do, and what each rule needs to know of a run.
 
 It is built at every start of snakemake from the config and the records; nothing in it depends on what happens while it
 runs, so a chain of thousands of segments stays cheap (a dynamic one grows with the square of the runs).
@@ -45,7 +45,7 @@ class Plan:
 
     @cached_property
     def _finished(self) -> set[str]:
-        """The runs that have reached their goals at the start; the plan is made once."""
+        """Return the names of the runs that have reached their goals at the start; the plan is made once."""
         return {run.name for run in self.runs if has_finished(self._folder(run), run)}
 
     @cached_property
@@ -124,7 +124,7 @@ class Plan:
     def check(self, files: Sequence[str] = ()) -> None:
         """Raise ConfigError with a line for each thing that is wrong on disk, or that this machine or cluster lacks.
 
-        FormatError with a line for each run of which a newer unbroken wrote a file.
+        Raise FormatError with a line for each run that has a file of a newer unbroken.
         """
         if lines := [line for run in self.runs if (line := newer(run, self.base))]:
             raise FormatError("\n".join(lines))

@@ -1,4 +1,4 @@
-"""What a run's jobs ask of Slurm, in the words of snakemake-executor-plugin-slurm and of sbatch."""
+"""Translate what a run's jobs ask of Slurm into words of snakemake-executor-plugin-slurm and of sbatch."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def extra_words(run: RunSpec, request: Request) -> str:
 def shared(values: Mapping[str, Any]) -> Any:
     """Return the value that all runs have, else a function of a job's wildcards.
 
-    Snakemake calls such a function for each job, of which there may be a hundred thousand.
+    Snakemake calls such a function for each job, and there may be a hundred thousand.
     """
     return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]

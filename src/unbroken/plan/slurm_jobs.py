@@ -33,7 +33,7 @@ class SlurmPlan:
     def mistakes(self, files: Sequence[str], tell: Callable[[Iterable[str]], None]) -> list[str]:
         """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from.
 
-        A partition that is away is told.
+        A partition that is unavailable is logged.
         """
         asked = [(run, self._requests[run.name]) for run in self.runs]
         if any(request.partition is None for request in self._requests.values()):
@@ -58,7 +58,7 @@ class SlurmPlan:
 
 
 def _point_to_partitions(site: str) -> None:
-    """Name to Snakemake's Slurm plugin the partitions that it may choose from, which stand next to the site.
+    """Point Snakemake's Slurm plugin to the partitions that it may choose from, in a file next to the site.
 
     A line of the profile cannot: the plugin reads its path after `--directory` has been entered (measured, 2.8.0).
     """

@@ -34,7 +34,7 @@ _OURS = "_is_of_unbroken"
 
 
 def hide(records: Collection[Path]) -> bool:
-    """Let Snakemake plan as if these records were not there; return False if this release cannot be told so.
+    """Let Snakemake plan as if these records were not there; return False if this release does not allow that.
 
     What it asks before its first job starts it keeps in `iocache`, which is active until then; in a dry run to the end.
     """
@@ -112,13 +112,13 @@ def _number(job: Any, run: RunSpec) -> int:
 
 
 def tune_gc() -> None:
-    """Let Python look for garbage less often in this process, and never at what is loaded already."""
+    """Tune garbage collection: collect less often in this process, and never what is loaded already."""
     gc.freeze()
     gc.set_threshold(*COLLECT_EVERY)
 
 
 def quicken() -> None:
-    """Do once what Snakemake does for each job with the same result."""
+    """Patch Snakemake to do once what it does for each job with the same result."""
     if "snakemake.workflow" not in sys.modules:
         return
     from snakemake import dag, resources

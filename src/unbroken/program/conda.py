@@ -57,7 +57,7 @@ def looked_in(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def described(folder: Path) -> dict[str, object]:
-    """Return its path and its packages with version and build, those of pip too; OSError if it cannot be read."""
+    """Return the path and the packages with version and build, those of pip too; raise OSError if it cannot be read."""
     packages = {}
     for path in (folder / META).iterdir():
         words = path.stem.rsplit("-", 2)
@@ -112,7 +112,7 @@ def _root_of(program: str | None) -> str | None:
 
 
 def _envs_dirs(file: Path) -> list[str]:
-    """Return the list of that name in a .condarc; this room reads no YAML."""
+    """Return the list of that name in a .condarc; this package reads no YAML."""
     match = _ENVS_DIRS.search(_text(file))
     lines = match[1].splitlines() if match else []
     return [line.strip().removeprefix("-").split(" #")[0].strip().strip("'\"") for line in lines]

@@ -29,7 +29,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _RUNTIMES = ("apptainer", "singularity")
 PULL_SECONDS = 3600.0
 ANSWER_SECONDS = 60.0
-# They would take away what the program is told by its environment, or hide it from our signals.
+# They would remove what the program receives in its environment, or hide it from our signals.
 REFUSED = {"-e", "--cleanenv", "-C", "--containall", "-p", "--pid"}
 
 
@@ -75,7 +75,7 @@ def _seen(run: RunSpec, base: Path, folders: Sequence[Path]) -> list[Path]:
 def fetch(run: RunSpec, base: Path) -> None:
     """Fetch the image of a run that names a reference, once for its folder: what a tag means may change meanwhile.
 
-    OutageError if it cannot be had now.
+    Raise OutageError if it cannot be had now.
     """
     if run.environment.container is None or not is_reference(run.environment.container):
         return
@@ -134,19 +134,19 @@ def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
 
 
 def _is_named(image: str) -> bool:
-    """Return True for what a registry may call an image, and nobody a file."""
+    """Return True for the name of an image in a registry, which is never the name of a file."""
     return _NAMED.fullmatch(image) is not None and not image.endswith((".sif", ".simg", ".img"))
 
 
 def _is_image(path: Path) -> bool:
-    """Decide by what stands in a SIF behind its first line, or at the beginning of a squashfs, or in an ext3."""
+    """Return True for a SIF (by what follows its first line), a squashfs (by its beginning), or an ext3."""
     with path.open("rb") as file:
         head = file.read(2048)
     return b"SIF_MAGIC" in head[:64] or head.startswith(b"hsqs") or head[1080:1082] == b"\x53\xef"
 
 
 def described(image: str, base: Path) -> dict[str, object]:
-    """Return what the run calls the image, and its digest; OSError if it cannot be read."""
+    """Return what the run calls the image, and its digest; raise OSError if it cannot be read."""
     path = image_of(image, base)
     return {"path": image, "digest": _of_tree(path) if path.is_dir() else _of_file(path, base)}
 
@@ -163,7 +163,7 @@ def runtime_version(run: RunSpec) -> str:
 
 
 def _of_file(path: Path, base: Path) -> str:
-    """Return its digest, read again only if size, time or inode have changed since it was read, in whichever job."""
+    """Return a file's digest, read again only if size, time or inode have changed since any job read it."""
     state = path.stat()
     look = [state.st_size, state.st_mtime_ns, state.st_ino]
     known = _known(base / IMAGES / _KNOWN)

@@ -1,4 +1,4 @@
-"""What a child program is told, and what it hands over: the contract that any program can keep without importing us.
+"""Exchange data with a child program: the contract, which any program can keep without importing us.
 
 docs/contract.md is the user's description of it.
 """
@@ -27,10 +27,10 @@ READY = ".ready"
 HANDOVER_FILE = "progress.json"
 # Before the name of what is being published.
 TAKEN = "taken-"
-# Before the name of a state, beside the save folder: what it said of itself, until it is a checkpoint.
+# Before the name of a state, next to the save folder: what it said of itself, until it is a checkpoint.
 TOLD = "told-"
-# Before the name of a note on what its program said nothing of, beside it; there is one only once all that is in the
-# folder is on the disk.
+# Before the name of a note next to a state that its program said nothing about; the note is there only once all that is
+# in the folder is on the disk.
 WHOLE = "whole-"
 COPIES = "salvage-whole"
 # What a checkpoint's folder of this name holds is what the user came for.
@@ -39,11 +39,11 @@ FINAL = "final"
 
 @dataclass
 class AttemptFolder:
-    """The folder that a child works with: where it saves, says its progress, and is told to stop."""
+    """The folder that a child works with: it saves there, writes its progress, and finds the request to stop."""
 
     root: Path
     save_inode: int | None = None  # of the save folder, as the attempt noted it
-    # Held open by whoever made it, so that no other folder gets its inode.
+    # Held open by its maker, so that no other folder gets its inode.
     _save: HeldFolder | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -88,7 +88,7 @@ class AttemptFolder:
         self._save = HeldFolder(self.save)
 
     def open_save(self) -> HeldFolder:
-        """Return the save folder, without following a link; ForeignFolderError if something else is in its place."""
+        """Return the save folder, without following a link; raise ForeignFolderError if something else replaced it."""
         if self._save is not None:
             self._save.confirm()
             return self._save
@@ -97,7 +97,7 @@ class AttemptFolder:
         return found
 
     def close(self) -> None:
-        """Let go of the save folder."""
+        """Close the save folder."""
         if self._save is not None:
             self._save.close()
 
@@ -120,9 +120,9 @@ class HandedOver:
     is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
     def move(self, target: Path) -> None:
-        """Rename it, and never what stands in the place of the save folder by now.
+        """Rename it, and never what may have replaced the save folder by now.
 
-        StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
+        Raise StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
         """
         with storage_errors(self.draft):
             if self.save is None:
@@ -149,7 +149,7 @@ class HandedOver:
 def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     """Return what the program has handed over with `.ready` folders, in name order, without their progress file.
 
-    CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
+    Raise CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
     return _ready_in(attempt_folder.open_save(), attempt_folder)
 
@@ -187,7 +187,7 @@ def left_states(attempt_folder: AttemptFolder) -> list[Path]:
 
 
 def noted(found: HandedOver, handover: Handover) -> HandedOver:
-    """Return it with a note, by which a successor can publish it if we are killed; StorageError if the disk is full."""
+    """Return the state with a note, by which a successor can publish it; raise StorageError on a full disk."""
     if found.draft.name.endswith(READY):
         return found
     note = found.draft.with_name(f"{WHOLE}{found.draft.name}.json")

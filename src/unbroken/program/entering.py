@@ -1,4 +1,4 @@
-"""How a program comes into the environment of its run: modules, launcher, container, Python environment, in that order.
+"""Start a program in the environment of its run: modules, launcher, container, Python environment, in that order.
 
 The Python that watches the clock stays outside of all of it.
 """

@@ -1,4 +1,4 @@
-"""What a run's program is started in: recorded in each checkpoint, and checked before anything is queued."""
+"""Record the environment of a run's program in each checkpoint, and check it before anything is queued."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
 def described(run: RunSpec, base: Path) -> Parts:
     """Return each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
 
-    Fetch an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
+    Fetch an image that is to be fetched: OutageError if that fails now.  Raise AbsentFileError if a part is not there.
     """
     container.fetch(run, base)
     parts = on_disk(run, base)
@@ -83,7 +83,7 @@ def unread(run: RunSpec, parts: Mapping[str, object]) -> set[str]:
 
 
 def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:
-    """Return what it holds; only its path where it lies in the image, whose digest stands for it."""
+    """Return what it holds; only its path where it lies in the image, whose digest covers it."""
     return read(folder) if (folder / mark).exists() else {"path": str(folder)}
 
 

@@ -1,6 +1,6 @@
-"""How the environment of a run differs from the one that a checkpoint was made in; pure.
+"""Compare the environment of a run with the one that a checkpoint was made in; pure.
 
-A part is what `program.environment` reads: its `path`, which may change without a word, and what it consists of.
+A part is what `program.environment` reads: its `path`, whose change is not reported, and what it consists of.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from unbroken.runs.checkpoint import Passport
 
-# So many of the changes of a part are told, the others counted.
+# So many of the changes of a part are printed, the others counted.
 TOLD = 5
 # Where a thing lies, and what enters it, do not say what it is.
 _NOT_COMPARED = {"path", "runtime"}
@@ -19,9 +19,9 @@ Parts = Mapping[str, Mapping[str, object]]
 
 
 def changes(made: Passport, now: Parts, without: Collection[str] = ()) -> list[str]:
-    """A line for each part that is not what it was when a checkpoint was made.
+    """Return a line for each part that is not what it was when a checkpoint was made.
 
-    None if that does not say: its unbroken may not have looked.  The parts `without` are not looked at.
+    Return none if the checkpoint does not say: its unbroken may not have looked.  Skip the parts `without`.
     """
     before, at = made.environment, f"checkpoint {made.sequence}"
     if not before:
@@ -34,13 +34,13 @@ def changes(made: Passport, now: Parts, without: Collection[str] = ()) -> list[s
 
 
 def refusal(run: str, found: Sequence[str]) -> str:
-    """The line for a strict run whose environment has changed: what, and what to type."""
+    """Return the line for a strict run whose environment has changed: what, and what to type."""
     todo = "put it back, or type environment: tell below the run to go on from the same checkpoint with the change"
     return f"runs.{run}.environment: strict, and {'; '.join(found)}; {todo}"
 
 
 def in_words(parts: Parts) -> str:
-    """What a run's program is started in, for a line in the log."""
+    """Return the environment of a run's program, for a line in the log."""
     return "; ".join(f"{name} {_words(part)}" for name, part in sorted(parts.items()))
 
 

@@ -57,7 +57,7 @@ def error_line(log: Path, begins: int, *, or_last_line: bool = True) -> str:
 
 
 def log_bytes(log: Path) -> int:
-    """Return how long a log is; 0 if there is none, or nobody can tell."""
+    """Return the length of a log; 0 if there is none, or it cannot be read."""
     try:
         return log.stat().st_size
     except OSError:

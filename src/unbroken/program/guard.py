@@ -43,7 +43,7 @@ KILLED = -signal.SIGKILL
 
 
 def main(life: int, told: int, command: Sequence[str]) -> None:
-    """Be the outer guard."""
+    """Run the outer guard."""
     for descriptor in (life, told):
         os.set_inheritable(descriptor, False)
     ignored = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
@@ -88,7 +88,7 @@ def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequenc
     has_ended = False
     for event in _Events(life, stays=program):
         if event in (program, life):
-            # Not reaped yet: as long as its number is taken, a signal to it reaches nobody else.
+            # Not reaped yet: as long as its number is taken, a signal to it reaches no other process.
             found = os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             if found is not None and not has_ended:
                 has_ended = True
@@ -103,7 +103,7 @@ def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequenc
 
 
 def _become(command: Sequence[str], guard: int, ignored: Sequence[int], ready: int) -> None:
-    """Never return; close `ready` in a session of its own."""
+    """Replace this process by the command in a session of its own, and close `ready` then; never return."""
     try:
         os.setsid()
         os.close(ready)
@@ -119,9 +119,9 @@ def _become(command: Sequence[str], guard: int, ignored: Sequence[int], ready: i
 
 
 class _Events:
-    """What happens, one after the other: `life` when that pipe closes, else the pid of a child that has ended.
+    """Yield events one after the other: `life` when that pipe closes, else the pid of a child that has ended.
 
-    A child is told until it is reaped; that of `stays` once, since it is left as it is.
+    A child is yielded until it is reaped; that of `stays` only once, since it is not reaped.
     """
 
     def __init__(self, life: int, stays: int = 0) -> None:
@@ -231,7 +231,7 @@ def _let_go_of_files() -> None:
 
 
 def _tell(told: int, line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody is left to read it
+    with contextlib.suppress(OSError):  # no process is left to read it
         os.write(told, f"{line}\n".encode())
 
 

@@ -24,11 +24,11 @@ class HeldFolder:
 
     @property
     def inode(self) -> int:
-        """Return the number of the folder in its file system; nobody else gets it while this is open."""
+        """Return the number of the folder in its file system; no other one gets it while this is open."""
         return os.fstat(self._descriptor).st_ino
 
     def confirm(self) -> None:
-        """Raise ForeignFolderError if something else stands in its place by now."""
+        """Raise ForeignFolderError if something else has replaced it."""
         confirm_own(self.path, self.inode)
 
     def names(self) -> list[str]:

@@ -14,7 +14,7 @@ _CACHED = ("inactive_file", "total_inactive_file")
 
 @dataclass(frozen=True)
 class Kills:
-    """How many processes around this one the kernel has killed (out of memory); `is_job` if only its job lives there.
+    """Count the out-of-memory kills of the kernel in this control group; `is_job` if only its job lives there.
 
     Elsewhere (a login session, a container, a Slurm without cgroups) neighbours count too.
     """
@@ -24,7 +24,7 @@ class Kills:
 
 
 def out_of_memory_kills(slurm_job: str = "") -> Kills:
-    """Return what the kernel has counted so far for this control group and those inside it; 0 where nobody counts.
+    """Return what the kernel has counted so far for this control group and those inside it; 0 without a counter.
 
     Version 2: `memory.events`; version 1: `memory.oom_control` [Linux, admin-guide/cgroup-v2, cgroup-v1/memory].  Slurm
     makes a group `job_<number>` for each job, and groups for its steps inside it [man cgroup.conf].

@@ -1,4 +1,4 @@
-"""The child process: the one place where programs are started, told to leave, and ended."""
+"""The child process: the one place where programs are started, asked to stop, and ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return its number, 0 if it could not be started; nobody else's before `kill`."""
+        """Return the pid, 0 if the process could not be started; no other process gets it before `kill`."""
         return self._pid or 0
 
     def wait(self, seconds: float) -> int | None:
@@ -78,7 +78,7 @@ class Child:
             if not self._is_killed:
                 os.close(self._life)
                 self._life = -1
-                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not hear it
+                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not receive it
 
     @property
     def _is_killed(self) -> bool:
@@ -125,7 +125,7 @@ def start(
     """Start the program with `environment` added to ours; dies if we die.
 
     Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
-    SegmentError if it cannot be started.
+    Raise SegmentError if it cannot be started.
     """
     _must_be_found(command)
     with fs.storage_errors(log), log.open("ab") as output:
@@ -157,7 +157,7 @@ def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Pop
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program that answers and leaves has said (both outputs together), and its exit code."""
+    """Hold the exit code and the output (stdout and stderr together) of a program that answers and ends."""
 
     code: int
     lines: list[str]
@@ -172,7 +172,7 @@ def ask(
 ) -> Answer:
     """Run a program to its end, `told` as its input; ended early, with exit code 0, by a line that is enough.
 
-    SegmentError if it cannot be started, or gave no answer within `seconds`.
+    Raise SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
     _must_be_found(command)
     with tempfile.TemporaryFile() as words:
@@ -182,7 +182,7 @@ def ask(
     is_late = threading.Event()
 
     def end() -> None:
-        is_late.set()  # before the kill, of whose effects we may hear at once
+        is_late.set()  # before the kill, whose effects may show at once
         program.kill()
 
     clock = threading.Timer(seconds, end)
@@ -201,7 +201,7 @@ def ask(
 
 
 def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Return its lines, and True if they were enough before its end."""
+    """Return the lines of a process, and True if they were enough before its end."""
     lines: list[str] = []
     with process.stdout or io.BytesIO() as output:
         for line in output:

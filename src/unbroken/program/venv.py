@@ -20,7 +20,7 @@ def activated(command: Sequence[str], folder: Path) -> list[str]:
 
 
 def described(folder: Path) -> dict[str, object]:
-    """Return its path, and the versions of its Python and packages; OSError if it cannot be read."""
+    """Return the path, and the versions of Python and packages; raise OSError if it cannot be read."""
     settings = _settings(folder)
     version = settings.get("version") or settings.get("version_info", "")
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a program says of itself that no exit code can say: its checkpoint is bad, or going on makes no sense."""
+"""Read what a program reports that no exit code can say: its checkpoint is bad, or continuing makes no sense."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_SHOWN = 200
 class Kind(Enum):
     """The words of the file."""
 
-    BAD_CHECKPOINT = "bad_checkpoint"  # the one that it was given to go on from; the one before is taken
+    BAD_CHECKPOINT = "bad_checkpoint"  # the one that it was given to resume from; the one before is taken
     HOPELESS = "hopeless"  # what it computes has gone wrong; trying again would bring the same
 
 

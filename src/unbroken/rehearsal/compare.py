@@ -127,7 +127,7 @@ def _tables(name: str, one: Path, other: Path) -> list[Difference]:
 
 
 def _table(path: Path) -> Table | None:
-    """Return the table in a file: rows of as many cells each, of which the first is a number; None if it is none."""
+    """Return the table in a file: rows of equally many cells, the first a number; None if it is no table."""
     if path.stat().st_size > LARGEST_TABLE_BYTES:
         return None
     try:

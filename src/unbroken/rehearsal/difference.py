@@ -10,7 +10,7 @@ _BEFORE = 12  # characters shown before the first one that differs
 
 
 class Kind(Enum):
-    """What kind of thing differs; first what says most."""
+    """Name the kind of a difference; the most telling kinds come first."""
 
     ABSENT = "absent"  # a file that one of them has
     ROWS = "rows"

@@ -36,7 +36,7 @@ LEAVING_SECONDS = 60.0
 
 
 class Way(Enum):
-    """How a piece ends."""
+    """Name the way in which a piece ends."""
 
     WHOLE = "whole"
     STOP = "a polite stop"
@@ -48,7 +48,7 @@ class Way(Enum):
 
 @dataclass
 class Piece:
-    """A segment at work; the fields below the line say what came of it."""
+    """A running segment; the fields below the line hold its outcome."""
 
     stage: Stage
     way: Way
@@ -73,7 +73,7 @@ class Piece:
     _guards: list[psutil.Process] = field(default_factory=list)
 
     def work(self) -> None:
-        """Work until it has ended in its way, or cannot."""
+        """Run the piece until it has ended in its way, or cannot."""
         self.stage.write_spec(self.run)
         self.saves.begin()
         self._known, began = set(self._attempt_folders()), time.monotonic()
@@ -132,7 +132,7 @@ class Piece:
         told = read_progress(self._attempt.progress) if self._attempt else None
         return told.done if told else None
 
-    # --- at work ---
+    # --- while it runs ---
 
     def _watch(self, events: FileEvents, began: float) -> None:
         while self._process.poll() is None:
@@ -186,7 +186,7 @@ class Piece:
         return []
 
     def _kill(self) -> None:
-        """Send KILL, as a node that is lost; SegmentError if something of it stays alive.
+        """Send KILL, as a node that is lost; raise SegmentError if something of it stays alive.
 
         A child of the segment is a guard (`program.guard`), which ends when all that it has started is gone.
         """

@@ -79,9 +79,9 @@ class Rehearser:
         self._results = Results(self._root, self.run, self.engine)
 
     def rehearse(self) -> Rehearsal:
-        """Return the verdict; what the program left lies beside it where something differs.
+        """Return the verdict; keep what the program left next to it where something differs.
 
-        ConfigError if the run is being rehearsed already, or the folder is too large to copy.
+        Raise ConfigError if the run is being rehearsed already, or the folder is too large to copy.
         """
         with alone(self.run.name, self.base):
             identity = identity_of(self.run, self.keys, self.base).digest
@@ -127,7 +127,7 @@ class Rehearser:
     # --- the whole run, twice ---
 
     def _whole(self) -> None:
-        """Work the run without interruption, to a smaller goal if it takes too long; learn from it what pieces need."""
+        """Execute the run without interruption, to a smaller goal if it takes too long; learn what pieces need."""
         self._stage.begin("whole")
         piece = self._worked(Way.WHOLE, self.minutes * 60)
         if piece.is_out_of_time:
@@ -229,7 +229,7 @@ class Rehearser:
     # --- the control ---
 
     def _doubt(self, itself: list[Difference]) -> str:
-        """Work one more piece with a wrong restore; return why the comparison proves nothing, empty if it is found.
+        """Execute one more piece with a wrong restore; return why the comparison proves nothing, empty if it is found.
 
         A program that computes all again from the beginning, or whose results do not depend on its state, would else
         look like one that resumes.
@@ -291,7 +291,7 @@ class Rehearser:
 
 
 def with_goal(run: RunSpec, goal: float) -> RunSpec:
-    """Return the run to another goal; ConfigError if its engine knows none."""
+    """Return the run to another goal; raise ConfigError if its engine knows none."""
     if "goal" not in run.settings:
         raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])
     value = int(goal) if float(goal).is_integer() else goal

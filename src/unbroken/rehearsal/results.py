@@ -1,4 +1,4 @@
-"""Keep the results of the runs of a rehearsal, each under its name, and tell what differs between two of them."""
+"""Keep the results of the runs of a rehearsal, each under its name, and find what differs between two of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Results:
-    """Below `root`: `whole` has the results of that run, `state-whole` its last checkpoint, `beside-whole` what the
-    program wrote to where it was started."""
+    """Hold the results below `root`.
+
+    `whole` has those of that run, `state-whole` its last checkpoint, and `beside-whole` what the program wrote to the
+    folder where it was started.
+    """
 
     root: Path
     run: RunSpec

@@ -1,4 +1,4 @@
-"""Tell from file events when a save of the program is being written, and when a checkpoint is made of it.
+"""Find from file events when a save of the program is being written, and when a checkpoint is made of it.
 
 The files of a save are those that have the names of files in a checkpoint, and those that are renamed to or from one.
 """

@@ -45,7 +45,7 @@ class FolderCopy:
     _bytes: Counter[str] = field(default_factory=Counter)
 
     def make(self, target: Path) -> None:
-        """Make the copy, in which links are what they lead to; ConfigError, with what to type, if it is too large."""
+        """Make the copy, with links replaced by their targets; raise ConfigError if it is too large."""
         shutil.copytree(
             self.source, target, copy_function=self._copy, ignore_dangling_symlinks=True,
             ignore=lambda folder, names: [name for name in names if not self._is_copied(folder, name)],
@@ -121,7 +121,7 @@ class Stage:
         return self.root / "stage" / ("here" if self.engine.is_tied_to_its_folder else f"{self._count:02d}")
 
     def begin(self, name: str) -> None:
-        """Go on in a new copy of the user's folder, which has this name among the logs."""
+        """Continue in a new copy of the user's folder, which has this name among the logs."""
         self.end()
         self._name = name
         self._next()
@@ -131,7 +131,7 @@ class Stage:
             self._prepare(self.places.root / self.engine.prepared)
 
     def move_on(self) -> None:
-        """Put the folder under another path."""
+        """Move the folder to another path."""
         before, place = self.folder, self._place
         for name in ("tmp", "home"):
             shutil.rmtree(place / name)
@@ -189,7 +189,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def alone(run: str, base: Path) -> Iterator[None]:
-    """Hold the rehearsals of a run, which share a folder; ConfigError if another process does.
+    """Hold the rehearsals of a run, which share a folder; raise ConfigError if another process does.
 
     The lock goes with its process, however that ends.  On a file system without locks nothing is held.
     """

@@ -122,7 +122,7 @@ def read(path: Path) -> dict[str, object] | None:
 
 
 def members(data: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
-    """Return what a zip archive holds, without asking for checksums: torch may be told to write none."""
+    """Return what a zip archive holds, without asking for checksums: torch may be set to write none."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             info.CRC = None  # type: ignore[assignment] # zipfile then compares nothing

@@ -53,7 +53,7 @@ def nothing_to_blame(
 def reason_of(
     blamed: Sequence[Difference], states: Sequence[Difference], origins: Origins, itself: Sequence[Difference]
 ) -> str:
-    """Return the first difference, where it begins and what that tells, and what of the state is a time."""
+    """Return the first difference, where it begins and what that means, and what of the state is a time."""
     found = blamed[0]
     told = [found.text()]
     if found.kind is Kind.ROWS:

@@ -32,7 +32,7 @@ LARGEST_BYTES = 1024**3
 def make_wrong(places: RunFolder, last: Path) -> tuple[Checkpoint, str] | None:
     """Leave the last checkpoint before the goal as a run's newest, with a wrong state; return it, and what is wrong.
 
-    What is wrong in it comes from an earlier checkpoint, or else from the run's last one, a copy of which lies in
+    What is wrong in it comes from an earlier checkpoint, or else from the run's last one, whose copy lies in
     `last`.  None if there is none before the goal, or all hold the same.
     """
     known = Store(places.checkpoints).readable()
@@ -94,7 +94,7 @@ def _rewrite(checkpoint: Checkpoint, changed: Mapping[str, bytes]) -> None:
 
 
 def _is_growing(right: bytes, other: bytes) -> bool:
-    """Return True for output: one of the two goes on where the other ends."""
+    """Return True for output: one of the two continues where the other ends."""
     return right.startswith(other) or other.startswith(right)
 
 

@@ -1,1 +1,1 @@
-"""What a user sees of the runs: status, account, forecast, advice, the page and notifications."""
+"""Report on the runs to the user: status, account, forecast, advice, the page and notifications."""

@@ -71,7 +71,7 @@ class Account:
 
 
 def account_of(name: str, base: Path, queue: Queue, attempts: Sequence[Attempt] | None = None) -> Account:
-    """Return the account of a run up to now, or to its goal, as its folder and the queue tell it."""
+    """Return the account of a run up to now, or to its goal, from its folder and the queue."""
     places = run_folder(name, base)
     attempts = all_attempts(places) if attempts is None else attempts
     waiting = list(dict.fromkeys(_waiting(name, queue)))  # the tasks of an array wait since the same moment

@@ -1,4 +1,4 @@
-"""Which length of a segment, and which partition, brings a run to its goal first."""
+"""Find the length of a segment, and the partition, that bring a run to its goal first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPARE = 1.2
 
 @dataclass(frozen=True)
 class Waits:
-    """What is known of the wait for a job, in seconds: Slurm's guess of now, and the waits of similar jobs."""
+    """Hold what is known of the wait for a job, in seconds: Slurm's present guess, and the waits of similar jobs."""
 
     guessed: float
     seen: tuple[float, ...] = ()
@@ -51,10 +51,10 @@ class Waits:
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left of a run, in seconds at its pace, and what each segment loses: its start, and its margin.
+    """Hold the work left of a run, in seconds at its pace, and the seconds that each segment loses: start and margin.
 
     `between_seconds` is the wait between two tasks of its array, as its history shows it; None if its segments are
-    single jobs, each of which waits as the first one does.
+    single jobs, which each wait as the first one does.
     """
 
     left_seconds: float
@@ -64,14 +64,14 @@ class Rest:
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many segments the rest of the work takes, and the seconds to the goal with all waits."""
+    """Hold the number of segments that the remaining work takes, and the seconds to the goal with all waits."""
 
     segments: int
     seconds: float
 
 
 def rest_of(run: RunSpec, directory: Path) -> Rest | None:
-    """Return what is left of a run at the pace of its last attempts; None while nothing is known."""
+    """Return the work left of a run at the pace of its last attempts; None while nothing is known."""
     places = run_folder(run.name, directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     turns = turns_of(all_attempts(places))

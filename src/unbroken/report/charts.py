@@ -1,4 +1,4 @@
-"""What the charts of a run draw: its spans, its progress, its metrics and energies; thinned to what can be seen."""
+"""Collect the data of a run's charts: spans, progress, metrics and energies; thinned to what can be seen."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _table_rows(path: Path) -> Iterator[Mapping[str, object]]:
 def _lines(path: Path) -> Iterable[str]:
     """Return lines of a file, in order, of each kind as many as are drawn.
 
-    What a training logs once an epoch stands in few lines, and must not get lost among those of its steps.
+    A training logs few lines once an epoch; they must not get lost among those of its steps.
     """
     lines = list(_blocks(path))
     kinds: dict[int, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What there is to tell of a run, from its files alone; each event has a key that is the same at every look."""
+"""Find the events of a run from its files alone; each event has a key that is the same at every look."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seco
 
 # A driver tries again at once; what nothing has taken up for so long is left.
 LEFT_SECONDS = 600.0
-# Who switches `notify:` on is not told what ended long before.
+# A user who switches `notify:` on gets no notification of what ended long before.
 OLD_SECONDS = 7 * 86400.0
 # A calendar has an end.
 LONGEST_SECONDS = 100 * 365 * 86400.0
@@ -32,7 +32,7 @@ _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 
 @dataclass(frozen=True)
 class Event:
-    """Something to be told once: `key` is a part of a file's name."""
+    """An event to be sent once: `key` is a part of a file's name."""
 
     event: str
     run: str
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Look:
-    """The state of all runs of a folder; `is_driver_over` if the one who looks has just driven them."""
+    """The state of all runs of a folder; `is_driver_over` if the caller has just driven them."""
 
     rows: Sequence[RunStatus]
     is_driver_over: bool = False
@@ -50,12 +50,12 @@ class Look:
 
     @property
     def is_quiet(self) -> bool:
-        """Return True if no run is at work or in the queue: then nothing resumes one that has paused."""
+        """Return True if no run is running or in the queue: then nothing resumes one that has paused."""
         return not any(row.state in _AT_WORK for row in self.rows)
 
 
 def events_of(row: RunStatus, places: RunFolder, look: Look, settings: NotifySettings) -> Iterator[Event]:
-    """Yield what there is to tell of a run now, whether or not it was told before."""
+    """Yield the present events of a run, whether or not a notification was sent before."""
     attempts = all_attempts(places)
     found = (
         _ended(row, places, attempts, look),

@@ -1,4 +1,4 @@
-"""What the page shows, as plain values: the folder as a whole, and each of its runs."""
+"""Collect what the page shows, as plain values: the folder as a whole, and each of its runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HAS_FORECAST = _AT_WORK | {RunState.PAUSED}
 
 @dataclass(frozen=True)
 class Promise:
-    """When the page will be written again: within `seconds`, while something is at work; 0: it will not."""
+    """Promise when the page will be written again: within `seconds`, while a run is active; 0: it will not."""
 
     seconds: float = 0.0
     writer: str = ""  # who writes it, for a reader who finds the page too old
@@ -48,7 +48,7 @@ NO_PROMISE = Promise()
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the page will be, and what its runs are read from."""
+    """Hold where the page will be, and what its runs are read from."""
 
     base: Path
     queue: Queue
@@ -69,7 +69,7 @@ def folder_facts(
     page: Path,
     promise: Promise = NO_PROMISE,
 ) -> dict[str, object]:
-    """Return all of the page: `rows` are the runs as `status` tells them, `page` is where it will be, for its links."""
+    """Return all of the page: `rows` are the runs as `status` shows them, `page` is where it will be, for its links."""
     is_left = not promise.seconds and not any(row.state in _AT_WORK for row in rows)
     needy = _NEEDS_A_HAND | ({RunState.PAUSED} if is_left else set())
     needy_runs = {row.run for row in rows if row.state in needy or row.budget}

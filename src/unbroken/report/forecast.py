@@ -27,7 +27,7 @@ PACE_DOUBT = 0.12
 WAIT_DOUBT = 1.5
 # So many waits are drawn; of more the mean is that of these, because one wait is like the one before it.
 WAITS_DRAWN = 4
-# An attempt at work tells its pace from this share of a segment on, in the first one not before half a minute.
+# A running attempt shows its pace from this share of a segment on, in the first one not before half a minute.
 LIVE_SHARE = 0.02
 FIRST_LIVE_SECONDS = 30.0
 # Damaged histories give absurd figures; no chain is longer.
@@ -48,7 +48,7 @@ class Forecast:
     median_seconds: float
     p90_seconds: float
     high_seconds: float  # 95 %
-    segments_median: int  # that are still needed, the one at work among them
+    segments_median: int  # that are still needed, the running one among them
     segments_p90: int
     based_on: int  # attempts that it was made from
     knows_waits: bool = True  # False: the waits of later segments come on top, because none was seen yet
@@ -56,14 +56,14 @@ class Forecast:
 
 @dataclass(frozen=True)
 class _Rest:
-    """What the rest of a run is simulated with; times in seconds."""
+    """Hold the input of the simulation of a run's remaining work; times in seconds."""
 
     log_left: float
     turns: Sequence[Turn]
     log_rates: Sequence[float]
     waits: Sequence[float]
     length: float  # of a segment
-    worked: float | None  # by the attempt at work
+    worked: float | None  # by the running attempt
     waited: float  # since the last attempt ended
 
 
@@ -78,7 +78,7 @@ def forecast(
     """Return the forecast of a run at `done` of `goal` at `now` (Unix seconds); None while too little is known.
 
     One is possible after the first attempt that advanced, and within it once it has advanced for a fiftieth of its
-    time.  `segment_seconds` is the limit of the segments to come, `at_work_since` when the attempt at work began.
+    time.  `segment_seconds` is the limit of the segments to come, `at_work_since` when the running attempt began.
     """
     if not _are_numbers(done, goal, now):
         return None
@@ -150,7 +150,7 @@ def _length(turns: Sequence[Turn], segment_seconds: float | None) -> float:
 
 
 def _live_rate(turns: Sequence[Turn], done: float, goal: float, length: float, worked: float) -> float | None:
-    """Return the logarithm of the pace of the attempt at work; None while it has worked too short."""
+    """Return the logarithm of the pace of the running attempt; None while it has run too short."""
     advance = done - (turns[-1].attempt.progress_to if turns else 0.0)
     seconds = worked - start_seconds(turns)
     if advance <= 0 or seconds <= 0 or (not turns and seconds < FIRST_LIVE_SECONDS):

@@ -28,7 +28,7 @@ def statuses(only: Sequence[str] | None, directory: Path, config: Path, queue: Q
 
 
 def known_names(runs: Mapping[str, RunSpec], only: Sequence[str] | None, directory: Path) -> list[str]:
-    """Return those of `only`, each once; else all `runs` and those in the folder.  ConfigError if one is unknown."""
+    """Return the names in `only`, each once, else all known ones; raise ConfigError for an unknown one."""
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
     for name in only or []:
         refuse_unknown(name, names, directory)

@@ -1,7 +1,7 @@
-"""Notifications: the user's command runs once for each event, whoever looks.
+"""Notifications: the user's command runs once for each event, however many processes look.
 
-Who may tell an event, and whether it is told, are files below `.snakemake/unbroken/notify/RUN` that only one process
-can make: `KEY.try1` (a process runs the command), `KEY.failed1` (it failed), `KEY.told` (it took the event).
+Files below `.snakemake/unbroken/notify/RUN` say which process may send an event, and if it was sent: `KEY.try1` (a
+process runs the command), `KEY.failed1` (it failed), `KEY.told` (it took the event).  Only one process can make each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_TRIES = 1000
 
 
 def tell_once(event: Event, base: Path, settings: NotifySettings) -> str:
-    """Run the command unless the event is told, or another process is telling it; return a line about it, or ''."""
+    """Run the command unless the event was sent, or another process is sending it; return a line about it, or ''."""
     folder = base / NOTES / "notify" / event.run
     number = _take(folder, event.key, settings.limit_seconds)
     if number is None:
@@ -75,7 +75,7 @@ def send(event: Event, base: Path, settings: NotifySettings, *, is_shown: bool =
 
 
 def _take(folder: Path, key: str, limit_seconds: float) -> int | None:
-    """Return the number of the try that this process makes; None if the event is told, or another process is at it.
+    """Return the number of the try that this process makes; None if the event was sent, or another process is at it.
 
     A try that was killed is over when it is older than the command may take, twice over.
     """
@@ -86,7 +86,7 @@ def _take(folder: Path, key: str, limit_seconds: float) -> int | None:
             return None
         path = folder / f"{key}.try{number}"
         if fs.create_exclusive(path, ""):
-            return None if told.exists() else number  # another process may have told it in between
+            return None if told.exists() else number  # another process may have sent it in between
         is_over = (folder / f"{key}.failed{number}").exists()
         if not is_over and fs.now_of(folder) - path.stat().st_mtime < 2 * limit_seconds + 60:
             return None

@@ -38,8 +38,8 @@ def write_report(
 ) -> None:
     """Write the page of the runs that are named, of all if none is.
 
-    ConfigError if there is none, or one is unknown, or, unless `is_patient`, if the configuration has mistakes;
-    StorageError if the disk is in the way.
+    Raise ConfigError if there is none, or one is unknown, or, unless `is_patient`, if the configuration has mistakes;
+    Raise StorageError if the disk is in the way.
     """
     runs = _configured(base, config, is_patient=is_patient)
     names = known_names(runs, only, base)
@@ -75,7 +75,7 @@ def json_in_html(value: object) -> str:
 
 
 def library() -> str:
-    """Return Vega and Vega-Lite with their licenses, fit to stand in a script element."""
+    """Return Vega and Vega-Lite with their licenses, escaped for a script element."""
     found = find_spec("snakemake")  # to import it would take a second
     if found is None or found.origin is None:
         raise ConfigError(['the report needs Snakemake; type: pip install "unbroken[workflow]"'])

@@ -40,7 +40,7 @@ def segment_logs(places: RunFolder) -> dict[int, Path]:
 
 
 def segment_to_show(places: RunFolder, logs: Mapping[int, Path]) -> int:
-    """Return the segment that is at work; else the newest one whose log says anything.  `logs` must not be empty.
+    """Return the segment that is running; else the newest one whose log says anything.  `logs` must not be empty.
 
     A job that waits for its turn has an empty log already.
     """

@@ -49,7 +49,7 @@ def _totals(folder: Path, _digest: str) -> tuple[int, int, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class ComparedOutputs:
-    """How many outputs of a run were compared with the list of its newest checkpoint, and a line for each fault."""
+    """Count the outputs of a run compared with the list of its newest checkpoint; hold a line for each fault."""
 
     count: int = 0
     faults: tuple[tuple[Path, str], ...] = ()
@@ -59,7 +59,7 @@ class ComparedOutputs:
 def compare_outputs(places: RunFolder, checkpoint: Checkpoint) -> ComparedOutputs:
     """Compare the outputs of a run, those in pieces too, with the list of its newest checkpoint.
 
-    CheckpointError or FormatError if the list cannot be read.
+    Raise CheckpointError or FormatError if the list cannot be read.
     """
     call, listed = call_of(places), read_outputs(checkpoint)
     if call is not None and call.is_finished:  # its results are in the checkpoint; the files are the user's

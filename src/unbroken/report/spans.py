@@ -1,4 +1,4 @@
-"""What an attempt did with its time: spans by kind, from its line of history."""
+"""Break the time of an attempt into spans by kind, from its line of history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAME_PROGRESS = 1e-9
 
 
 class Kind(Enum):
-    """What a second of a run was spent on; if two kinds overlap, the one that stands first here counts."""
+    """Name what a second of a run was spent on; if two kinds overlap, the one listed first here counts."""
 
     USEFUL = "useful work"  # the program advanced, and its work is in a checkpoint or still may be
     LOST = "lost"  # it advanced, and was killed, failed or set back before that was saved
@@ -85,7 +85,7 @@ def with_moments(attempt: Attempt) -> Attempt:
 
 
 def work_of(attempt: Attempt, until: float) -> Work:
-    """Return the spans of one attempt; of one that is at work (its times have no end), up to `until`."""
+    """Return the spans of one attempt; of a running one (its times have no end), up to `until`."""
     times = attempt.times
     ended = until if times.ended is None else times.ended
     known = _first(times.job_started, times.program_started, times.first_step)

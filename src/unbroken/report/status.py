@@ -38,7 +38,7 @@ NO_SLURM = Queue(is_known=False)
 
 
 class RunState(Enum):
-    """Where a run is between its first segment and its goal; those that need a hand stand first."""
+    """Name the state of a run between its first segment and its goal; those that need the user come first."""
 
     STOPPED = "stopped"
     UNREADABLE = "unreadable"
@@ -51,7 +51,7 @@ class RunState(Enum):
 
 
 BY_NEED = tuple(RunState)
-# Others stand still: when they will be done depends on when somebody starts them.
+# Others do not advance: when they will be done depends on when the user starts them.
 _GOES_ON = {RunState.WORKING, RunState.QUEUED, RunState.PAUSED}
 
 
@@ -94,7 +94,7 @@ class _Owner:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the folder of a run, its configuration and Slurm tell."""
+    """Hold what is read of a run: from its folder, its configuration and Slurm."""
 
     name: str
     places: RunFolder
@@ -103,7 +103,7 @@ class _Seen:
     attempts: Sequence[Attempt]
     newest: Checkpoint | None
     owner: _Owner
-    live: Progress | None  # of the attempt at work
+    live: Progress | None  # of the running attempt
 
     @property
     def jobs(self) -> list[ListedJob]:
@@ -235,7 +235,7 @@ def _forecast_words(seen: _Seen, state: RunState, made: Forecast | None) -> tupl
 
 
 def _left_seconds(live: Progress | None, made: Forecast | None) -> float | None:
-    """Return what a program at work says itself (the metric `left_seconds`), else the median of the forecast."""
+    """Return what a running program says itself (the metric `left_seconds`), else the median of the forecast."""
     said = live.metrics.get("left_seconds") if live else None
     if isinstance(said, (int, float)):
         return float(said)
@@ -280,7 +280,7 @@ def _unfollowed(seen: _Seen) -> str:
 
 
 def _jobs(seen: _Seen, state: RunState) -> list[str]:
-    """Return what Slurm says of the jobs; of a run at work only of those that wait, as the advice names its job."""
+    """Return what Slurm says of the jobs; for an active run only of those that wait, as the advice names its job."""
     told = described(seen.jobs, shows_started=state not in {RunState.WORKING, RunState.FINISHED})
     if state is RunState.FINISHED and told:  # the last job leaves some seconds after its record
         told[-1] += "; what waits will find nothing to do"

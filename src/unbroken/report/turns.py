@@ -1,4 +1,4 @@
-"""What the last attempts of a run brought and took: the sample from which forecast and advice are made."""
+"""Sample the progress and the times of a run's last attempts, for its forecast and its advice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Turn:
         return self.attempt.progress_to - self.attempt.progress_from
 
     def took(self, *kinds: Kind) -> float:
-        """Return its seconds of these kinds."""
+        """Return the seconds that the attempt spent on these kinds."""
         return sum(self.seconds.get(kind, 0.0) for kind in kinds)
 
     @property

@@ -1,4 +1,4 @@
-"""How the attempts at a run ended, as its history, its lease and Slurm tell together."""
+"""Find how the attempts at a run ended, from its history, its lease and Slurm together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
 
 
 def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt at work as its line would begin, as one that is no failure and has no end; None if none is."""
+    """Return the running attempt as its line would begin, no failure and without an end; None if none runs."""
     claim, why_free = _current_claim(places)
     if claim is None or why_free or not _lacks_line(claim, attempts):
         return None
@@ -109,7 +109,7 @@ def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
 
 
 def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
-    """Add the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
+    """Add the line of an attempt that never held the lease; False if it cannot be written, or an attempt is running."""
     if is_missing(places):
         return False
     try:
@@ -124,7 +124,7 @@ def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bo
 def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
     """Return the history, or about so many of its newest attempts, oldest first.
 
-    At its end stands also the attempt of a killed job that nobody has written down yet.
+    The last one may be the attempt of a killed job that has no line yet.
     """
     attempts = History(places.history).attempts(newest)
     claim, why_free = _current_claim(places)
@@ -158,7 +158,7 @@ def _with_cause(attempt: Attempt) -> Attempt:
 
 
 def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> ListedJob | None:
-    """Return how Slurm ended a start of a job; None outside Slurm, while it lives, or if nobody knows."""
+    """Return how Slurm ended a start of a job; None outside Slurm, while it lives, or if it is unknown."""
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
 

@@ -29,7 +29,7 @@ OLD_TABLES = "parts/pieces.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
-# Of a unit so much stands in a folder's name, which has 255 characters at most.
+# So much of a unit is in a folder's name, which has 255 characters at most.
 _LONGEST_UNIT = 40
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
@@ -100,7 +100,7 @@ class Passport:
 
 
 def _indented(files: Mapping[str, FileDigest]) -> str:
-    """As `json.dumps(..., indent=2)` writes them on the second level."""
+    """Return the files as `json.dumps(..., indent=2)` writes them on the second level."""
     if not files:
         return "{}"
     lines = ",\n".join(
@@ -117,7 +117,7 @@ def data_digest(data: object) -> str:
 
 
 def read_passport(folder: Path) -> Passport:
-    """Return the passport of a checkpoint folder; CheckpointError if it is bad, FormatError if of another version."""
+    """Return a checkpoint folder's passport; raise CheckpointError if it is bad, FormatError if of another version."""
     path = folder / FILE_NAME
     with reading(path):
         try:
@@ -130,9 +130,9 @@ def read_passport(folder: Path) -> Passport:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell a checkpoint that is bad (CheckpointError) from one that cannot be read.
+    """Distinguish a checkpoint that is bad (CheckpointError) from one that cannot be read.
 
-    OutageError if that may pass by itself, StorageError for everything else.
+    Raise OutageError if that may pass by itself, StorageError for everything else.
     """
     try:
         yield
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _parsed(data: dict[str, Any], source: str) -> Passport:
-    """Return the passport in an object; CheckpointError if a key is missing, unknown, of another type, or altered."""
+    """Return the passport in an object; raise CheckpointError if a key is missing, unknown, mistyped or altered."""
     digest = data.pop("digest", None)
     if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
@@ -193,7 +193,7 @@ class Checkpoint:
 
     @property
     def parts(self) -> dict[str, FileDigest]:
-        """Return its files below `parts/`, which outlive it."""
+        """Return the files below `parts/`, which outlive the checkpoint."""
         return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
 
     @property

@@ -27,13 +27,13 @@ CLAIM_BYTES = 1024
 STALE_POLLS = 12
 # Two machines may share a name (localhost), so the heart of the other one is given a chance to beat.
 RESTARTED_POLLS = 3
-# How often a waiting job asks Slurm whether the holder's job still lives.
+# How often a waiting job asks Slurm whether the owner's job still lives.
 QUESTION_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Say who holds, or held, a run: the content of a file of the lease."""
+    """Identify the owner of a run, or a former one: the content of a file of the lease."""
 
     token: int
     segment: int
@@ -63,7 +63,7 @@ class Claim:
         return FORMAT.text(vars(self)).rstrip().ljust(CLAIM_BYTES) + "\n"
 
     def describe(self) -> str:
-        """Return in words who it is."""
+        """Return a description of the owner for messages."""
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
         return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
 
@@ -74,7 +74,7 @@ def claim_path(folder: Path, token: int) -> Path:
 
 
 def read_claim(path: Path) -> Claim:
-    """Return the claim in a file; LeaseError if it cannot be read, FileNotFoundError if it was just replaced."""
+    """Return the claim in a file; raise LeaseError if it cannot be read, FileNotFoundError if it was just replaced."""
     try:
         return Claim(**known_fields(Claim, FORMAT.read(path)))
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def read_claim(path: Path) -> Claim:
 
 
 class Life(Enum):
-    """What this machine shows of a holder's process."""
+    """Name what this machine shows of an owner's process."""
 
     RUNS = "runs"
     STOPPED = "stopped"
@@ -97,7 +97,7 @@ class Life(Enum):
 
 
 def life_of(claim: Claim) -> Life:
-    """What this machine shows of the process that made a claim."""
+    """Return what this machine shows of the process that made a claim."""
     is_here = claim.host == platform.node() and claim.boot_id == host.boot_id()
     if not is_here or claim.pid_namespace != host.pid_namespace() or not claim.pid_start:
         return Life.OUT_OF_SIGHT
@@ -107,7 +107,7 @@ def life_of(claim: Claim) -> Life:
 
 
 class HolderWatch:
-    """Polls a holder's claim, at most every `interval_seconds`, in which its heart must have beaten once."""
+    """Poll an owner's claim, at most every `interval_seconds`, in which one heartbeat must have come."""
 
     def __init__(self, interval_seconds: float) -> None:
         self._interval_seconds = interval_seconds
@@ -117,7 +117,7 @@ class HolderWatch:
         self.has_beaten = False
 
     def why_free(self, path: Path, claim: Claim) -> str:
-        """Why the run of a holder that did not give it back is free; '' as long as that is not known."""
+        """Return why the run of an owner that did not release it is free; '' as long as that is not known."""
         self._poll(path)
         life = life_of(claim)
         if life is Life.GONE:
@@ -132,7 +132,7 @@ class HolderWatch:
         return self._ask_slurm(claim)
 
     def remark(self, claim: Claim) -> str:
-        """What to type about a holder on this machine that does nothing and so would block for ever; else ''."""
+        """Return what to type about an owner on this machine that does nothing and would block for ever; else ''."""
         hangs = f"process {claim.pid} lives, but sends no heartbeat; if it hangs, type kill -KILL {claim.pid}"
         return if_stopped(claim) or (hangs if self._silent_polls >= STALE_POLLS else "")
 
@@ -151,7 +151,7 @@ class HolderWatch:
         self._next_poll = time.monotonic() + self._interval_seconds
 
     def _ask_slurm(self, claim: Claim) -> str:
-        """Not for a lost node: what runs there may still write, and only its silence shows that it does not."""
+        """Return why Slurm says that the job is over; '' for a lost node, whose processes may still write."""
         if not claim.slurm_job or time.monotonic() < self._next_question:
             return ""
         self._next_question = time.monotonic() + QUESTION_SECONDS
@@ -160,7 +160,7 @@ class HolderWatch:
 
 
 def if_stopped(claim: Claim) -> str:
-    """What to type about a holder on this machine that a signal keeps from running; '' if none does."""
+    """Return what to type about an owner on this machine that a signal has stopped; '' if none has."""
     if life_of(claim) is not Life.STOPPED:
         return ""
     todo = f"kill -CONT {claim.pid} and it goes on, or kill -KILL {claim.pid} and the run is free"

@@ -1,4 +1,4 @@
-"""Say to the jobs of a driver, by the environment, which start of snakemake they belong to and who prints."""
+"""Pass to the jobs of a driver, in the environment, the start of snakemake they belong to and which process prints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def begin(environment: MutableMapping[str, str] = os.environ) -> str:
 
 
 def current() -> str:
-    """Return the start that this process belongs to; empty if nobody has named one."""
+    """Return the start that this process belongs to; empty if none was named."""
     return os.environ.get(START, "")
 
 

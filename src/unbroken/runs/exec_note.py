@@ -34,7 +34,7 @@ class ExecNote:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> ExecNote:
-        """Return what stands in a note; ValueError, TypeError or KeyError if it is none."""
+        """Return the content of a note; raise ValueError, TypeError or KeyError if it is none."""
         return cls(**{**data, "kind": EndKind(data["kind"]) if data["kind"] else None})
 
 

@@ -38,7 +38,7 @@ class Format:
         fs.write_atomic(path, self.text(data, indent))
 
     def parse(self, text: str, source: Path | str) -> dict[str, Any]:
-        """Return the object in a text; ValueError if there is none, FormatError if a newer unbroken wrote it."""
+        """Return the object in a text; raise ValueError if there is none, FormatError if a newer unbroken wrote it."""
         data = jsontext.parse(text)
         if not isinstance(data, dict):
             raise ValueError(f"found {type(data).__name__}, allowed: an object")

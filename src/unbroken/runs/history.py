@@ -1,4 +1,4 @@
-"""The history of a run: one JSON line per attempt, appended by whoever holds the lease."""
+"""The history of a run: one JSON line per attempt, appended by the owner of the lease."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Attempt(SegmentEnd):
         return self.stop_seconds is not None and not self.kind.is_failure and not is_killed
 
 
-# As the key stands in a line; within a message the quotes would be escaped.
+# The key as it is in a line; within a message the quotes would be escaped.
 _NUMBER, _OURS = f'"{FORMAT.key}":', f'{{"{FORMAT.key}": {FORMAT.newest},'
 _BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
@@ -120,7 +120,7 @@ class History:
 
 
 def _missing_newline(descriptor: int) -> str:
-    """A kill may have left half a line: the next one must not be glued to it."""
+    """Return a newline if a kill left half a line, so that the next one is not glued to it; else ''."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
 

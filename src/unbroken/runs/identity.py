@@ -1,6 +1,6 @@
 """The identity: what makes a run the computation that it is, digested from its parts.
 
-Changing a part makes another computation, which must not go on from this one's checkpoints.  What only changes the
+Changing a part makes another computation, which must not resume from this one's checkpoints.  What only changes the
 running (time, memory, place, how many checkpoints stay) is no part of it.
 """
 
@@ -27,7 +27,7 @@ _LONG_TEXT = 60
 ACCEPTED = Format()
 # The texts of the small input files that shape a run, kept so that a refusal can show what was changed.
 INPUTS = "inputs"  # in a run's folder
-# What nobody reads line by line is not kept.
+# What is too long to read line by line is not kept.
 MOST_INPUT_BYTES = 200_000
 _DIGEST = "sha256 "
 
@@ -74,7 +74,7 @@ class Identity:
 
 
 def identity_of(run: RunSpec, keys: IdentityKeys, base: Path = Path()) -> Identity:
-    """Return the identity of a run, from the files too that are part of it; AbsentFileError if one is gone."""
+    """Return the identity of a run, from the files too that are part of it; raise AbsentFileError if one is gone."""
     layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
     switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
     parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
@@ -111,7 +111,7 @@ def accept_identity(path: Path, was: str, changes: list[str]) -> None:
 
 
 def _accepted(path: Path) -> list[dict[str, Any]]:
-    """Return what was accepted so far; FormatError if the file is of another format."""
+    """Return what was accepted so far; raise FormatError if the file is of another format."""
     try:
         return list(ACCEPTED.read(path)["accepted"])
     except FileNotFoundError:

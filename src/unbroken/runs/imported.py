@@ -33,7 +33,7 @@ class Imported:
 
 
 def parse_imported(data: Mapping[str, object], source: str) -> Imported:
-    """Return what `to_json` wrote; CheckpointError if it is something else."""
+    """Return what `to_json` wrote; raise CheckpointError if it is something else."""
     match data:
         case {"from": str(origin), "checked": list(checked), "not_checked": list(not_checked)}:
             if len(data) == 3 and all(isinstance(line, str) for line in [*checked, *not_checked]):
@@ -43,7 +43,7 @@ def parse_imported(data: Mapping[str, object], source: str) -> Imported:
 
 @dataclass(frozen=True)
 class ImportNote:
-    """Tell a training library that it did not write this checkpoint: where the user's files are, how far they are."""
+    """Hold the note for a training library on a checkpoint that it did not write: the user's files and progress."""
 
     path: str  # in the checkpoint's folder; "." for the folder itself
     epoch: int = 0  # so many are finished
@@ -55,7 +55,7 @@ class ImportNote:
 
 
 def read_import_note(resume: Path | None) -> ImportNote | None:
-    """Return the note of a checkpoint; None if it has none.  CheckpointError if it cannot be read."""
+    """Return the note of a checkpoint; None if it has none.  Raise CheckpointError if it cannot be read."""
     if resume is None:
         return None
     path = resume / NOTE

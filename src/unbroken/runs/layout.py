@@ -17,7 +17,7 @@ CHAINS = NOTES / "chains"
 EXEC_NOTES = NOTES / "exec"
 # The runs of `unbroken exec`, each in a folder of its name.
 STORES = Path(".unbroken")
-# In a run's folder, what its program has written so far, once per run: as it goes on, and where it began a file again.
+# In a run's folder, what its program has written so far, once per run: as it continues, and where it restarted a file.
 OUTPUT, PIECES = "output", "pieces"
 
 
@@ -71,7 +71,7 @@ class RunFolder:
 
     @property
     def replaced(self) -> Path:
-        """Return the folder for what had to make room and is not unbroken's."""
+        """Return the folder for what had to be moved and is not unbroken's."""
         return self.root / "replaced"
 
     @property
@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def output(self) -> Path:
-        """The program's folder between two attempts, with all that it has written."""
+        """Return the program's folder between two attempts, with all that it has written."""
         return self.root / OUTPUT
 
     @property
@@ -109,10 +109,10 @@ class RunFolder:
 class RunOutput:
     """Describe an output as it belongs to a checkpoint; it lies outside of the checkpoint's folder.
 
-    `name` is that in the program's folder.  The first `size_bytes` of the file are needed; a resumed program goes on
-    behind `resume_bytes`.  `content` is equal for equal content, as far as that is known.  `piece` is the number of the
-    checkpoint at which a segment began the file again; None if it is the one that the program goes on with.  `head` are
-    first bytes that change while the file grows, as they were then.
+    `name` is that in the program's folder.  The first `size_bytes` of the file are needed; a resumed program continues
+    after `resume_bytes`.  `content` is equal for equal content, as far as that is known.  `piece` is the number of the
+    checkpoint at which a segment began the file again; None for the file that the program continues.  `head` are first
+    bytes that change while the file grows, as they were then.
     """
 
     name: str

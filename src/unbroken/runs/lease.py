@@ -1,9 +1,9 @@
 """The lease: one writer per run, ever.
 
 `results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
-the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
-NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
-many of its own polls it stays the same (`claim`).  A holder that slept and was replaced sees the higher number
+the next number's file, which exactly one process can do, so a take-over cannot remove another one's claim.  Works on
+NFS: no locks, only exclusive creation.  The owner's heartbeat changes the file's time; a waiting job counts for how
+many of its own polls it stays the same (`claim`).  An owner that slept and was replaced sees the higher number
 (`confirm`) before it shows anything: the token is a fencing token.
 """
 
@@ -29,7 +29,7 @@ from unbroken.system.clock import duration, utc_now
 HEARTBEAT_SECONDS = 10.0
 # What the waiter's polls without a heartbeat take at least.
 STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
-# A hand-over from one segment to the next is nothing to tell of, unless it takes longer.
+# A hand-over from one segment to the next is not logged, unless it takes longer.
 LEAVING_SECONDS = 10.0
 
 
@@ -65,14 +65,14 @@ class Lease:
             )
 
     def earlier_claims(self) -> list[Claim]:
-        """Return the claims before this one that nobody has forgotten yet, oldest first."""
+        """Return the claims before this one that were not forgotten yet, oldest first."""
         return [read_claim(path) for path in claim_paths(self.folder) if int(path.stem) < self.claim.token]
 
     def forget_earlier(self) -> None:
         """Remove the earlier claims, once what their holders did is in the history; what stays does no harm."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                number = path.name.partition(".")[0]  # what lies beside a claim has its number too
+                number = path.name.partition(".")[0]  # the files next to a claim have its number too
                 if number.isdecimal() and int(number) < self.claim.token:
                     path.unlink(missing_ok=True)
             fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
@@ -99,7 +99,7 @@ class Lease:
     def _beat(self) -> None:
         path = claim_path(self.folder, self.claim.token)
         while not self._left.wait(HEARTBEAT_SECONDS):
-            # The file server may hang; if it lasts, somebody takes over, which removes our file too.
+            # The file server may hang; if it lasts, another job takes over, which removes our file too.
             with contextlib.suppress(OSError):
                 os.utime(path)
             try:
@@ -123,8 +123,8 @@ def take(
     """Return the lease of a run, waiting up to `wait_seconds` for a live owner; LeaseError names that one then.
 
     `check` is called while waiting and may raise to give up.  `leaves_to` is asked about an owner whose heart was seen
-    to beat, a few heartbeats after the first look: if it says yes, nobody waits any longer.  `mem_mb`, the memory that
-    the config gives, is noted.  StorageError or OutageError if the disk is in the way.
+    to beat, a few heartbeats after the first look: if it says yes, the wait ends.  `mem_mb`, the memory that
+    the config gives, is noted.  Raise StorageError or OutageError if the disk is in the way.
     """
     began = time.monotonic()
     watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()
@@ -142,7 +142,7 @@ def take(
                     tell(f"took the run over from {held.describe()}: {reason}")
                 return lease
             remark = watch.remark(held)
-            # The record of the segment before is there, so whoever holds the run for that one is on its way out.
+            # The record of the segment before is there, so the job that owns the run for that one is about to end.
             is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
             for line in _news(told, held, remark, is_leaving):
                 tell(line)
@@ -165,12 +165,12 @@ def _news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> list[s
 
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
-    """Return who holds the run, and why it is free if one look shows that; else '', also where only more looks can."""
+    """Return the owner of the run, and why it is free if one look shows that; else '', as where it takes more looks."""
     while True:
         try:
             held = newest_claim(folder)
         except FileNotFoundError:
-            time.sleep(0.01)  # somebody took the next number in between and removed this one
+            time.sleep(0.01)  # another process took the next number in between and removed this one
             continue
         if held is None:
             return None, "never held"
@@ -180,7 +180,7 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
 
 
 def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
-    """Return that for sure: an owner that cannot be seen from here is watched until its heart beats, or is dead."""
+    """Return what `current_claim` does, for sure: watch an owner elsewhere until its heart beats, or it is dead."""
     watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
     while True:
         held, reason = current_claim(folder)
@@ -215,7 +215,7 @@ def newest_claim(folder: Path) -> Claim | None:
 
 
 def claim_paths(folder: Path) -> list[Path]:
-    """Return the files of all claims that nobody has forgotten yet, oldest first."""
+    """Return the files of all claims that were not forgotten yet, oldest first."""
     return sorted(path for path in folder.glob("*.json") if path.stem.isdecimal())
 
 

@@ -1,7 +1,7 @@
 """Note the times of an attempt as things happen, in a file that outlives a kill.
 
 The times go into the attempt's line of history; the file is what a successor has of an attempt that was killed, and
-what others see of one at work.  Standard library alone.
+what others see of a running one.  Standard library alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Confirm that the folders of a run are its own: what stands in the place of one is neither moved nor removed.
+"""Confirm that the folders of a run are its own: what has replaced one is neither moved nor removed.
 
-A program can replace a folder of ours by a link, to a scratch disk for example, or mount something there.  Whoever goes
-by the path alone then moves and removes what lies there, which is somebody else's.  Only a run's root may be a link.
+A program can replace a folder of ours by a link, to a scratch disk for example, or mount something there.  Code that
+uses the path alone then moves and removes what lies there, which is not ours.  Only a run's root may be a link.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def confirm_own(path: Path, inode: int | None = None) -> None:
 
 
 def confirm_all_own(folders: Iterable[Path]) -> None:
-    """Confirm those of them that are there."""
+    """Call `confirm_own` for each of these folders that exists."""
     for path in folders:
         if os.path.lexists(path):
             confirm_own(path)
@@ -49,7 +49,7 @@ def confirm_all_own(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def foreign_folders(path: Path) -> Iterator[None]:
-    """Turn the errors by which open(2) refuses a link and what is no folder into ForeignFolderError."""
+    """Turn the errors by which open(2) refuses a link, or what is no folder, into ForeignFolderError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What follows in a run: one policy for the segment, for its job on Slurm, and for a driver.
+"""Decide what follows in a run: one policy for the segment, for its job on Slurm, and for a driver.
 
 Pure: the attempts so far in, the next action out; `next_action_now` alone looks at disk and Slurm.
 """
@@ -18,14 +18,14 @@ from unbroken.slurm.job import NOT_TO_BLAME, EndState
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2
-# Slurm took the job away, or nobody knows: the segment did nothing wrong.
+# Slurm took the job away, or the end is unknown: the segment did nothing wrong.
 TAKEN_AWAY = frozenset(state for state in EndState if state.is_interruption) | {EndState.UNKNOWN}
 # What says nothing against the checkpoint from which an attempt resumed.
 _OF_OTHERS = {EndCause.STORAGE, EndCause.KILLED_STOPPING, EndCause.NO_RESULTS}
 
 
 class Next(Enum):
-    """What follows."""
+    """Name the next action."""
 
     RESUME = "go on from the newest checkpoint"  # no retry is used up
     MORE_MEMORY = "try again with more memory"
@@ -56,7 +56,7 @@ class NextAction:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a run allows; `retries` is None where Snakemake itself counts them."""
+    """Hold what a run allows; `retries` is None where Snakemake itself counts them."""
 
     attempts_without_progress: int
     retries: int | None = None
@@ -64,23 +64,23 @@ class Rules:
 
 @dataclass(frozen=True)
 class Situation:
-    """What else counts: the segment to be done, what checkpoints there are, and where the run could be tried."""
+    """Hold the other facts: the segment to be done, the checkpoints, and the nodes where the run could be tried."""
 
     segment: int
     newest: str = ""  # names of checkpoints
     older: str = ""  # the one before it
-    other_nodes: int = 0  # beside those of the attempts
+    other_nodes: int = 0  # in addition to those of the attempts
     log: object = ""  # where to read on, if the last attempt does not say it
 
 
 def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
-    """The attempts since somebody started snakemake, which is when counting begins: the first of that start and on."""
+    """Return the attempts since the user started snakemake, when counting begins: the first of that start and on."""
     first = next((place for place, attempt in enumerate(attempts) if attempt.start == start), len(attempts))
     return list(attempts[first:])
 
 
 def canceled(slurm_job: str) -> str:
-    """Return why a run stops whose job somebody canceled."""
+    """Return why a run stops whose job was canceled."""
     return f"Slurm job {slurm_job} was canceled; to go on, start snakemake again"
 
 
@@ -153,9 +153,9 @@ def _stop_by(last: Attempt, now: Situation, what: str) -> NextAction:
 
 
 def _goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
-    """Return True if the next attempt must go on from the checkpoint before the newest, which may be corrupt.
+    """Return True if the next attempt must resume from the checkpoint before the newest, which may be corrupt.
 
-    Once: after as many attempts from the newest as a run is allowed, if all of them came to their work.
+    This happens once: after as many attempts from the newest as a run is allowed, if all of them began their work.
     """
     idle = idle_attempts(attempts, now.segment)
     is_due = _is_enough(idle, rules, now) and not _is_enough(idle[:-1], rules, now)
@@ -168,9 +168,9 @@ def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
 
 
 def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
-    """How often the segment failed by its own fault, since it or another one last did not.
+    """Return how often in a row the segment failed by its own fault.
 
-    One that was killed while stopping is no failure as long as the next one is asked earlier.
+    An attempt killed while stopping is no failure as long as the next one is asked to stop earlier.
     """
     count = 0
     for attempt in reversed(list(_once_an_array(attempts))):
@@ -183,10 +183,10 @@ def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
 
 
 def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
-    """The attempts at the segment since it last came a step forward, oldest first.
+    """Return the attempts at the segment since it last advanced, oldest first.
 
-    Without those from which the machine or the disk was taken away, which say nothing about the program, and without
-    those that were killed while stopping if the next one is asked earlier.
+    Leave out those that lost the machine or the disk, which say nothing about the program, and those that were killed
+    while stopping if the next one is asked to stop earlier.
     """
     idle: list[Attempt] = []
     best = -math.inf
@@ -214,15 +214,16 @@ def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
 
 
 def _says_something(attempt: Attempt) -> bool:
-    """True unless the machine or the disk was taken away, or the program got too little time to stop."""
+    """Return True unless the machine or the disk was taken away, or the program got too little time to stop."""
     is_taken = attempt.job_state in NOT_TO_BLAME or attempt.kind is EndKind.UNAVAILABLE
     return not is_taken and not attempt.gets_more_margin
 
 
 def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
-    """A broken node must not stop a run that another one would bring forward.
+    """Return True if these attempts are enough to stop the run.
 
-    No other node helps one that is killed while stopping.
+    A broken node must not stop a run that advances on another one, so all on one node count half as much while there
+    are others.  No other node helps attempts that are killed while stopping.
     """
     allowed = rules.attempts_without_progress
     if len(idle) < allowed:
@@ -241,7 +242,7 @@ def _from_both(idle: Sequence[Attempt], now: Situation) -> str:
 
 
 def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The last attempt of each job; one job tries for a while itself."""
+    """Return the last attempt of each job in the final row of unavailable ones; each job tries for a while itself."""
     jobs: list[Attempt] = []
     for attempt in reversed(attempts):
         if attempt.kind is not EndKind.UNAVAILABLE:

@@ -79,7 +79,7 @@ class Handover:
     algorithm: str = ""
     digests: Mapping[str, FileDigest] = field(default_factory=dict)
     is_milestone: bool = False  # stays for good
-    stall_seconds: float | None = None  # where it saves beside its work: how long it stood still for that
+    stall_seconds: float | None = None  # where it saves in the background: how long it stood still for that
 
     def to_json(self) -> dict[str, object]:
         files = {name: vars(each) for name, each in self.digests.items()}
@@ -99,7 +99,7 @@ class Handover:
 
 
 def read_told(path: Path) -> object:
-    """Return the JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
+    """Return the JSON value that a program wrote; raise OSError if it cannot be read, ValueError if it is no JSON."""
     return jsontext.parse(path.read_bytes())
 
 
@@ -164,7 +164,7 @@ def _object(data: object, source: str, allowed: str) -> dict[str, object]:
 
 
 def _told(told: Mapping[str, object], key: str, source: str, kind: tuple[str, Callable[[object], bool]]) -> Any:
-    """Return the value of a key, None where it has none; CheckpointError if it is not of the kind."""
+    """Return the value of a key, None where it has none; raise CheckpointError if it is not of the kind."""
     allowed, is_allowed = kind
     value = told.get(key)
     if value is not None and not is_allowed(value):

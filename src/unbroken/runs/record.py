@@ -17,7 +17,7 @@ FORMAT = Format(2)
 
 @dataclass(frozen=True)
 class Record:
-    """Which checkpoint a segment left and how it ended; `has_worked` is false where it only passed a finish on."""
+    """Record the checkpoint and the end of a segment; `has_worked` is false where it only passed a finish on."""
 
     run: str
     segment: int
@@ -36,7 +36,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record | None:
-    """Return the record at `path`, None if there is none or it is corrupt; FormatError if a newer unbroken wrote it."""
+    """Return the record at `path`, None without a valid one; raise FormatError if a newer unbroken wrote it."""
     data = FORMAT.found(path)
     try:
         progress = parse_progress(data["progress"], str(path))
@@ -47,7 +47,7 @@ def read_record(path: Path) -> Record | None:
 
 
 def _let_no_older_one_be_newer(path: Path, before: Path) -> None:
-    """Snakemake calls a job failed whose input is newer than its output: a clock was set back, or files restored."""
+    """Set the time of the record before to this one's if it is newer: Snakemake fails a job whose input is newer."""
     written = path.stat().st_mtime_ns
     if before.stat().st_mtime_ns > written:
         os.utime(before, ns=(written, written))

@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Give the verdict with its reason in one line, of which computation, and when."""
+    """Hold the verdict with its reason in one line, the computation that it is about, and its time."""
 
     run: str
     verdict: Verdict

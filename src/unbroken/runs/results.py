@@ -66,7 +66,7 @@ def write(
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
             fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts))
-            made = stamps(draft)  # before the flush, which would wait at a pipe for somebody to write into it
+            made = stamps(draft)  # before the flush, which would wait at a pipe for a writer
             flush_tree(draft)
             _confirm_complete(places.final, made, expected or {})
             confirm()
@@ -82,7 +82,7 @@ def write(
 
 
 def stamps(folder: Path) -> dict[str, list[int]]:
-    """Return size and time of change of each file below; ResultsError if one is neither a file nor a link."""
+    """Return size and time of change of each file below; raise ResultsError if one is neither a file nor a link."""
     found = {}
     for name in fs.tree_files(folder):
         state = (folder / name).lstat()
@@ -150,7 +150,7 @@ def remove_leftovers(places: RunFolder) -> list[str]:
     for path in left:
         fs.remove_tree(path)
     drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
-    # Written by whoever holds the run, as this is removed.
+    # Written by the owner of the run, as this is removed.
     drafts += fs.remove_drafts(places.root, kind=places.final_files.name)
     return [path.name for path in left] + drafts
 

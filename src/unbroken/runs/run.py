@@ -23,7 +23,7 @@ class CopySettings:
 
 @dataclass(frozen=True)
 class Resources:
-    """What each job of a run asks for; defaults are those of a run that no configuration describes."""
+    """Hold what each job of a run asks for; defaults are those of a run that no configuration describes."""
 
     place: str = ""
     threads: int = 1
@@ -42,7 +42,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the program of a run is started in; no part of the identity."""
+    """Hold the environment of a run's program; no part of the identity."""
 
     modules: tuple[str, ...] = ()
     enter: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A long computation as the configuration describes it; the defaults of its keys stand in the schema."""
+    """A long computation as the configuration describes it; the defaults of its keys are in the schema."""
 
     name: str
     engine: str

@@ -1,4 +1,4 @@
-"""How an attempt at a segment ended: the one type for it, from the segment's process to job, history and report."""
+"""Describe the end of an attempt at a segment, by one type from the segment's process to job, history and report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbroken.slurm.job import EndState
 
 
 class EndKind(StrEnum):
-    """How an attempt can end; only `FINISHED` and `PAUSED` settle its segment."""
+    """Name the end of an attempt; only `FINISHED` and `PAUSED` settle its segment."""
 
     FINISHED = "finished"  # the goal is reached
     PAUSED = "paused"  # its time is up and there is a newer checkpoint: the next segment resumes from it
@@ -61,11 +61,11 @@ class EndCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEnd:
-    """How an attempt ended.  Progress in the run's unit; `job_state` is Slurm's word for the end of its job."""
+    """Describe the end of an attempt.  Progress is in the run's unit; `job_state` is Slurm's word for its job's end."""
 
     kind: EndKind
     message: str = ""  # what was found
-    log: str = ""  # where to read on; empty if nobody knows, or there is nothing
+    log: str = ""  # where to read on; empty if unknown, or there is nothing
     todo: str = ""  # what to do before a new start, where that is more than to fix the cause
     cause: EndCause | None = None
     job_state: EndState | None = None  # OUT_OF_MEMORY also by the kernel's word

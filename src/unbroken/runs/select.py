@@ -37,7 +37,7 @@ def select(
     skip: str = "",
     give_up: float | None = None,
 ) -> Checkpoint | None:
-    """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and told.
+    """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and logged.
 
     One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
     (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
@@ -140,7 +140,7 @@ def _newest_first(store: Store) -> list[str]:
 
 
 def _verify_parent(checkpoint: Checkpoint) -> None:
-    """A parent that is still there must be the one that the passport names; a pruned one cannot be asked."""
+    """Raise CheckpointError if the parent is not the one that the passport names; a pruned one cannot be checked."""
     parent = checkpoint.passport.parent
     if parent is None or not (checkpoint.folder.parent / parent).is_dir():
         return

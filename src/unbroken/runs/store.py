@@ -26,7 +26,7 @@ from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree
 
 QUARANTINE = ".quarantine"
-# Next to a quarantined checkpoint: `reason`, and `is_whole` of one that somebody or the program does not want.
+# Next to a quarantined checkpoint: `reason`, and `is_whole` of one that the user or the program rejected.
 _REASON = ".reason.json"
 FORMAT = Format()
 # The format of the folder as a whole, in a file of this name; the first one has none.
@@ -59,7 +59,7 @@ class Store:
         return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """Return all checkpoints whose passport can be read, oldest first; FormatError if a later version wrote one."""
+        """Return checkpoints with a readable passport, oldest first; raise FormatError for one of a newer unbroken."""
         self.refuse_newer()
         found = []
         for name in self.names():
@@ -84,7 +84,7 @@ class Store:
     def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
         """Move a bad checkpoint out of the way, with its reason next to it; return where it is now.
 
-        One that reads whole, and that somebody or the program does not want, is never put back by itself.
+        One that is valid, and that the user or the program rejected, is never put back by itself.
         """
         hidden = self.root / QUARANTINE
         hidden.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ class Store:
         return target
 
     def put_back(self, target: Path, name: str) -> None:
-        """Undo `quarantine`."""
+        """Move a quarantined checkpoint back to its place, and remove the note of the reason."""
         os.rename(target, self.root / name)
         _reason_file(target).unlink()
 
@@ -161,7 +161,7 @@ class Store:
             self._link("best", checkpoint.name)
 
     def mend_links(self, newest: Checkpoint) -> None:
-        """Do that after a kill or a quarantine: `best` must not point to what is not there any more."""
+        """Set `latest` and `best` after a kill or a quarantine: `best` must not point to a checkpoint that is gone."""
         best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
         if best:
             self._link("best", best[-1].name)
@@ -175,7 +175,7 @@ class Store:
         fs.point_link(self.root / name, target)
 
     def _set_aside(self, name: str) -> None:
-        """Make room for a link where results were copied by a program that follows links."""
+        """Clear the place for a link where results were copied by a program that follows links."""
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
             self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
@@ -266,7 +266,7 @@ def _drop_copied_passport(draft: Path) -> None:
 
 
 def _sizes(draft: Path, below: str = "") -> dict[str, int]:
-    """Return the sizes of all files, in order of name; CheckpointError if one is a link or no plain file."""
+    """Return the sizes of all files, in order of name; raise CheckpointError if one is a link or no plain file."""
     sizes: dict[str, int] = {}
     with os.scandir(draft / below) as found:
         entries = sorted(found, key=lambda entry: entry.name)

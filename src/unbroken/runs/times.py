@@ -1,4 +1,4 @@
-"""When what happened in an attempt, as its line of history keeps it."""
+"""Hold the times of an attempt, as its line of history keeps them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unbroken.runs.formats import Format
 from unbroken.runs.progress import is_number
 
 FORMAT = Format()
-# In the folder of an attempt; of a training alone, which has none, beside its claim under that one's number.
+# In the folder of an attempt; of a training alone, which has none, next to its claim under that one's number.
 FILE_NAME = "times.json"
 SUSPENSIONS = "suspensions"
 # A job may be stopped every half minute for days (gang scheduling): a line of history stays short.
@@ -22,11 +22,11 @@ MOST_SUSPENSIONS = 50
 class Times:
     """Moments in Unix seconds by one clock for all attempts: Slurm's where there is one, else the file server's.
 
-    None where it did not happen, or nobody knows; `..._seconds` are lengths.
+    None where it did not happen, or is unknown; `..._seconds` are lengths.
     """
 
     submitted: float | None = None
-    eligible: float | None = None  # from then on nothing but room was missing
+    eligible: float | None = None  # from then on nothing but disk space was missing
     job_started: float | None = None  # outside Slurm: the process that became the segment
     program_started: float | None = None
     first_step: float | None = None
@@ -40,12 +40,12 @@ class Times:
     stop_margin_seconds: float | None = None  # so long before its end a program is asked to stop, when it was asked
     next_margin_seconds: float | None = None  # what the next attempt keeps if that stop is killed; None: no more
     stall_seconds: float | None = None  # the program stood still to save, all saves before `stop_asked` together
-    suspended_seconds: float | None = None  # of those of which only the length is kept
+    suspended_seconds: float | None = None  # of those whose length alone is kept
     clock_ahead_seconds: float | None = None  # what the node's clock was ahead by; taken off already
     suspensions: tuple[tuple[float, float], ...] = ()  # begin and end of each time that the job was stopped
 
     def suspended(self, begin: float, end: float) -> Times:
-        """Return them with one more suspension; beyond `MOST_SUSPENSIONS` the first count by their length alone."""
+        """Return the times with one more suspension; beyond `MOST_SUSPENSIONS` the first count by length alone."""
         kept = (*self.suspensions, (begin, end))
         first, kept = kept[:-MOST_SUSPENSIONS], kept[-MOST_SUSPENSIONS:]
         length = sum(until - since for since, until in first)
@@ -66,7 +66,7 @@ _NAMES = {entry.name for entry in fields(Times)} - {SUSPENSIONS}
 
 
 def read_times(path: Path) -> Times:
-    """Return the times of an attempt at work, or of one that was killed; none where they cannot be read."""
+    """Return the times of a running attempt, or of one that was killed; none where they cannot be read."""
     return parse_times(FORMAT.found(path))
 
 

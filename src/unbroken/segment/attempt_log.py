@@ -62,7 +62,7 @@ class AttemptLog:
         return tries[-(self._job.driver_attempt - 1) :] if self._job.driver_attempt > 1 else []
 
     def close(self, work: Work, end: SegmentEnd) -> None:
-        """Say to the job how an attempt that has worked ended, and add its line, with all that is measured."""
+        """Report to the job how an attempt that has worked ended, and add its line, with all that is measured."""
         state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
         end = endings.reached(end, work.task.origin, work.last)
         end = replace(end, job_state=state, times=work.moments.times())
@@ -84,7 +84,7 @@ class AttemptLog:
         self._history.append(worked)
 
     def note_before_work(self, end: SegmentEnd, began_utc: str) -> None:
-        """Do the same for one that never came to its work; a disk that takes nothing hides no other error."""
+        """Report an attempt that never began its work, and add its line; a failing disk hides no other error."""
         last = next(reversed(self.all()), None)
         attempt = endings.before_work(last, end=end, started_utc=began_utc, **self._own)
         job_note.tell_end(attempt)

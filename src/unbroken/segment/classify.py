@@ -1,4 +1,4 @@
-"""How an attempt at work ended: by what is in the store and its program's verdict, not by the exit code."""
+"""Classify the end of an attempt: by what is in the store and its program's verdict, not by the exit code."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def end_by(error: UnbrokenError) -> SegmentEnd:
 
 
 def describe_exit(code: int | None) -> str:
-    """`ended with exit code 1`, `was ended by SIGKILL`."""
+    """Return `ended with exit code 1`, `was ended by SIGKILL` or the like."""
     if code is None:
         return "was not started"
     if code >= 0:
@@ -130,10 +130,10 @@ def _is_nearly_over(work: Work) -> bool:
 
 
 def _minutes_if_partial(work: Work) -> float | None:
-    """What the segment has had in all its jobs, where that is less than a whole one although this job is used up.
+    """Return the minutes that the segment has had in all its jobs if it needs more although this job is used up.
 
-    Only of a run that accepts less time, so that short jobs do not use up the run's segments.  A job that is asked to
-    leave by a signal ends the segment; so does a program that leaves much too early.
+    Return None unless the run accepts less time, so that short jobs do not use up the run's segments.  A job that a
+    signal asks to leave ends the segment; so does a program that leaves much too early.
     """
     run = work.job.run
     if run.least_minutes is None or work.stop_reason is StopReason.WARNED:
@@ -155,7 +155,7 @@ class Rejections:
     def apply(self, work: Work) -> bool:
         """Return True if the checkpoint the work resumed from was quarantined: the one before is to be taken.
 
-        DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
+        Raise DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
         """
         verdict = read_verdict(work.task.attempt_folder.verdict)
         if verdict is None:
@@ -171,7 +171,7 @@ class Rejections:
         return True
 
     def _quarantine(self, job: Job, origin: Checkpoint, why: str) -> None:
-        """Do it with one, if there is another; a second in a row says that the fault lies elsewhere: none is moved."""
+        """Quarantine a checkpoint if there is another one; raise DivergedError if not, or at a second one in a row."""
         bad = f"the program calls the checkpoint {origin.name} bad ({why})"
         if self._moved is not None:
             self._store.put_back(*self._moved)

@@ -37,7 +37,7 @@ ENDING_SECONDS = 30.0
 LAST_ENDING_SECONDS = 600.0
 # What stays before Slurm ends the job by force.
 RESERVE_SECONDS = 10.0
-# How long a thread that was told to stop may take for the step that it is at.
+# How long a thread that was asked to stop may take for its present step.
 CUTTING_SECONDS = 2.0
 # The program comes first: a larger number yields more.
 _NICENESS = 10

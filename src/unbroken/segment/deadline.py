@@ -1,4 +1,4 @@
-"""When a segment must be out, counted on a clock that cannot jump, and how long before it has to be told."""
+"""Compute when a segment must end, on a clock that cannot jump, and how long before it must be asked to stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MADE_FOR_IT_SECONDS = 120.0
 MOVED_SECONDS = 2.0
 # Saves vary by half under load (docs/benchmarks.md); too early costs seconds, too late costs a save interval.
 SAFETY = 1.5
-# Whatever was measured, a busy node may be late by as much; it is little beside a segment.
+# Whatever was measured, a busy node may be late by as much; it is little next to a segment.
 LEAST_MARGIN_SECONDS = 2.0
 LEAST_MARGIN_SHARE = 0.01
 # A KILL comes before Slurm's by as much.
@@ -35,7 +35,7 @@ UNSEEN_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Margin:
-    """Seconds before the end of a segment: when the program is told, and what is kept for publishing alone.
+    """Seconds before the end of a segment: when the program is asked to stop, and what is kept for publishing alone.
 
     `guess_seconds` is what was guessed for the stop, until one was measured or the config says it; else 0.
     """
@@ -58,7 +58,7 @@ class Margin:
     def last_seconds(self) -> float:
         """Return how long before Slurm does it a program is killed that does not leave, to publish what it had saved.
 
-        Much less than the margin: who is told at its beginning needs it to save.
+        Much less than the margin: a program that is asked to stop at its beginning needs it to save.
         """
         return min(LAST_SECONDS, self.stop_seconds / 8)
 
@@ -150,8 +150,8 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
 def _killed_lately(attempts: Sequence[Attempt]) -> tuple[list[Attempt], bool]:
     """Return those of the last few stops that were killed although the margin said when they were asked.
 
-    And whether one with the longest margin was, and none has ended by itself since: such a program does not listen, or
-    needs more than there is, and half of each segment would be wasted.
+    Return also True if one with the longest margin was killed, and none has ended by itself since: such a program does
+    not listen, or needs more than there is, and half of each segment would be wasted.
     """
     stops = [
         attempt

@@ -1,4 +1,4 @@
-"""Exports a run: a plain folder from which its program resumes without unbroken; the run itself is only read."""
+"""Export a run: a plain folder from which its program resumes without unbroken; the run itself is only read."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def write_results(
 ) -> None:
     """Make `final/` where it is missing.
 
-    LeaseError if the run is another job's by now.  Any other UnbrokenError is told, and leaves what was there before;
-    an error that is none becomes one, with its traceback in the log.
+    Raise LeaseError if the run is another job's by now.  Any other UnbrokenError is logged, and leaves what was there
+    before; any other exception becomes one, with its traceback in the log.
     """
     if not engine.fills_final or final.is_current(job.places, checkpoint):
         return

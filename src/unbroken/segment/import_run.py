@@ -1,4 +1,4 @@
-"""Imports what ran elsewhere: makes it a run's first checkpoint, under the run's lease like all that writes it."""
+"""Import what ran elsewhere as a run's first checkpoint, under the run's lease like all that writes it."""
 
 from __future__ import annotations
 

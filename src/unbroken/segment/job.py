@@ -30,7 +30,7 @@ _HEAD_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the plan gives to every segment of one run."""
+    """Hold what the plan gives to every segment of one run."""
 
     run: RunSpec
     keys: IdentityKeys
@@ -62,7 +62,7 @@ class Job:
         text = f"unbroken {utc_now()} {self.run.name} segment {self.segment}: {line}\n"
         # A file's name may hold bytes that are no text.
         text = text.encode(errors="backslashreplace").decode()
-        # A driver that is gone has left a broken pipe, and the work goes on without it.
+        # A driver that is gone has left a broken pipe, and the work continues without it.
         if not driver_start.is_screen_taken():
             with contextlib.suppress(OSError):
                 print(text, end="", file=sys.stderr, flush=True)
@@ -78,7 +78,7 @@ class Job:
     ) -> Iterator[None]:
         """Turn any other error than an UnbrokenError or OSError into what `refused` makes of its one line.
 
-        An engine may be somebody else's package, and a mistake in it must not end the process without a line of
+        An engine may be a third-party package, and a mistake in it must not end the process without a line of
         history.  Its traceback is in the log.  `of_engine` are the `errno` of an OSError that are its mistake too.
         """
         try:
@@ -140,7 +140,7 @@ def _log_of_the_last_that_ran(job: Job) -> Path:
         os.link(ran, draft)
         os.replace(draft, log)
         job.log.unlink()
-    except OSError:  # what was said stands on the screen
+    except OSError:  # the messages are on the screen
         return job.log
     return ran
 

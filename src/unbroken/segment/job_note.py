@@ -1,8 +1,8 @@
-"""What the process of a segment says to its job: that its work has begun, and how it ended.
+"""Pass notes from the process of a segment to its job: that its work has begun, and how it ended.
 
-In a file without a name (memfd_create(2)), because the disk may be what is full.  The job names it by a variable; where
-there is none, or another PID namespace lies between, nothing is said and nothing is lost: the history says the same of
-all that could write into it.
+The notes are in a file without a name (memfd_create(2)), because the disk may be full.  The job names it by a variable.
+Without one, or with another PID namespace in between, nothing is passed and nothing is lost: the history has the same
+of every attempt that could write into it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def end_before_work(error: UnbrokenError) -> SegmentEnd:
 
 
 def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
-    """Say that the work begins."""
+    """Note for the job that the work begins."""
     _add({_BEGUN: True}, environment)
 
 
 def tell_end(end: SegmentEnd, environment: Mapping[str, str] = os.environ) -> None:
-    """Say how the attempt ended; of several ends of one process the first counts."""
+    """Note for the job how the attempt ended; of several ends of one process the first counts."""
     _add({_END: end.to_json()}, environment)
 
 
 def tell_refused(error: UnbrokenError, environment: Mapping[str, str] = os.environ) -> None:
-    """Say that the process ends by this error."""
+    """Note for the job that the process ends by this error."""
     since = error.since if isinstance(error, OutageError) else None
     _add({_END: end_before_work(error).to_json(), _SINCE: since}, environment)
 

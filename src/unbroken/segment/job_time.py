@@ -42,8 +42,8 @@ def patience_seconds(job: Job) -> float:
 def leaves_to(job: Job, owner: Claim, environment: Mapping[str, str] = os.environ) -> bool:
     """Return True if a job of Slurm leaves its node while that owner works, because the segment is started after it.
 
-    Only of an owner that is another job the end can be waited for in the queue; one whose record is there is just
-    leaving, and nobody queues for the few seconds of that.
+    The queue can wait only for the end of an owner that is another job; one whose record is there is just
+    leaving, and the few seconds of that need no queue.
     """
     own = own_job_id(environment)
     is_other_job = own != "" and owner.slurm_job not in ("", own)
@@ -52,7 +52,7 @@ def leaves_to(job: Job, owner: Claim, environment: Mapping[str, str] = os.enviro
 
 @dataclass
 class JobTime:
-    """When the job must be out, and when its program is told before that; `slurm_job` is None outside of Slurm."""
+    """Track when the job must end, and when its program must be asked to stop; `slurm_job` is None outside of Slurm."""
 
     job: Job
     attempt_folder: AttemptFolder
@@ -65,7 +65,7 @@ class JobTime:
     _suspended_seconds: float = 0.0
 
     def stops_within(self, seconds: float = 0.0) -> bool:
-        """Return True if the program must be told to stop now, or in so many seconds."""
+        """Return True if the program must be asked to stop now, or in so many seconds."""
         return self.deadline.left_seconds() <= self.margin.stop_seconds + seconds
 
     def write_deadline(self) -> float:
@@ -93,7 +93,7 @@ class JobTime:
         self._has_looked_last = is_nearly_over
         self._next_look = now + LOOK_SECONDS
         self.follow_slurm()
-        if abs(self._unix() - self.written_unix) >= MOVED_SECONDS:  # somebody has set this node's clock
+        if abs(self._unix() - self.written_unix) >= MOVED_SECONDS:  # this node's clock was set
             self.write_deadline()
 
     def follow_slurm(self) -> None:

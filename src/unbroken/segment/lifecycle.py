@@ -122,7 +122,7 @@ class _Segment:
 
     def _doubts(self, record: Record) -> Sequence[str]:
         """Return why a finished result may not be that of one uninterrupted run."""
-        with suppress(OSError, UnbrokenError):  # the record is written: nothing that is only told ends the segment
+        with suppress(OSError, UnbrokenError):  # the record is written: no mere log line ends the segment
             newest = next(reversed(self.store.readable()), None)
             if record.kind is EndKind.FINISHED and newest is not None:
                 return self.engine.result_doubts(self.job.run, newest)
@@ -144,7 +144,7 @@ class _Segment:
     def _prepare(self) -> Work | Record:
         """Do all that comes before the work; return the work, or the written record of a segment that needs none."""
         run, segment = self.job.run, self.job.segment
-        refuse_newer(self.job.places)  # whoever held it until now may have been a newer one
+        refuse_newer(self.job.places)  # its owner until now may have been a newer one
         self.attempts.refuse_same_again()
         self.identity = identity_of(run, self.job.keys, self.job.base)
         self.recovery.make_folders()
@@ -210,7 +210,7 @@ class _Segment:
         return origin
 
     def _rest(self, seconds: float) -> None:
-        """Wait, and leave if told to."""
+        """Wait, and leave if a signal asks for it."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.alarm.leave_if_heard(self.job.run.name, "the file server was silent")

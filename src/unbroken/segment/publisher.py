@@ -1,4 +1,4 @@
-"""Makes checkpoints of the states that the program of an attempt hands over: passport, publication, pruning."""
+"""Make checkpoints of the states that the program of an attempt hands over: passport, publication, pruning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unbroken.system.host import this_host
 
 @dataclass(frozen=True)
 class Computation:
-    """What an attempt computes, and what its program was started in."""
+    """Hold the identity of what an attempt computes, and the environment of its program."""
 
     identity: Identity
     environment: Mapping[str, Mapping[str, object]]
@@ -50,7 +50,7 @@ def computation_of(job: Job, identity: Identity, origin: Checkpoint | None) -> C
 
 @dataclass
 class Publisher:
-    """Makes the checkpoints of one attempt; the fields below the line are what came of it, good after an exception."""
+    """Make the checkpoints of one attempt; the fields below the line are its outcome, valid after an exception too."""
 
     job: Job
     engine: Engine
@@ -60,12 +60,12 @@ class Publisher:
     computation: Computation
     slurm_job: SlurmJob | None
     # ---
-    last: Checkpoint | None  # at first the one that the attempt goes on from
+    last: Checkpoint | None  # at first the one that the attempt resumes from
     saves: int = 0
     save_seconds: float = 0.0
     already_worked_seconds: float = 0.0
     started_utc: str = field(default_factory=utc_now)
-    doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
+    doubtful: Checkpoint | None = None  # newer than what the attempt resumes from, and nothing came of it
     copier: Copier | None = None  # copies them to the replica; what it is copying must not be pruned
     clock: Callable[[], float] = time.monotonic  # without the time in which the job was stopped
 
@@ -101,7 +101,7 @@ class Publisher:
         self.prune({self._origin} if self._origin else ())
 
     def _set_doubtful_aside(self) -> None:
-        """Quarantine it now that there is a checkpoint after it, made from the one before."""
+        """Quarantine the doubtful checkpoint now that there is one after it, made from the one before."""
         if self.doubtful is None:
             return
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"

@@ -61,7 +61,7 @@ def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: C
 
 @dataclass(frozen=True)
 class Recovery:
-    """What earlier attempts at a run left behind; only the owner of the lease may use it.
+    """Recover what earlier attempts at a run left behind; only the owner of the lease may use this.
 
     Removing may fail; it never ends work.
     """
@@ -263,7 +263,7 @@ def _is_further(found: HandedOver, known: Sequence[tuple[float, bool]]) -> bool:
 
 
 def _worked_seconds(claim: Claim, attempt_folder: Path) -> float:
-    """Return how long the attempt was at work, by the last sign of life in its attempt folder."""
+    """Return how long the attempt was running, by the last sign of life in its attempt folder."""
     last = _last_change(attempt_folder)
     return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
 

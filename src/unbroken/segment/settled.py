@@ -1,6 +1,6 @@
-"""Whether a segment still needs a job: its run may be finished, or an earlier job did it and its record got lost.
+"""Find segments that need no job any more: their run is finished, or an earlier job did them and the record got lost.
 
-The record is made from the store then, in milliseconds and without a job.
+The record is then made from the store, in milliseconds and without a job.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def is_done(run: RunSpec, segment: int, log: Log) -> bool:
 def has_record(folder: RunFolder, segment: int) -> bool:
     """Return True if the record can be read and names this segment.
 
-    Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or says
-    that it cannot.
+    Return True too if a newer unbroken wrote it, which was installed while this driver runs: the next job reads it, or
+    says that it cannot.
     """
     try:
         return _own_record(folder, segment) is not None
@@ -72,7 +72,7 @@ def has_record(folder: RunFolder, segment: int) -> bool:
 def settle_rest(run: RunSpec, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
     """Write the records of segments that a finished run has left over, under one lease; False if it is not finished.
 
-    Never waits.  LeaseError if a job still holds the run, such as one that is just leaving.
+    Never waits.  Raise LeaseError if a job still holds the run, such as one that is just leaving.
     """
     folder = RunFolder(run.name, base)
     with lease.take(folder.lease, segments[0], 0.0, log) as held:
@@ -143,7 +143,7 @@ def _is_right(expected: Record, folder: RunFolder) -> bool:
 
 
 def _is_newer_than_the_one_before(segment: int, folder: RunFolder) -> bool:
-    """Let the record be so; return False if it is another user's, and has to be made again for that.
+    """Touch the record if it is older than the one before; return False if that fails, so it must be made again.
 
     Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output.
     """

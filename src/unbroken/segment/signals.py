@@ -33,7 +33,7 @@ class Alarm:
     def __enter__(self) -> Alarm:
         for number in WARNINGS | INTERRUPTIONS.keys():
             if signal.getsignal(number) is signal.SIG_IGN:
-                continue  # somebody asked for it, such as nohup
+                continue  # it was asked for, such as by nohup
             self._before[number] = signal.signal(number, self._hear)
         self._listener.__enter__()
         return self
@@ -49,7 +49,7 @@ class Alarm:
         return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
 
     def leave_if_heard(self, run: str, meanwhile: str) -> None:
-        """InterruptedSegment if a signal has come."""
+        """Raise InterruptedSegment if a signal has come."""
         if self.heard:
             raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
 

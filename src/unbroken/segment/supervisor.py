@@ -1,4 +1,4 @@
-"""The work of one attempt: start the program, watch it, tell it to stop in time."""
+"""The work of one attempt: start the program, watch it, ask it to stop in time."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from unbroken.segment.job_time import JobTime
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.signals import Alarm
 
-# Patience with a program that was told to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
+# Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
 HEARING_SECONDS = 1.0
-# A URG so near the known end is Slurm's warning; an earlier one is somebody's wish.
+# A URG so near the known end is Slurm's warning; an earlier one was sent on purpose.
 REMINDER_SECONDS = 240.0
 TERM_PATIENCE_SECONDS = 30.0
 # A stop takes no longer than the segment: two thirds of it until the TERM, one until the KILL; a program that has just
@@ -42,7 +42,7 @@ _WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED})
 
 @dataclass
 class Work:
-    """One attempt at work; the fields below the line are what came of it, good also after an exception."""
+    """One running attempt; the fields below the line are its outcome, valid after an exception too."""
 
     job: Job
     engine: Engine
@@ -88,7 +88,7 @@ class Work:
         return max(self.given_seconds, SHORTEST_STOP_SECONDS)
 
     def run(self) -> None:
-        """Work until the program is gone; every state that it handed over is then a checkpoint."""
+        """Run the program until it is gone; every state that it handed over is then a checkpoint."""
         command = entered(self.engine.command(self.task), self.job.run, self.job.base)
         self.job.tell(f"{STARTING}{shlex.join(command)}")
         for remark in self.engine.remarks(self.task):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 # A controller under load answers late; a driver must not hang on it for longer.
 PATIENCE_SECONDS = 30.0
-# Inside a segment, whose time is the user's, and where somebody waits for `unbroken status`.
+# Inside a segment, whose time is the user's, and where the user waits for `unbroken status`.
 SHORT_PATIENCE_SECONDS = 10.0
 SEPARATOR = "|"
 # Variables with which users bend the output that they like to read [man squeue, sinfo, sacct: ENVIRONMENT VARIABLES].

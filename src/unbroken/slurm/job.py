@@ -63,7 +63,7 @@ NOT_TO_BLAME = {EndState.PREEMPTED, EndState.REQUEUED, EndState.NODE_FAIL, EndSt
 
 @dataclass(frozen=True)
 class ListedJob:
-    """What Slurm says of a job; empty or None where a command does not say it.
+    """Hold what Slurm says of a job; empty or None where a command does not say it.
 
     Times are Unix seconds by Slurm's clock.  `start_unix` and `end_unix` are when it did, or is expected to.
     `eligible_unix` is None while a job is held or waits for another one.
@@ -119,7 +119,7 @@ class ListedJob:
 
     @property
     def is_stuck(self) -> bool:
-        """Return True if it waits for somebody to do something, such as to release it."""
+        """Return True if it waits for a person to do something, such as to release it."""
         return self.is_waiting and needs_hand(self.reason)
 
     @property
@@ -176,7 +176,7 @@ def chain_comment(key: str) -> str:
 
 
 def parse(shown: Iterable[tuple[str, str]]) -> ListedJob:
-    """Return the job of which a command shows these fields, by our names for them."""
+    """Return the job whose fields, by our names for them, a command shows."""
     return ListedJob(**{name: _READ.get(name.rpartition("_")[2], str)(text) for name, text in shown})
 
 

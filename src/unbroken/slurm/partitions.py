@@ -1,6 +1,6 @@
-"""What the cluster offers: partitions with their nodes, as sinfo tells them, and the names of accounts and QOS.
+"""Ask what the cluster offers: partitions with their nodes, as sinfo prints them, and the names of accounts and QOS.
 
-But for `ask_partitions`, what Slurm does not say is empty, so that nothing is refused by it.
+Except in `ask_partitions`, what Slurm does not say is empty, so that it refuses nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Partition:
 
 
 def ask_partitions() -> dict[str, Partition]:
-    """Return all partitions by name, also hidden ones; ConfigError if Slurm is not here or does not answer."""
+    """Return all partitions by name, also hidden ones; raise ConfigError if Slurm is not here or does not answer."""
     if not has_command("sinfo"):
         here = "snakemake --profile slurm belongs on a login node of the cluster"
         raise ConfigError([f"sinfo: not found here; {here}; type snakemake to run on this machine"])
@@ -120,17 +120,17 @@ def own_partition() -> str:
 
 
 def spare_nodes(partition: str, needed: int) -> int:
-    """Return how many nodes a partition has beside the `needed` ones of a job; 0 if Slurm does not say."""
+    """Return how many nodes a partition has in addition to the `needed` ones of a job; 0 if Slurm does not say."""
     return max(0, ask_partition(partition).node_count - needed)
 
 
 def own_spare_nodes() -> int:
-    """Return that number for the job around this process."""
+    """Return how many nodes the partition of the job around this process has in addition to the job's own."""
     return spare_nodes(own_partition(), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
 
 
 def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
-    """Return the partitions in the order of sinfo's rows, of which each is one kind of node of one partition."""
+    """Return the partitions in the order of sinfo's rows; each row is one kind of node of one partition."""
     found: dict[str, Partition] = {}
     for called, state, limit, *kind in rows:
         name = called.removesuffix("*")
@@ -207,7 +207,7 @@ def _names(rows: Sequence[tuple[str, ...]] | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Qos:
-    """Which QOS a partition takes: those `allowed`, None for all, but for those `denied`."""
+    """Hold the QOS that a partition takes: those `allowed` (None for all), except those `denied`."""
 
     allowed: tuple[str, ...] | None
     denied: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: asked of the controller, then of accounting where there is one.
+"""Ask Slurm about jobs: the controller, then accounting where there is one.
 
 No answer is None, and says nothing about the jobs.
 """
@@ -132,9 +132,9 @@ class RecentQueue:
 
 
 def described(jobs: Sequence[ListedJob], *, shows_started: bool = True) -> list[str]:
-    """Return what to show of a run's jobs: the one at work or next in the queue, and how many tasks wait behind it.
+    """Return what to show of a run's jobs: the running or next one, and how many tasks wait behind it.
 
-    A waiting task is shown by itself only if somebody has to do something about it.
+    A waiting task is shown by itself only if the user has to do something about it.
     """
     started = [job for job in jobs if not job.is_waiting]
     waiting = [job for job in jobs if job.is_waiting]
@@ -153,10 +153,10 @@ def described(jobs: Sequence[ListedJob], *, shows_started: bool = True) -> list[
 
 
 def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> ListedJob | None:
-    """Return the job as its start ended that ran at that time; None while it lives, or if nobody knows.
+    """Return the job as the start that ran at that time ended; None while it lives, or if its end is unknown.
 
     A job that Slurm starts again keeps its number.  `squeue --states=all` shows its present start only, `sacct
-    --duplicates` a row for each [measured, 22.05].  Nobody knows a job of another cluster; '' where it was not noted.
+    --duplicates` a row for each [measured, 22.05].  A job of another `cluster` is unknown; '' where it was not noted.
     """
     if not may_ask_here(cluster):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 # A job keeps what it was submitted with.
 _AGAIN = "then type scancel {id} and start snakemake again"
-# Reasons for which a job waits for ever unless somebody does something; in both tables the first that fits counts.
+# Reasons for which a job waits for ever unless the user does something; in both tables the first that fits counts.
 _NEEDS_HAND = {
     "JobHeldUser": "it is held; type: scontrol release {id}",
     "JobHeldAdmin": "an administrator holds it; ask them",
@@ -62,7 +62,7 @@ def advice(reason: str, job_id: str) -> str:
 
 
 def needs_hand(reason: str) -> bool:
-    """Return True if a job that waits for this reason waits for ever unless somebody does something."""
+    """Return True if a job that waits for this reason waits for ever unless the user does something."""
     return bool(_found(_NEEDS_HAND, reason)) or ("held" in reason and not _found(_STARTS_BY_ITSELF, reason))
 
 

@@ -1,4 +1,4 @@
-"""What sbatch is asked: to submit a job, or when it would start one; and what it means when it takes none."""
+"""Ask sbatch to submit a job, or when it would start one; and find what it means when it takes none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL_TIME = (25, 5, 3)
 
 
 class Refusal(Enum):
-    """What to do after sbatch has taken no job."""
+    """Name what to do after sbatch has taken no job."""
 
     NO_ARRAY = "an array of that size, or any at all, is not taken (MaxArraySize)"
     FULL = "the queue takes no more jobs of this user now"
@@ -77,7 +77,7 @@ def kind_of(said: str) -> Refusal:
 
 @dataclass(frozen=True)
 class SbatchAnswer:
-    """What sbatch said: the number of the job that it took; else its words, and whether a TERM ended it."""
+    """Hold the answer of sbatch: the number of the job that it took; else its words, and if a TERM ended it."""
 
     job_id: str
     said: str = ""
@@ -97,7 +97,7 @@ def sbatch(words: Sequence[str]) -> SbatchAnswer:
 
 
 def start_if_submitted(words: Sequence[str]) -> float | str:
-    """Return when a job would start if nobody submitted another one (Unix seconds); else in one line why not."""
+    """Return when a job would start if no other one was submitted (Unix seconds); else in one line why not."""
     try:
         done = _run(["--test-only", *words, "--wrap=true"])
     except OSError as error:

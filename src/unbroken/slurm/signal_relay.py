@@ -1,4 +1,4 @@
-"""Listens for the signals that Slurm sends to a job, in a step of the job's own, and passes them on.
+"""Listen for the signals that Slurm sends to a job, in a step of the job's own, and pass them on.
 
 With control groups, as on nearly every cluster, a signal reaches only the first process of each step (measured with
 Slurm 22.05: `proctrack/cgroup` signals a step's tasks, not their children).  Of a segment's job that is the Snakemake
@@ -25,12 +25,12 @@ from types import FrameType
 # Standard library and no import of unbroken: the step starts on a machine that may have to fetch each file.
 LOOK_SECONDS = 2.0
 LEAVING_SECONDS = 2.0
-# A step beside the others: no processor, memory or device of its own, and nothing bound.
+# A step next to the others: no processor, memory or device of its own, and nothing bound.
 STEP = ("srun", "--overlap", "--ntasks=1", "--nodes=1", "--mem=0", "--gres=none", "--cpu-bind=none", "--quiet")
 
 
 class SignalListener:
-    """Inside the `with` block `hear` is called, from a thread, with each signal that the job gets."""
+    """Call `hear` inside the `with` block, from a thread, with each signal that the job gets."""
 
     def __init__(
         self,

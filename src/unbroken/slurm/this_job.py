@@ -1,7 +1,7 @@
 """The job around this process: its variables, when Slurm ends it, and by whose clock.
 
-All times of Slurm are told by the clock of its controller, which need not be this node's.  `squeue --format=%L`, the
-time that is left, does not help: it subtracts the clock of the machine on which it is typed [squeue 22.05: print.c].
+All times of Slurm are by the clock of its controller, which need not be this node's.  `squeue --format=%L`, the time
+that is left, does not help: it subtracts the clock of the machine on which it is typed [squeue 22.05: print.c].
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from unbroken.slurm.queue import end_of
 
 # The number of a job of ours and, behind a colon, how its task is called; a job that it submits has another number.
 _TASK = "UNBROKEN_ARRAY_TASK"
-# A difference between clocks that people should hear of; less may be the network.
+# A difference between clocks that the user should know; less may be the network.
 TOLD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """The job around this process; `end_unix` is told by Slurm's clock, of which this node's may be ahead."""
+    """The job around this process; `end_unix` is by Slurm's clock, and this node's may be ahead of that."""
 
     job_id: str
     node: str
@@ -79,7 +79,7 @@ def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
 
 
 def job_around_us() -> SlurmJob | None:
-    """Return that job with its end as Slurm says it now, and with Slurm's clock.
+    """Return the job around this process with its end as Slurm says it now, and with Slurm's clock.
 
     The variable is believed only where Slurm does not answer: of a job that was started with `--time-min`, and given
     more at once, it says the least [Slurm 25.05.3].

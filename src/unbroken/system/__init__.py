@@ -1,1 +1,1 @@
-"""What the machine gives: files that are whole or not there, clock, host, digests."""
+"""Access the machine: files that are complete or absent, clock, host, digests."""

@@ -12,13 +12,13 @@ from unbroken.system import fs
 
 
 def copy_head(source: Path, target: Path, size_bytes: int) -> None:
-    """Copies the first bytes of a file; CheckpointError if it is shorter."""
+    """Copy the first bytes of a file; raise CheckpointError if it is shorter."""
     with target.open("wb") as new:
         append_range(source, new, 0, size_bytes)
 
 
 def append_range(source: Path, target: BinaryIO, begin: int, end: int) -> None:
-    """Copies these bytes behind what an open file holds, holes left holes; CheckpointError if the source has fewer."""
+    """Append these bytes to an open file and keep holes as holes; raise CheckpointError if the source has fewer."""
     target.flush()
     with source.open("rb", buffering=0) as old:
         at = begin

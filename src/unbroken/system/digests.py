@@ -1,7 +1,7 @@
 """Digests of files: fast where xxhash is installed, the standard library's blake2b elsewhere.
 
 xxh3_128 reads about ten times as fast as blake2b and finds bit rot and torn files as surely; neither is meant
-against an adversary.  The algorithm is named beside each digest: a checkpoint written here can be checked there.
+against an adversary.  The algorithm is named next to each digest: a checkpoint written here can be checked there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAD_BYTES = 64 * 1024
 
 
 class Hasher(Protocol):
-    """What hashlib and xxhash have in common."""
+    """Define the methods that hashlib and xxhash have in common."""
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
 
@@ -32,25 +32,25 @@ class Hasher(Protocol):
 
 
 def preferred_algorithm() -> str:
-    """The algorithm that new checkpoints get on this machine."""
+    """Return the algorithm that new checkpoints get on this machine."""
     return "xxh3_128" if HAS_XXHASH else "blake2b"
 
 
 def new_hasher(algorithm: str) -> Hasher:
-    """A fresh hasher; CheckpointError if the algorithm is unknown, ConfigError if its library is missing here."""
+    """Return a new hasher; raise CheckpointError if the algorithm is unknown, ConfigError if its library is missing."""
     if algorithm == "xxh3_128" and HAS_XXHASH:
         import xxhash
 
         return xxhash.xxh3_128()
     if algorithm == "blake2b":
         return hashlib.blake2b(digest_size=16)
-    if algorithm == "xxh3_128":  # says nothing about the checkpoint, which must not be set aside for it
+    if algorithm == "xxh3_128":  # says nothing about the checkpoint, which must not be quarantined for it
         raise ConfigError([f"digest algorithm {algorithm!r} is not available here: pip install xxhash"])
     raise CheckpointError(f"digest algorithm {algorithm!r} is unknown, allowed: xxh3_128, blake2b")
 
 
 def digest_file(path: Path, algorithm: str) -> str:
-    """The digest of the file's content, read once."""
+    """Return the digest of the file's content, read once."""
     hasher = new_hasher(algorithm)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -69,9 +69,9 @@ def digest_file(path: Path, algorithm: str) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The same everywhere, for what is compared between machines; read again only if size or time have changed.
+    """Return the SHA-256 of a file, to compare between machines; read it again only if its size or time has changed.
 
-    OSError if it cannot be read.
+    Raise OSError if it cannot be read.
     """
     state = path.stat()
     return _sha256(str(path), state.st_size, state.st_mtime_ns)

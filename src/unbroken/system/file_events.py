@@ -1,4 +1,4 @@
-"""What happens to files below a folder, as the kernel tells it (inotify(7)); Linux alone has that."""
+"""Watch the files below a folder by the kernel's events (inotify(7)); Linux alone has them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Happened(IntFlag):
     """Kinds of events, with the kernel's numbers (linux/inotify.h)."""
 
     WRITTEN = 0x2
-    CLOSED = 0x8  # by somebody who might have written
+    CLOSED = 0x8  # by a process that might have written
     MOVED_FROM = 0x40
     MOVED_TO = 0x80
     CREATED = 0x100
@@ -49,7 +49,7 @@ class FileEvent:
 
 
 def is_nobodys(path: Path) -> bool:
-    """Return True for a plain file that nobody on this machine has open for writing; False also where that is unknown.
+    """Return True for a plain file that no process of this machine has open for writing; False if that is unknown.
 
     A read lease is given only then [man F_GETLEASE, since Linux 2.4]; of a file server, most often never.
     """
@@ -60,7 +60,7 @@ def is_nobodys(path: Path) -> bool:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return False
-        # Who opens it just now waits until the lease is back, and this process is told: by a signal that does no harm.
+        # A process that opens it just now waits until the lease is back, and this one gets a signal: a harmless one.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGWINCH)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -117,7 +117,7 @@ class FileEvents:
         os.eventfd_write(self._woken, 1)
 
     def next(self, seconds: float) -> list[FileEvent]:
-        """What has happened since the last call; waits so long for something."""
+        """Return the events since the last call; wait at most so many seconds for one."""
         found, self._waiting = self._waiting, []
         if found or self._poll.poll(max(0.0, seconds) * 1000):
             found += list(self._read())
@@ -159,7 +159,7 @@ class FileEvents:
             yield from self._watch(path)
 
     def _rename(self, before: str, after: str) -> None:
-        """What follows is told by the new name."""
+        """Report later events of a renamed folder by its new name."""
         for number, name in self._folders.items():
             if name == before or name.startswith(f"{before}/"):
                 self._folders[number] = after + name[len(before) :]

@@ -4,7 +4,7 @@ A few files are flushed one by one.  Each of those is a commit of the file syste
 server; so of many files
 
 - on ext4 and XFS the whole file system is flushed once (syncfs), and then each file is asked whether its own data
-  arrived: syncfs alone may not say it, if somebody else was told first.  That question (sync_file_range with
+  arrived: syncfs alone may not say it, if another process got the error first.  That question (sync_file_range with
   SYNC_FILE_RANGE_WAIT_BEFORE) answers what fsync would, and writes nothing [Linux: fs/sync.c; since 4.14];
 - anywhere else each file is flushed by itself, several at a time: what syncfs means on a file server is the server's
   secret, and FUSE does not pass it on.
@@ -28,7 +28,7 @@ _WAIT_BEFORE = 1
 
 
 def flush_tree(folder: Path) -> None:
-    """Flushes every file and folder below, then the folder itself; OSError names what did not arrive on the disk."""
+    """Flush every file and folder below, then the folder itself; raise OSError with what did not reach the disk."""
     flush_paths(folder, list(_flushed(str(folder))))
 
 
@@ -50,7 +50,7 @@ def flush_paths(folder: Path, paths: list[str]) -> None:
 
 
 def _flushed(folder: str) -> Iterator[str]:
-    """What is below in order of name, each folder after all that is in it."""
+    """Yield the files and folders below in order of name, each folder after all that is in it."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -70,7 +70,7 @@ def _fsync(path: str) -> None:
 
 
 def _confirm(path: str, device: int) -> None:
-    """OSError if the data of a file did not arrive; what lies on another file system is flushed."""
+    """Raise OSError if the data of a file did not reach the disk; flush it if it is on another file system."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         is_elsewhere = os.fstat(descriptor).st_dev != device
@@ -92,14 +92,14 @@ def _named(flush: Callable[[int], None], descriptor: int, path: str) -> None:
 
 
 def _in_threads(flush: Callable[[str], None], paths: list[str]) -> None:
-    """Files and folders in any order: the one on top, which is flushed last, is what somebody will look for."""
+    """Flush files and folders in any order; readers look for the top one, which the caller flushes last."""
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         for _ in pool.map(flush, paths):
             pass
 
 
 def _flush_file_system(folder: Path, device: int) -> bool:
-    """False if that cannot be done, must not be relied on here, or was told to have failed: then each file tells."""
+    """Return False if that is not possible, not reliable here, or failed: each file must then be flushed by itself."""
     if "syncfs" not in _calls() or _type_of(device) not in _WHOLE_AT_ONCE:
         return False
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -117,7 +117,7 @@ def _wait_for_data(descriptor: int) -> None:
 
 @functools.cache
 def _calls() -> dict[str, Callable[..., int]]:
-    """Two calls that Python does not have, by name; empty where one is missing, or the kernel older than the answer."""
+    """Return two calls that Python lacks, by name; none where one is missing, or the kernel is too old for them."""
     library = ctypes.CDLL(None, use_errno=True)
     if not (hasattr(library, "syncfs") and hasattr(library, "sync_file_range")) or _kernel() < (4, 14):
         return {}
@@ -132,7 +132,7 @@ def _kernel() -> tuple[int, int]:
 
 
 def _type_of(device: int) -> str:
-    """`ext4`, of a mounted file system; '' if it is not told [man proc_pid_mountinfo: the third and ninth field]."""
+    """Return the type of a mounted file system, as `ext4`; '' if unknown [man proc_pid_mountinfo: fields 3 and 9]."""
     name = f"{os.major(device)}:{os.minor(device)}"
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

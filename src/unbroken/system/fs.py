@@ -19,7 +19,7 @@ from pathlib import Path
 
 from unbroken.errors import OutageError, StorageError
 
-# What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
+# What a user can fix by freeing space or giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
 # The disk, the file server or the network to it does not answer as it should: that may pass, and says nothing of the
@@ -34,11 +34,11 @@ OUTAGE_ERRNOS = {getattr(errno, name) for name in _OUTAGES.split() if hasattr(er
 # As a program of any kind ends with them; others of the above it may mean of something else.
 _STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS, errno.EIO, errno.ESTALE))
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
-# A draft of one small file is there for a moment only; nobody is at work on one so old.
+# A draft of one small file is there for a moment only; no process still writes one so old.
 DRAFT_SECONDS = 3600.0
 # With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
 FULL_BYTES = 1024 * 1024
-# What is free where nobody counts it.
+# The free space where it is not counted.
 UNCOUNTED = sys.maxsize
 UNTOUCHED = "earlier checkpoints are untouched"
 PASSING = "wait until that is over"
@@ -49,12 +49,12 @@ _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
 def unique_name(kind: str) -> str:
-    """A hidden name that nobody else will choose."""
+    """Return a hidden name that no other process will choose."""
     return f".{kind}-{os.urandom(16).hex()}"
 
 
 def is_unique_name(name: str) -> bool:
-    """True for a name that `unique_name` made, so that nothing of the user's is taken for rubbish."""
+    """Return True for a name that `unique_name` made, so that nothing of the user's is taken for rubbish."""
     return _UNIQUE_NAME.fullmatch(name) is not None
 
 
@@ -80,9 +80,9 @@ def full_disk(folders: Iterable[Path]) -> str:
 
 
 def full_disk_words(folder: Path, needed_bytes: int = 0) -> str:
-    """Say that the file system of `folder` is full, with the bytes; empty if it has room for more.
+    """Return a line that the file system of `folder` is full, with the bytes; empty if it has more space.
 
-    OSError if the file system does not say how much room it has.
+    Raise OSError if the file system does not say how much space it has.
     """
     free, needed = free_bytes(folder), max(needed_bytes, FULL_BYTES)
     if free > needed:
@@ -91,20 +91,20 @@ def full_disk_words(folder: Path, needed_bytes: int = 0) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """True if there is no room, or a quota is used up; of a whole tree (shutil.Error) if it was so anywhere."""
+    """Return True if there is no space, or a quota is used up; of a whole tree (shutil.Error) if it was so anywhere."""
     if isinstance(error, shutil.Error):
         return any(os.strerror(code) in str(error) for code in _FULL_ERRNOS)
     return error.errno in _FULL_ERRNOS
 
 
 def tells_of_storage(text: str) -> bool:
-    """True if a program's words are those of a disk that is full, read-only or fails; free bytes show no quota."""
+    """Return True if a program reports a disk that is full, read-only or fails; free bytes show no quota."""
     return any(words in text for words in _STORAGE_WORDS)
 
 
 @contextmanager
 def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Turns a full or unwritable disk into one StorageError line that names the path and the bytes missing."""
+    """Turn a full or unwritable disk into one StorageError line that names the path and the bytes missing."""
     try:
         yield
     except OSError as error:
@@ -144,7 +144,7 @@ def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageErro
 
 
 def write_new(path: Path, text: str) -> None:
-    """Writes a file that must not exist yet and flushes it to disk; FileExistsError if it does."""
+    """Write a file that must not exist yet and flush it to disk; raise FileExistsError if it does."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         write_all(descriptor, text)
@@ -154,14 +154,14 @@ def write_new(path: Path, text: str) -> None:
 
 
 def write_all(descriptor: int, text: str) -> None:
-    """Writes the whole text; a disk that fills up takes a part first and reports it with the next write only."""
+    """Write the whole text; a disk that fills up takes a part first and reports it with the next write only."""
     data = memoryview(text.encode())
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replaces `path` by the new content in one step; readers see the old or the new, never a mixture."""
+    """Replace `path` by the new content in one step; readers see the old or the new, never a mixture."""
     with storage_errors(path, len(text)):
         draft = path.with_name(unique_name(path.name))
         try:
@@ -174,7 +174,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def overwrite(path: Path, text: str) -> None:
-    """Writes over what is there, which needs no room on the disk; does nothing if that is of another size."""
+    """Overwrite the content, which needs no space on the disk; do nothing if the file has another size."""
     data = text.encode()
     with path.open("r+b") as file:
         if os.fstat(file.fileno()).st_size == len(data):
@@ -182,10 +182,10 @@ def overwrite(path: Path, text: str) -> None:
 
 
 def create_exclusive(path: Path, text: str) -> bool:
-    """Makes `path` with its whole content if nobody has made it yet; False if somebody has.
+    """Make `path` with its whole content unless it exists; return False if it does.
 
-    By a hard link, which is atomic on NFS too.  A server may have linked although its answer got lost: then the
-    draft's link count tells (open(2), O_EXCL notes).
+    A hard link makes it, which is atomic on NFS too.  A server may have linked although its answer got lost: then the
+    draft's link count shows it (open(2), O_EXCL notes).
     """
     with storage_errors(path, len(text)):
         draft = path.with_name(unique_name(path.name))
@@ -201,7 +201,7 @@ def create_exclusive(path: Path, text: str) -> bool:
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """A second name of a file that nobody writes any more; a copy where the file system has no hard links."""
+    """Link a file that no process writes any more to a second name; copy it where there are no hard links."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -224,7 +224,7 @@ def clone_or_link(source: Path, target: Path) -> None:
 
 
 def copy_range(source: int, target: int, count: int) -> int:
-    """Copies up to `count` bytes between two open files where they stand; how many, 0 at the end of the source.
+    """Copy up to `count` bytes between two open files at their positions; return how many, 0 at the end of the source.
 
     The kernel copies, on some file systems without moving a byte; where it cannot, we do.
     """
@@ -242,7 +242,7 @@ def copy_range(source: int, target: int, count: int) -> int:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Make a copy of a plain file with its permissions and times; FileExistsError if `target` exists.
+    """Make a copy of a plain file with its permissions and times; raise FileExistsError if `target` exists.
 
     The file system copies without moving bytes where it can; holes stay holes.
     """
@@ -251,7 +251,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_open_file(source: Path, descriptor: int, target: Path) -> None:
-    """Do the same for a source that is open at its beginning, whatever has its name by now."""
+    """Copy a file, as `copy_file` does, from a descriptor at its beginning, whatever has the source's name by now."""
     found = os.fstat(descriptor)
     with target.open("xb", buffering=0) as new:
         try:
@@ -286,7 +286,7 @@ def _copy_with_holes(source: int, target: int, size: int) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Makes the names in a folder survive a power loss."""
+    """Make the names in a folder survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -295,7 +295,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def flush_file(path: Path) -> None:
-    """Makes a file's content survive a power loss."""
+    """Make a file's content survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -304,17 +304,17 @@ def flush_file(path: Path) -> None:
 
 
 def point_link(link: Path, target: str) -> None:
-    """Makes the symbolic link point to `target` (relative to the link's folder) in one step."""
+    """Make the symbolic link point to `target` (relative to the link's folder) in one step."""
     draft = link.with_name(unique_name(link.name))
     os.symlink(target, draft)
     os.replace(draft, link)
 
 
 def remove_tree(folder: Path) -> str:
-    """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish.
+    """Hide a folder in one step, then remove it; a kill in between leaves only hidden rubbish.
 
-    A link is removed, not what it leads to, and a file system that somebody mounted below stays.  Returns why some of
-    it is still there, for whoever tidies up next; empty if all is gone.  Raises nothing: tidying up ends no work.
+    A link is removed, not its target, and a file system mounted below stays.  Return why some of it is still there, for
+    the next clean-up; empty if all is gone.  Raise nothing: a clean-up ends no work.
     """
     hidden, why = folder, ""
     if not folder.name.startswith(".trash-"):
@@ -329,7 +329,7 @@ def remove_tree(folder: Path) -> str:
         try:
             _remove(hidden)
         except OSError as error:
-            # What vanishes or appears while we remove it is somebody's who still lives there, and may be about to go.
+            # What vanishes or appears belongs to a process that still uses the folder, and may be about to end.
             why = f"{error.filename or hidden}: {error.strerror or error}"
             time.sleep(rest_seconds)
         if not os.path.lexists(hidden):
@@ -349,7 +349,7 @@ def _remove(folder: Path) -> None:
 
 
 def mount_of(descriptor: int) -> tuple[int, str]:
-    """What tells mounted file systems apart: the device, and the mount's number, since the same may be mounted twice.
+    """Return what tells mounted file systems apart: the device, and the mount's number, as one may be mounted twice.
 
     The number is in /proc/self/fdinfo [man proc_pid_fdinfo, since Linux 3.15]; '' where there is none.
     """
@@ -362,7 +362,7 @@ def mount_of(descriptor: int) -> tuple[int, str]:
 
 
 def _remove_below(parent: int, name: str, path: Path, mount: tuple[int, str]) -> None:
-    """Removes a folder by descriptors, so that no link that appears meanwhile is followed.
+    """Remove a folder by descriptors, so that no link that appears meanwhile is followed.
 
     All that can be removed is, before the first error is raised.
     """
@@ -404,9 +404,9 @@ def now_of(folder: Path) -> float:
 
 
 def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:
-    """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names.
+    """Remove hidden files of killed writers from `folder` if they were not touched for so long; return their names.
 
-    With a `kind`, those alone that `unique_name` named after it.
+    With a `kind`, remove only those that `unique_name` named after it.
     """
     removed = []
     found = [path for path in folder.glob(".*") if is_unique_name(path.name) and kind in ("", path.name[1:-33])]
@@ -439,7 +439,7 @@ def _number(path: Path) -> int:
 
 
 def tree_files(folder: Path) -> list[Path]:
-    """All files below, relative, sorted; links, also to folders, are listed as what they are and not followed."""
+    """Return all files below, relative and sorted; links, also to folders, are listed and not followed."""
     found: list[Path] = []
     for base, folders, names in os.walk(folder):
         links = [name for name in folders if (Path(base) / name).is_symlink()]
@@ -448,5 +448,5 @@ def tree_files(folder: Path) -> list[Path]:
 
 
 def tree_bytes(folder: Path) -> int:
-    """The size of all files below."""
+    """Return the size of all files below."""
     return sum((folder / name).lstat().st_size for name in tree_files(folder))

@@ -1,4 +1,4 @@
-"""What machine this is: noted in every passport, because equal results need equal hardware."""
+"""Describe this machine, for every passport, because equal results need equal hardware."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ class Host:
 
 @functools.cache
 def this_host() -> Host:
-    """The machine that this process runs on, asked once."""
+    """Return the machine that this process runs on, asked once."""
     gpu, driver = _nvidia()
     return Host(platform.node(), platform.platform(), _cpu_model(), _cpu_count(), gpu, driver)
 
 
 def _cpu_count() -> int:
-    """Those that this process may use, where the system tells."""
+    """Return the number of CPUs that this process may use, or of all where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache
 def boot_id() -> str:
-    """Changes with every boot, so a process id from before cannot be mistaken for a live one."""
+    """Return an id that changes with every boot, so that a pid from before is not mistaken for a live one."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
 
 
 def process_start(pid: int) -> str:
-    """When the process started, in the kernel's ticks since boot; empty if it is gone.  Field 22 of proc(5) stat."""
+    """Return when the process started, in kernel ticks since boot (field 22 of proc(5) stat); empty if it is gone."""
     fields = _stat(pid)
     is_gone = not fields or fields[0] in {"Z", "X"}
     return "" if is_gone else fields[19]
 
 
 def own_start_unix() -> float:
-    """When this process was started, in Unix seconds; to a hundredth, as the kernel counts."""
+    """Return when this process was started, in Unix seconds; to a hundredth, as the kernel counts."""
     ticks = process_start(os.getpid())
     if not ticks:
         return time.time()
@@ -63,12 +63,12 @@ def own_start_unix() -> float:
 
 
 def is_stopped(pid: int) -> bool:
-    """True while a signal, or a debugger, keeps the process from running."""
+    """Return True while a signal, or a debugger, keeps the process from running."""
     return _stat(pid)[:1] in (["T"], ["t"])
 
 
 def is_hidden(pid: int) -> bool:
-    """True if there is such a process of another user whom /proc does not show (mounted with hidepid)."""
+    """Return True if there is such a process of another user that /proc does not show (mounted with hidepid)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -79,7 +79,7 @@ def is_hidden(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields 3 and following of proc(5) stat; none if there is no such process, or it is not shown."""
+    """Return fields 3 and following of proc(5) stat; none if there is no such process, or it is not shown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -88,7 +88,7 @@ def _stat(pid: int) -> list[str]:
 
 @functools.cache
 def pid_namespace() -> str:
-    """Process ids mean the same only inside one namespace (containers have their own)."""
+    """Return the PID namespace: process ids mean the same only inside one (containers have their own)."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -115,12 +115,12 @@ def _nvidia() -> tuple[str, str]:
 
 
 def _driver_of_kernel() -> str:
-    """The version of NVIDIA's or AMD's module, where no program says it; empty if there is none."""
+    """Return the version of NVIDIA's or AMD's module, where no program says it; empty if there is none."""
     return nvidia_version(_text("/proc/driver/nvidia/version")) or _text("/sys/module/amdgpu/version").strip()
 
 
 def nvidia_version(text: str) -> str:
-    """The driver's version in what its module says in /proc/driver/nvidia/version; empty if it is not in it."""
+    """Return the driver's version from the text of /proc/driver/nvidia/version; empty if it has none."""
     found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written, or spoilt."""
+"""JSON that another program may have written, or corrupted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """The value; ValueError for whatever is wrong with the text, also if it is nested more deeply than Python reads."""
+    """Return the value; raise ValueError for any mistake in the text, also if it is nested too deeply for Python."""
     try:
         return json.loads(text)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Notices that this process was stopped for a while (`scontrol suspend`, SIGSTOP); standard library alone."""
+"""Notice that this process was stopped for a while (`scontrol suspend`, SIGSTOP); standard library alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 LOOK_SECONDS = 1.0
-# Who comes so much later than it should was stopped; a busy machine is not so late.
+# A thread that wakes so much later than it should was stopped; a busy machine is not so late.
 SUSPENDED_SECONDS = 5.0
 
 
 class SuspensionWatch:
-    """Looks at the clock once a second, from `start` to `stop`; who asks meanwhile looks as well, so it never lags.
+    """Look at the clock once a second, from `start` to `stop`; each query looks as well, so it never lags.
 
-    `note` hears of each suspension its begin and end, as `time.monotonic()`, to a second.
+    `note` receives the begin and the end of each suspension, as `time.monotonic()`, to a second.
     """
 
     def __init__(self, note: Callable[[float, float], None] = lambda begin, end: None) -> None:
@@ -29,18 +29,18 @@ class SuspensionWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks for the last time."""
+        """Look for the last time, and end the thread."""
         self._look()
         with self._lock:
             self._is_over.set()
 
     def clock(self) -> float:
-        """`time.monotonic()` without the time in which this process was stopped."""
+        """Return `time.monotonic()` without the time in which this process was stopped."""
         self._look()
         return time.monotonic() - sum(end - begin for begin, end in self._found)
 
     def seconds_between(self, begin: float, end: float) -> float:
-        """How long it was stopped between two moments of `time.monotonic()`."""
+        """Return how long it was stopped between two moments of `time.monotonic()`."""
         self._look()
         return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self._found)
 
