@@ -74,9 +74,9 @@ class Task:
 
 
 class Engine(ABC):
-    """How one kind of program is started, stopped and read; one object serves one attempt, or one question.
+    """Define how one kind of program is started, stopped and read.  One object serves one attempt, or one question.
 
-    `base` is the folder in which snakemake was started.  Beside the module stands `schema.yaml`, which describes the
+    `base` is the folder in which snakemake was started.  The file `schema.yaml` next to the module describes the
     settings.
     """
 
@@ -105,22 +105,22 @@ class Engine(ABC):
     is_tied_to_its_folder = False
 
     def hears_a_wish(self, run: RunSpec) -> bool:
-        """False if the program knows only by when it must be out, and not that it shall leave sooner."""
+        """Return False if the program knows only its deadline, and cannot be asked to leave sooner."""
         return True
 
     def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
-        """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
+        """Return the position of a byte of a result in the engine's terms, such as `frame 12 (step 600)`, or ""."""
         return ""
 
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
-        """What says how far the checkpoint in a folder is, for a rehearsal."""
+        """Return the source of a checkpoint's progress, as a rehearsal prints it."""
         return f"the program itself says it ({HANDOVER_FILE})"
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        """What `unbroken init` can begin with in `base`; `words` are a file, or a command line, that the user gave.
+        """Return the runs that `unbroken init` can create in `base`; `words` are the user's file or command line.
 
-        If `is_named` the user asked for this engine, and what cannot be recognized counts too; ConfigError in one line
-        if something is missing.
+        If `is_named`, the user asked for this engine, and unrecognized words are accepted too.  Raise ConfigError in
+        one line if something is missing.
         """
         return iter(())
 
@@ -156,7 +156,7 @@ class Engine(ABC):
         """The argument list that starts the program, or makes it go on from `task.origin`."""
 
     def environment(self, task: Task) -> dict[str, str]:
-        """What the program is told by its environment."""
+        """Return the environment variables that the program receives."""
         resume = str(task.origin.folder.resolve()) if task.origin else ""
         goal = task.run.goal
         return {
@@ -180,37 +180,37 @@ class Engine(ABC):
         }
 
     def folder(self, task: Task) -> Path | None:
-        """Where the program runs; None: where snakemake was started."""
+        """Return the program's working directory, or None for the folder in which snakemake was started."""
         return None
 
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
-        """Where the program's outputs go and its input comes from; None: both outputs into the log, no input."""
+        """Open the program's input and outputs.  None sends both outputs into the log and gives no input."""
         return nullcontext()
 
     def remarks(self, task: Task) -> list[str]:
-        """What the user should know of this attempt before the program starts, a line each."""
+        """Return what the user should know about this attempt before the program starts, one line each."""
         return []
 
     def exit_meaning(self, task: Task, code: int) -> int:
-        """The exit code in the words of the contract (0, 85, or any other), for a program that has its own."""
+        """Translate the program's own exit code into one of the contract: 0, 85, or any other."""
         return code
 
     def leaving_since(self, task: Task) -> float | None:
-        """When, on the monotonic clock, a program that watches the deadline itself began to leave."""
+        """Return the monotonic time at which a program that watches the deadline itself began to leave, or None."""
         return None
 
     def states(self, task: Task) -> list[HandedOver]:
-        """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
+        """Return complete states that wait to become checkpoints, oldest first.  It is called often during the run."""
         return ready_states(task.attempt_folder)
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """The same once the program is gone; what it left loose counts only if it left well."""
+        """Return the complete states after the program's end; files it left loose count only if `has_left_well`."""
         found = ready_states(task.attempt_folder)
         loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if has_left_well else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:
-        """Why what the program left is no newer checkpoint, for the line of a failed attempt; empty if unknown."""
+        """Return why the program left no newer checkpoint, for the line of a failed attempt; "" if unknown."""
         return ""
 
     def salvage(self, task: Task) -> list[HandedOver]:
@@ -238,7 +238,7 @@ class Engine(ABC):
         return ()
 
     def progress(self, task: Task) -> Progress | None:
-        """How far the program says it is, now."""
+        """Return the program's current progress as it reports it, or None."""
         return read_progress(task.attempt_folder.progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:

@@ -1,4 +1,4 @@
-"""What `unbroken init` can begin with: a run that an engine makes of what lies in a folder."""
+"""Describe what `unbroken init` can create: a run that an engine makes from the files of a folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def seen_in_own_folder(folder: Path, words: Sequence[str]) -> list[str]:
 
 
 def not_installed(package: str) -> tuple[str, ...]:
-    """What to do where a package that the program imports is not in unbroken's own Python; nothing where it is."""
+    """Return what to do if unbroken's own Python lacks a package that the program imports; () if it has it."""
     if importlib.util.find_spec(package) is not None:
         return ()
     return (

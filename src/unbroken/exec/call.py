@@ -27,7 +27,7 @@ _VOLATILE = ("TMPDIR", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID")
 
 @dataclass(frozen=True)
 class Call:
-    """What a run was called with; `volatile` are words of that job alone, such as its temporary folder."""
+    """Hold a run's arguments; `volatile` are words of that job alone, such as its temporary folder."""
 
     program: Sequence[str]
     more: Sequence[str]  # words of --resume, and those that an engine adds

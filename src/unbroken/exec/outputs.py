@@ -1,4 +1,4 @@
-"""What a program makes and prints: its streams, and the results that are kept in the last checkpoint and put back."""
+"""Handle a program's streams, and the results that are kept in the last checkpoint and put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the runs of `unbroken exec` lie, `.unbroken/NAME` beside Snakemake's own folder; no two share a file."""
+"""Locate the runs of `unbroken exec`: `.unbroken/NAME`, next to Snakemake's own folder; no two share a file."""
 
 from __future__ import annotations
 

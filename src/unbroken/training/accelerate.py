@@ -228,7 +228,7 @@ class Segments(Placed):
             self._omitted.put_back(loaded, str(self._keeper.resume))
 
     def _parts(self) -> dict[str, object]:
-        """What was prepared and may hold gradients."""
+        """Return the prepared models and optimizers, which may hold gradients."""
         models, optimizers = self._accelerator._models, self._accelerator._optimizers
         parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
         return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}

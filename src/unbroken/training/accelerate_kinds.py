@@ -1,4 +1,4 @@
-"""How Accelerate, and what is built on it, trains on several ranks, as far as the adapters can save it."""
+"""Check how Accelerate, and what is built on it, trains on several ranks: the adapters cannot save every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the settings of a DMTCP run taken together, found before anything is queued."""
+"""Check the settings of a DMTCP run against each other before anything is queued."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Coordinator:
         return Peers(int(match[1]) if match else 0, "RUNNING=yes" in text)
 
     def pids(self) -> list[int]:
-        """Of the program's processes."""
+        """Return the process IDs of the program."""
         return [int(pid) for pid in _PID.findall(self._ask("--list"))]
 
     def save_and_kill(self) -> None:
@@ -83,7 +83,7 @@ class Coordinator:
         return code not in (0, None) or _KILLS in self._words().partition(_LEAVES)[0]
 
     def saved_count(self) -> int:
-        """How many processes, and so images, the last checkpoint was begun with; 0 if there is none."""
+        """Return how many processes, and so images, the last checkpoint was begun with; 0 if there is none."""
         return max((int(count) for count in _SAVES.findall(self._words())[-1:]), default=0)
 
     def _words(self) -> str:

@@ -49,7 +49,7 @@ class DmtcpEngine(Engine):
         return keeper_command(task.run, self.base, task.run_folder)
 
     def environment(self, task: Task) -> dict[str, str]:
-        """What the keeper is told; of it the program sees the number of threads, and hwloc's setting."""
+        """Return the supervisor's environment.  The program sees only the number of threads and hwloc's setting."""
         hwloc = {name: os.environ.get(name, value) for name, value in HWLOC.items()}
         return {**hwloc, **super().environment(task)}
 
@@ -61,7 +61,7 @@ class DmtcpEngine(Engine):
             return None
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """What was saved; SegmentError with the keeper's own line if that is nothing and it failed."""
+        """Return what was saved.  Raise SegmentError with the supervisor's line if it failed and saved nothing."""
         found = ready_states(task.attempt_folder)
         why = task.attempt_folder.root / WHY
         if not found and why.exists():

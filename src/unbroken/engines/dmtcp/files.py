@@ -22,7 +22,7 @@ _ALL = 1 << 40
 
 @dataclass(frozen=True)
 class Listing:
-    """What a checkpoint, which holds plain files only, cannot show of a folder."""
+    """Describe what a checkpoint of plain files cannot hold: folders, links and modes."""
 
     folders: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a checkpoint image binds a program to: DMTCP's release, the C library, and what the processor can do."""
+"""Describe what a checkpoint image depends on: DMTCP's release, the C library, and the processor's features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine asks of the keeper, as words of a command line."""
+"""Pass options from the engine to the supervisor, as arguments of a command line."""
 
 from __future__ import annotations
 

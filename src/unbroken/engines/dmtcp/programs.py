@@ -67,7 +67,7 @@ class Programs:
         return [self.path("dmtcp_restart"), *words, *map(str, images)]
 
     def ask(self, port: int, request: str) -> child.Answer:
-        """What the coordinator answers; exit code 2 may mean that there is none, or success (4.1.1)."""
+        """Return the coordinator's answer.  Exit code 2 may mean that there is no coordinator, or success (4.1.1)."""
         return child.ask([self.path("dmtcp_command"), "--coord-port", str(port), request], seconds=ASKING_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What unbroken tells the keeper by the environment, and where the keeper answers (docs/contract.md)."""
+"""Read what unbroken passes to the supervisor in the environment, and write its answers (docs/contract.md)."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Told:
         os.rename(self.draft, self.save / f"{number:06d}{READY}")
 
     def say_leaving(self) -> None:
-        """From now on the keeper saves for the last time."""
+        """Record that the supervisor begins its last save."""
         (self.attempt_folder / LEAVING).write_text(f"{time.monotonic()}\n")
 
     def say_why(self, line: str) -> None:
-        """What failed, in a line for the user."""
+        """Write what failed, in one line for the user."""
         (self.attempt_folder / WHY).write_text(f"{line}\n")
 
     def _ready(self) -> list[Path]:
@@ -67,7 +67,7 @@ class Told:
 
 
 def told_by(environment: Mapping[str, str]) -> Told:
-    """What stands in the environment of a program that unbroken started."""
+    """Read the environment of a program that unbroken started."""
     resume = environment["UNBROKEN_RESUME"]
     return Told(
         Path(resume) if resume else None,

@@ -71,10 +71,10 @@ class DmtcpSession:
     # --- while it works ---
 
     def vitals(self, limit_seconds: float) -> Vitals:
-        """What the processes hold and have computed.
+        """Return the memory and the CPU time of the processes.
 
-        SegmentError if they have not all been at work together for so long, a hang that DMTCP does not end, or if the
-        shell that was to note the program's end is gone.
+        Raise SegmentError if the processes have not all run together for `limit_seconds`, which is a hang that DMTCP
+        does not end, or if the shell that was to record the program's end is gone.
         """
         peers, now = self._coordinator.peers(), time.monotonic()
         if peers.count and self._is_without_shell():
@@ -116,7 +116,7 @@ class DmtcpSession:
         return int(text) if text.endswith("\n") and not self._coordinator.has_killed() else None
 
     def dmtcp_code(self, wait_seconds: float = 0) -> int | None:
-        """What DMTCP's process ended with, where 0 says nothing; None if it has not.
+        """Return the exit code of DMTCP's process, where 0 means nothing; None while it runs.
 
         The coordinator leaves with the last connection, which a process closes a little before its end.
         """

@@ -1,4 +1,4 @@
-"""What `unbroken init dmtcp -- COMMAND` begins with: any program, saved from outside."""
+"""Create the run of `unbroken init dmtcp -- COMMAND`: any program, saved from outside."""
 
 from __future__ import annotations
 

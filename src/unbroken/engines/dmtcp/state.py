@@ -17,7 +17,7 @@ IMAGES, FILES, FINAL = "images", "files", "final"
 
 @dataclass(frozen=True)
 class DmtcpState:
-    """What stands in `state.json`: how long the program has worked, and what its folder and saves were like."""
+    """Hold the content of `state.json`: how long the program has worked, and its folder and saves."""
 
     done_seconds: float
     listing: Listing

@@ -115,7 +115,7 @@ class DmtcpSupervisor:
         return stage
 
     def _limit_seconds(self, size: int) -> float:
-        """How long DMTCP may keep a program of so many bytes from its work."""
+        """Return how long DMTCP may suspend a program of this size in bytes."""
         return self.options.restart_seconds or RESTART_SECONDS + size / RESTART_BYTES_PER_SECOND
 
     def _at_work(self) -> None:

@@ -124,7 +124,7 @@ def _outside(listed: OutputList, *, is_finished: bool) -> Iterator[RunOutput]:
 
 @dataclass(frozen=True)
 class OutputSpace:
-    """How many output files belong to a checkpoint, their size in bytes, and the globs of what the run drops."""
+    """Count the output files of a checkpoint and their bytes, and list the globs of what the run drops."""
 
     files: int = 0
     size_bytes: int = 0

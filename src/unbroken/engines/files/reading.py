@@ -1,4 +1,4 @@
-"""How far a program is: read in its restart files, or in what it writes while it works."""
+"""Read a program's progress in its restart files, or in what it writes while it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Reading:
-    """How far restart files are, None where the config does not say how to know, and what says so."""
+    """Hold the progress of restart files and its source; `done` is None if the config gives no way to read it."""
 
     done: float | None
     how: str

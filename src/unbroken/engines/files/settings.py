@@ -19,7 +19,7 @@ ROWS_KIND = "rows"
 
 
 class SavedBy(Enum):
-    """How the program says that a restart file is complete."""
+    """Name the way by which the program shows that a restart file is complete."""
 
     OBSERVED = "observed"  # its own way, learned from the events of its files
     EXIT = "exit"  # it has left well

@@ -24,7 +24,7 @@ _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process t
 
 @dataclass
 class _Process:
-    """When a process began, in seconds since the boot, and how many bytes it had written when it was last seen."""
+    """Hold a process's start, in seconds since the boot, and the bytes it had written when it was last seen."""
 
     began: float
     written: int | None  # None if that cannot be read

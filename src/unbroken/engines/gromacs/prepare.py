@@ -1,4 +1,4 @@
-"""Where a run's tpr comes from: the config names it, or `gmx grompp` makes it once, from .mdp, structure, topology."""
+"""Find or make a run's tpr: the config names it, or `gmx grompp` makes it once from .mdp, structure and topology."""
 
 from __future__ import annotations
 

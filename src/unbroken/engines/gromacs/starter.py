@@ -1,4 +1,4 @@
-"""What `unbroken init` finds of GROMACS: a tpr, or what grompp makes one of."""
+"""Find what `unbroken init` needs of GROMACS: a tpr, or the files from which grompp makes one."""
 
 from __future__ import annotations
 

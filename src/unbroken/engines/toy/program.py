@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _deadline() -> float:
-    """As it stands now; the file is written anew when the end of the job is moved."""
+    """Return the current deadline; the file is rewritten when the job's end is moved."""
     path = os.environ.get("UNBROKEN_DEADLINE_FILE")
     return float(Path(path).read_text() if path else os.environ["UNBROKEN_DEADLINE"])
 

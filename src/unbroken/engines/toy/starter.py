@@ -1,4 +1,4 @@
-"""What `unbroken init toy` begins with: a run that counts for a quarter of a minute."""
+"""Create the run of `unbroken init toy`, which counts for 15 s."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What becomes known of an attempt at a training by hand: a line of its folder's history, and the note of its job.
+"""Record an attempt of a training started by hand: a line of its folder's history, and the record of its job.
 
-By them `executor: unbroken` knows a pause from a failure: inside the job Snakemake turns 85 into 1.  Standard library
-alone.
+From these records, `executor: unbroken` distinguishes a pause from a failure: inside the job, Snakemake turns exit code
+85 into 1.  This module needs the standard library alone.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Batch = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Share:
-    """Which rank of how many."""
+    """Identify a rank and the number of ranks."""
 
     rank: int = 0
     ranks: int = 1
@@ -80,7 +80,7 @@ class EpochSteps:
             yield self._last[self._share.rank]
 
     def end_after(self, place: int) -> int:
-        """Where in the row the step ends that begins at a place; the last one takes what is left with it."""
+        """Return where in the row the step from `place` on ends; the last step takes the remaining batches too."""
         last = self._start + (len(self) - 1) * self._share.ranks
         return len(self._row) if place >= last else place + self._share.ranks
 
@@ -89,7 +89,7 @@ class EpochSteps:
         return len(self._row) if steps >= len(self) else max(self._start + steps * self._share.ranks, 0)
 
     def samples(self, start: int, end: int) -> int:
-        """How many samples the row has from one place to another."""
+        """Return how many samples the row has from `start` to `end`."""
         return sum(len(self._row[number]) for number in range(start, end))
 
     def _shared_tail(self, tail: list[Batch], mixed: bool) -> list[Batch]:
@@ -105,7 +105,7 @@ class EpochSteps:
 
 
 def _divided(batches: list[Batch], count: int) -> list[Batch]:
-    """So many batches of the same samples, none empty: the largest is halved until there are enough."""
+    """Split the batches into `count` non-empty ones of the same samples, by halving the largest again and again."""
     found = list(batches)
     while len(found) < count:
         at = max(range(len(found)), key=lambda number: len(found[number]))

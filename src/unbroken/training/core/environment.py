@@ -48,7 +48,7 @@ def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
 
 @dataclass(frozen=True)
 class Contract:
-    """What this process was told at its start; `deadline` is on the monotonic clock."""
+    """Hold what this process received at its start; `deadline` is on the monotonic clock."""
 
     run: str
     resume: Path | None

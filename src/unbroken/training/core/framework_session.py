@@ -26,7 +26,7 @@ OFTEN = Saves()
 
 
 class NextAction(Enum):
-    """What is to be done between two steps."""
+    """Name what to do between two steps."""
 
     GO_ON = "go on"
     SAVE = "save, then go on"

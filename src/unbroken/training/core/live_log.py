@@ -1,4 +1,4 @@
-"""What can be watched while a training runs: its metrics and its times, as JSON lines; standard library alone."""
+"""Write a training's metrics and times as JSON lines while it runs; standard library alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every training does between two steps: notes, saves, leaves when it must; standard library alone."""
+"""Run what every training does between two steps: log, save, leave when it must; standard library alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_MORE = object()
 
 
 class Feed(Protocol):
-    """What a loop asks of the batches that it trains; a place is how many batches of the epoch are finished there."""
+    """Define what a loop needs of its batches; a place is the number of batches of the epoch finished there."""
 
     def end_after(self, place: int, /) -> int:
         """Return the place after the step that begins at a place."""

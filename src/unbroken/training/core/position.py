@@ -1,4 +1,4 @@
-"""Where a training is on its way to the goal; standard library alone."""
+"""Track a training's position on its way to the goal; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = ("epochs", "steps")
 
 @dataclass
 class Position:
-    """Where a training is.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
+    """Hold a training's position.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
 
     A step of several ranks takes a batch of each.
     """

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankRequest:
-    """What a rank would do between two steps."""
+    """Hold what a rank requests between two steps."""
 
     stop: bool = False
     best: bool = False
@@ -25,7 +25,7 @@ class RankRequest:
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> RankRequest:
-        """Return all that anybody wished, from the sums of what each did."""
+        """Return everything that any rank requested, from the sums over all ranks."""
         return cls(*(bool(number) for number in numbers))
 
 

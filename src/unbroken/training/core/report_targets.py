@@ -1,4 +1,4 @@
-"""Which trainings have something to show in the Snakemake report."""
+"""Find the trainings that have something to show in the Snakemake report."""
 
 from __future__ import annotations
 

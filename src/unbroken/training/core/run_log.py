@@ -1,4 +1,4 @@
-"""What a training notes of itself: metrics, how good it got, and where its time went; standard library alone."""
+"""Record a training's metrics, its best value, and where its time went; standard library alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a training saves; standard library alone."""
+"""Define how often a training saves; standard library alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Saves:
-    """When a training saves, and what it keeps.
+    """Define when a training saves, and what it keeps.
 
     `steps` or `minutes` say how often; with `mtbf_hours`, the mean time between failures, the interval is chosen by
     what a save costs (`best_interval`).  Under unbroken's workflow the configuration says the minutes and what is

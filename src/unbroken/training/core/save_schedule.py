@@ -1,4 +1,4 @@
-"""When to save and when to leave, decided between two steps of a training; standard library alone."""
+"""Decide between two steps of a training when to save and when to leave; standard library alone."""
 
 from __future__ import annotations
 

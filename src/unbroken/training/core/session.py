@@ -50,7 +50,7 @@ _CHANGING_DIGITS = {
 
 
 class Link:
-    """What this process was told, its clock, and where its checkpoints go.
+    """Hold what this process received at its start, its clock, and the destination of its checkpoints.
 
     Make it before any worker process, because those inherit the signal handlers.
     """

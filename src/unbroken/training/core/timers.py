@@ -1,4 +1,4 @@
-"""Where the time of a training goes, added up over all of its segments; standard library alone."""
+"""Add up where the time of a training goes, over all of its segments; standard library alone."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def verified_torch_load(
     trusted: bool = False,
     map_location: str | torch.device | None = "cpu",
 ) -> Any:
-    """What `atomic_torch_save` saved, every byte checked before torch opens the file.
+    """Load what `atomic_torch_save` saved, after every byte is checked and before torch opens the file.
 
     If the file is bad or gone, the first good one of `copies` is taken, and said so.  Only tensors, numbers, text and
     containers of them are loaded (`weights_only=True`); whole models and other pickled objects run code when they are
@@ -141,7 +141,7 @@ def _draft_of(target: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def _forget_cached(path: Path) -> None:
-    """What is read next comes from the disk, as far as the file system follows this advice."""
+    """Ask the file system to drop its cache of this file, so that the next read comes from the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

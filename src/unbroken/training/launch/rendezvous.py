@@ -1,7 +1,7 @@
-"""Where the launchers of several tasks meet: each says where it is, and learns who it is among the others.
+"""Let the launchers of several tasks meet: each writes its address, and learns its rank among the others.
 
 They meet in the folder of the attempt, which all nodes see because checkpoints are handed over there, and which no
-other attempt shares.  So no port has to be guessed, and no name of a node to be read out of Slurm's lists.
+other attempt shares.  So no port has to be guessed, and no node name has to be read from Slurm's lists.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class KerasState:
     random: str
 
     def frozen(self) -> KerasState:
-        """The same, which stays as it is while the training goes on."""
+        """Return a copy that stays as it is while the training continues."""
         return replace(self, groups=tensorflow_state.snapshot(self.groups))
 
 
@@ -76,7 +76,7 @@ def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
 
 @contextmanager
 def own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
-    """Where this worker writes what all of them have: the folder itself for the first, else one that is removed."""
+    """Yield where this worker writes what all have: the folder itself for the first, else one that is then removed."""
     if workers.is_first:
         yield folder
         return

@@ -1,6 +1,6 @@
-"""Where a training's batches come from: a loader of `Training.loader`, or a StatefulDataLoader of torchdata.
+"""Feed a training with batches: from a loader of `Training.loader`, or from a StatefulDataLoader of torchdata.
 
-The first is a function of seed and epoch.  The second knows by itself where it is: its state is part of the training's.
+The first is a function of seed and epoch.  The second knows its own position: its state is part of the training's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a training is in a checkpoint: its parts, where it is, its metrics, its random numbers, its gradients."""
+"""Collect what a checkpoint holds of a training: parts, position, metrics, random numbers and gradients."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Content:
 
     @property
     def has_rest_to_put_back(self) -> bool:
-        """True while a restart repeats what ran before the place that it goes on from."""
+        """Return True while a restart repeats what ran before the position from which it resumes."""
         return self._random is not None
 
     def begin_repeating(self) -> None:
@@ -153,7 +153,7 @@ class Content:
             self.switches.let_repeat()
 
     def put_the_rest_back(self) -> None:
-        """What the script's own beginning may change: parts, random generators and gradients."""
+        """Restore what the script's own beginning may change: parts, random generators and gradients."""
         if self._first_random is not None:
             random_state.restore_all(self._first_random, {})
             self._first_random = None

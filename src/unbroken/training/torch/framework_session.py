@@ -73,7 +73,7 @@ class RanksSession(FrameworkSession):
         self.look_ahead(0)
 
     def look_ahead(self, steps: int) -> None:
-        """So many steps more than the following one may come before there can be a checkpoint."""
+        """Announce that `steps` steps beyond the next one may pass before a checkpoint is possible."""
         # What the ranks decide together is done a step later.
         super().look_ahead(steps + (self.ranks.size > 1))
 
@@ -95,7 +95,7 @@ class RanksSession(FrameworkSession):
             fs.flush_file(path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What this rank wrote into the checkpoint that we go on from, if the first one wrote that."""
+        """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
         if self.resume is None or self.ranks.is_first:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
@@ -147,7 +147,7 @@ class RanksSession(FrameworkSession):
 
 
 class Omitted:
-    """What frameworks leave out of a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
+    """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
@@ -159,7 +159,7 @@ class Omitted:
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def put_back(self, state: Mapping[str, Any], source: str) -> None:
-        """Give it back where the training goes on."""
+        """Restore it where the training resumes."""
         random_state.restore_all(state["random"], {})
         self._gradients.restore(state["gradients"], source)
         self._gradients.put_back()

@@ -23,7 +23,7 @@ NONE: Mapping[str, Any] = {"tensors": {}, "used": {}, "stepped": [], "are_replac
 
 
 class Gradients:
-    """Those of all models and optimizers among the parts, by the names of the parameters."""
+    """Save the gradients of all models and optimizers among the parts, by the names of the parameters."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self._parts = parts
@@ -115,7 +115,7 @@ class Gradients:
 
 
 def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the ranks had, for each of another number of ranks: the mean, which is what they would have come to."""
+    """Return the mean of the ranks' gradients, for a different number of ranks: it is what they would have come to."""
     tensors: dict[str, Any] = {}
     for name in dict.fromkeys(name for state in states for name in state["tensors"]):
         found = [state["tensors"][name] for state in states if name in state["tensors"]]
@@ -132,10 +132,10 @@ def _own_memory(gradient: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _watching() -> weakref.WeakSet[Gradients]:
-    """Who hears of each step; asked for the first time, it makes one hook for all optimizers of this process.
+    """Return the `Gradients` that are notified of each step; the first call makes one hook for all optimizers.
 
-    All, because wrappers call one of torch's that was not given.  The hook stays: torch goes through its hooks while
-    an old `Gradients` may be collected, and does not bear it that one is removed then.
+    The hook covers all optimizers of this process, because wrappers call one of torch's that was not given.  The hook
+    stays: torch iterates over its hooks while an old `Gradients` may be collected, and must not lose one then.
     """
     watching: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
@@ -148,7 +148,7 @@ def _watching() -> weakref.WeakSet[Gradients]:
 
 
 def _own(gradient: torch.Tensor) -> torch.Tensor:
-    """Of a gradient that is spread over ranks, the part here: FSDP2 adds to it directly, which shows in it alone."""
+    """Return this rank's part of a sharded gradient: FSDP2 adds to it directly, which shows in it alone."""
     return getattr(gradient, "_local_tensor", gradient)
 
 

@@ -24,7 +24,7 @@ from unbroken.training.torch.samplers import EpochKey, as_tensor, from_tensor, s
 
 
 class Zone(Enum):
-    """Where the script is."""
+    """Name the part of the script that runs."""
 
     SCRIPT = "before epochs"
     EPOCH = "between epochs and batches"
@@ -33,7 +33,7 @@ class Zone(Enum):
 
 @dataclass
 class Place:
-    """How far a pass over a loader is; `zone` and `call` name the call of iter() that continues it after a restart."""
+    """Track a pass over a loader; `zone` and `call` name the call of iter() that continues it after a restart."""
 
     epoch: int
     number: int  # of the pass in that epoch

@@ -44,9 +44,9 @@ class Ranks(Processes):
         return Share(self.rank, self.size)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """What is done now: what any rank wished a step ago, and `at_once` also what it wishes now.
+        """Return what to do now: what any rank requested a step ago, and with `at_once` what it requests now as well.
 
-        The answer to the question of a step ago has come long since, so that it costs no time.
+        The answer to the question of a step ago has arrived by now, so it costs no time.
         """
         if self.size == 1:
             return wish()

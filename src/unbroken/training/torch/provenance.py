@@ -1,4 +1,4 @@
-"""What of PyTorch's environment affects bitwise reproducibility: versions, ranks, threads, GPUs, compiled models."""
+"""Record what affects bitwise reproducibility in PyTorch: versions, ranks, threads, GPUs, compiled models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
-    """What a passport says of this process; `parts` are those given to Training, as they were given."""
+    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
     return {
         "torch": str(torch.__version__),
         "numpy": np.__version__,

@@ -52,7 +52,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
 
 
 def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
-    """What is wrong with the first tensor that is not the one that was saved, in type or bits; '' if nothing is."""
+    """Describe the first tensor that differs from the saved one in type or bits; return "" if none does."""
     if isinstance(saved, torch.Tensor) and isinstance(here, torch.Tensor):
         if saved.dtype != here.dtype:
             return f"{where} was saved as {saved.dtype}, and here it is {here.dtype}; allowed: the same type"
@@ -69,7 +69,7 @@ def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
 
 
 def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Also of a NaN, which is not equal to itself."""
+    """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
         return True  # nobody knows its bits
     return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
@@ -121,7 +121,7 @@ class Repeated:
 
 
 def _held_of(part: Stateful) -> Any:
-    """Of an optimizer its options; None of what is too large."""
+    """Copy an optimizer's options, or the state of any other part; return None if that state is too large."""
     if isinstance(part, torch.optim.Optimizer):
         groups = [{key: value for key, value in group.items() if key != "params"} for group in part.param_groups]
         return copy.deepcopy(groups)

@@ -33,7 +33,7 @@ Pieces = dict[str, Any]
 
 @dataclass(frozen=True)
 class Offer:
-    """What a rank says before a save: where to write if it is the first, and what a copy of its pieces would take."""
+    """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
 
     draft: str
     node: str
@@ -53,7 +53,7 @@ def has_memory(offers: Iterable[Offer]) -> bool:
 
 @dataclass(frozen=True)
 class Said:
-    """How a rank's part of a save went."""
+    """Hold the result of a rank's part of a save."""
 
     digests: Digests = field(default_factory=dict)
     error: str = ""

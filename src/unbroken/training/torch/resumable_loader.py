@@ -50,7 +50,7 @@ class ResumableLoader(DataLoader[Any]):
         self.sampler.position.epoch, self.sampler.position.batch = epoch, batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it was told to be, and the order of a begun epoch if that is no function of seed and epoch."""
+        """Return the position that was set, and the order of a begun epoch if it is no function of seed and epoch."""
         place, plan = self.sampler.position, self.sampler.plan
         state = {"seed": plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
         order = plan.order.state(place.epoch) if place.batch else None

@@ -252,7 +252,7 @@ class InterruptibleSampler(_Interruptible[int]):
 
 
 class InterruptibleDistributedSampler(InterruptibleSampler):
-    """The same for several ranks: each takes every n-th of what is left, and other ranks may go on from it.
+    """Sample for several ranks: each takes every n-th of what remains, and another number of ranks may resume from it.
 
     All ranks advance by as many samples.  What does not divide by the number of ranks is filled up with at most
     ranks - 1 samples taken twice (`tail="repeat"`), left out ("drop"), or leaves some ranks with one sample less

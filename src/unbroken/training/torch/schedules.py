@@ -1,4 +1,4 @@
-"""How long a learning rate schedule is, compared with the goal, and a new schedule at the place of the saved one."""
+"""Compare a learning rate schedule's length with the goal, and put a new schedule at the place of the saved one."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False, **option
 
 
 class _Writer:
-    """What torch.save needs of a file; `error` is why a write failed."""
+    """Provide what torch.save needs of a file; `error` is why a write failed."""
 
     def __init__(self, file: BinaryIO, hasher: Hasher | None, checksums: ZipChecksums) -> None:
         self.checksums = checksums

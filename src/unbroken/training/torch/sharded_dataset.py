@@ -56,11 +56,11 @@ class DistributedShardedDataset:
 
     @property
     def samples(self) -> int:
-        """How many samples all ranks train in this epoch; more than there are where shares overlap."""
+        """Return how many samples all ranks train in this epoch; more than there are if shares overlap."""
         return self._plan()[1]
 
     def samples_after(self, steps: int) -> int:
-        """How many of them are trained when this position is so many steps further."""
+        """Return how many of the epoch's samples are trained once this position is `steps` steps further."""
         now, samples = self._plan()
         return samples - now.samples + now.done(self.done + steps)
 

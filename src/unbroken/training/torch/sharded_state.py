@@ -63,7 +63,7 @@ def check_kinds(parts: Mapping[str, object]) -> None:
 
 
 def own_part(part: Any) -> Any:
-    """What has the state: of a model in DDP or of torch.compile the model itself, whose state has the same names."""
+    """Return the part that has the state: for DDP or torch.compile the model inside, whose state has the same names."""
     while True:
         if isinstance(part, DistributedDataParallel):
             part = part.module
@@ -151,9 +151,9 @@ def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ra
 
 
 def whole(value: Any, is_kept: bool = True) -> Any:
-    """The same with each spread tensor whole, in host memory where it `is_kept`, else empty; all ranks call it.
+    """Return the value with each sharded tensor whole, in host memory if it `is_kept`, else empty; all ranks call it.
 
-    One tensor after the other: a whole model need not fit where each rank has its part of it.
+    It gathers one tensor after the other: a whole model need not fit where each rank has its part of it.
     """
     if isinstance(value, DTensor):
         # Of tensors that lie in host memory, such as BestCopy's, a mesh of GPUs gathers nothing.

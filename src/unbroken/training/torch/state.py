@@ -41,9 +41,9 @@ Kind = TypeVar("Kind")
 
 
 def canonical(value: object, where: str) -> Any:
-    """The same value in a form whose pickle depends on nothing but the value.
+    """Return the value in a form whose pickle depends on nothing but the value.
 
-    Tensors stay the tensors they are, and go on to share their memory.  CheckpointError names the place of a value
+    Tensors stay the tensors they are, and still share their memory.  CheckpointError names the place of a value
     that `torch.load(weights_only=True)` would refuse to read back.
     """
     match value:
@@ -103,13 +103,13 @@ def _canonical_dict(value: dict[Any, Any], where: str) -> dict[Any, Any]:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a tensor that is spread over ranks, the part that lies here; any other as it is."""
+    """Return this rank's part of a sharded tensor, and any other tensor as it is."""
     to_local = getattr(tensor.detach(), "to_local", None)
     return to_local() if to_local else tensor
 
 
 def bytes_here(tensor: torch.Tensor) -> int:
-    """What of a tensor lies here."""
+    """Return the size of this rank's part of a tensor, in bytes."""
     return local(tensor).nbytes if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
 
 

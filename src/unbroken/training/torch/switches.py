@@ -1,4 +1,4 @@
-"""What of models and optimizers no `state_dict` holds, and a script may change at an epoch.
+"""Save what no `state_dict` of models and optimizers holds, and a script may change at an epoch.
 
 That is `requires_grad`, train or eval of each module, the numbers and texts on a module (the `p` of a dropout, how
 many updates a metric had), and which parameters a group of an optimizer has.
@@ -24,9 +24,9 @@ _NOT_OURS = frozenset(["_is_full_backward_hook"])
 
 
 class Switches:
-    """Those of all models and optimizers among the parts; `parameters` gives the parameters by their names.
+    """Save the switches of all models and optimizers among the parts; `parameters` gives the parameters by their names.
 
-    What a module has on it is saved as far as it is not what it was when this was made.
+    A module's values are saved as far as they have changed since this object was made.
     """
 
     def __init__(self, parts: Mapping[str, object], parameters: Parameters) -> None:

@@ -1,4 +1,4 @@
-"""What a training changes and no state of its parts holds: no restart can put it back, so it is named."""
+"""Find what a training changes and no state of its parts holds: no restart can restore it, so it is reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def is_metric(module: object) -> bool:
 
 
 class Unsaved:
-    """Of all parts, from the moment on when this is made; `is_prepared`: the script adds by itself what came later."""
+    """Find unsaved changes of all parts since this was made; `is_prepared`: the script adds later ones itself."""
 
     def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients, *, is_prepared: bool) -> None:
         self._parts, self._gradients, self._is_prepared = parts, gradients, is_prepared
@@ -131,7 +131,7 @@ class Unsaved:
                 continue  # nobody can tell whether it has changed
 
     def _metrics_in_models(self) -> Iterator[str]:
-        """Those that have seen batches of the epoch when one is over; at its end they are most often begun anew."""
+        """Yield a line for each metric that has seen batches of the epoch; at its end most metrics are reset."""
         for path, module in modules_in(self._parts):
             if _is_forgetful(module) and module._update_count:
                 yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"

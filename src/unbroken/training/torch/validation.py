@@ -1,4 +1,4 @@
-"""What a PyTorch model says on a fixed batch, and whether its weights are numbers."""
+"""Compute a PyTorch model's output on a fixed batch, and check that its weights are finite."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _as_numbers(value: Any) -> torch.Tensor:
 
 
 def non_finite_weight(weights: Weights) -> str:
-    """Which of the weights are no numbers, as far as they lie here; empty if all are."""
+    """Name the first of this rank's weights that hold NaN or infinity; return "" if all are finite."""
     for name, spread in weights.items():
         # All are asked before the first answer is read: on a GPU each answer is waited for.
         own = {key: local(value) for key, value in spread.items()}

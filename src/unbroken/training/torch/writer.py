@@ -52,7 +52,7 @@ RANKS_EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Point:
-    """What is to be saved, and what is said of it."""
+    """Hold what is to be saved, and its description."""
 
     state: dict[str, Any]
     progress: Progress
