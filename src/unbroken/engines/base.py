@@ -69,7 +69,7 @@ class Task:
 
     @property
     def run_folder(self) -> Path:
-        """The run's own folder, in which `work` holds those of its attempts."""
+        """Return the run's own folder, in which `work` holds those of its attempts."""
         return self.attempt_folder.root.parents[1]
 
 
@@ -128,7 +128,7 @@ class Engine(ABC):
     prepared = ""
 
     def prepare(self, run: RunSpec) -> bool:
-        """Makes what `prepared` names, if it is not there; False if nothing has to be."""
+        """Make what `prepared` names if it is missing; return False if nothing has to be made."""
         return False
 
     # --- import and export ---
@@ -153,7 +153,7 @@ class Engine(ABC):
 
     @abstractmethod
     def command(self, task: Task) -> list[str]:
-        """The argument list that starts the program, or makes it go on from `task.origin`."""
+        """Return the argument list that starts the program, or resumes it from `task.origin`."""
 
     def environment(self, task: Task) -> dict[str, str]:
         """Return the environment variables that the program receives."""
@@ -214,9 +214,9 @@ class Engine(ABC):
         return ""
 
     def salvage(self, task: Task) -> list[HandedOver]:
-        """Complete states in the folder of an attempt that was killed, oldest first; `task` is that attempt's.
+        """Return complete states in the folder of a killed attempt, oldest first; `task` is that attempt's.
 
-        Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
+        The attempt's program may still run on a node that is lost to us, so its files must be copied, never moved.
         """
         return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
 
@@ -242,15 +242,15 @@ class Engine(ABC):
         return read_progress(task.attempt_folder.progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
-        """The gentle way: the program saves and leaves by itself."""
+        """Ask the program to save and leave by itself."""
         task.attempt_folder.stop.touch()
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of the program, as far as they are known without asking it."""
+        """Return the program's versions, as far as they are known without starting it."""
         return {}
 
     def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
-        """Fills the new folder `final` with what the user came for: the checkpoint's `final/`, or all of its files."""
+        """Fill the new folder `final` with the results: the checkpoint's `final/`, or all of its files."""
         source = checkpoint.folder / FINAL
         if source.is_dir():
             shutil.copytree(source, final, dirs_exist_ok=True)

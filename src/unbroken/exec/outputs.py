@@ -51,10 +51,10 @@ class CalledEngine(Engine):
 
 @contextmanager
 def streams(log: Path, result: Path | None) -> Iterator[Streams]:
-    """Streams for a program; both outputs are passed on and kept in `log`.
+    """Open the streams of a program; both outputs are passed on and kept in `log`.
 
     Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own.
-    Standard input is passed on if it is a file: of a terminal or a pipe a program that resumes would not see the rest.
+    Standard input is passed on only if it is a file: a resumed program would miss the rest of a terminal or a pipe.
     """
     with ExitStack() as stack:
 

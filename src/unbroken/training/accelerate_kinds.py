@@ -18,7 +18,7 @@ SPREADING = {
 
 
 def check_kind(state: AcceleratorState | None) -> None:
-    """CheckpointError unless each rank has the whole model, as with one process or DistributedDataParallel."""
+    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
     for name, kind in SPREADING.items():
         if state is not None and vars(state).get(name) is not None:
             refuse(

@@ -53,16 +53,16 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     @property
     def resume(self) -> str | None:
-        """For `trainer.train(resume_from_checkpoint=...)`."""
+        """Return the value for `trainer.train(resume_from_checkpoint=...)`."""
         return str(self._keeper.resume) if self._keeper.resume else None
 
     @property
     def goal(self) -> float | None:
-        """The goal of the configuration, for `max_steps` or `num_train_epochs`; None by hand."""
+        """Return the goal of the configuration, for `max_steps` or `num_train_epochs`; None if started by hand."""
         return self._keeper.contract.goal if self._keeper.contract else None
 
     def output_dir(self, by_hand: str) -> str:
-        """For `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
+        """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
         contract = self._keeper.contract
         return str(contract.save / DRAFTS) if contract else by_hand
 
@@ -76,7 +76,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
+        """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         if self._keeper.contract is None:
             return
         _check_arguments(args, self.output_dir(""))
@@ -150,7 +150,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Hands over what the Trainer has just written, and leaves if it is time."""
+        """Hand over what the Trainer has just written, and leave if it is time."""
         if self._keeper.contract is None:
             return
         self._is_due = False
@@ -202,7 +202,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
                 )
 
     def _move(self, source: Path, target: Path) -> None:
-        """The first rank alone; by now all of them have written their files."""
+        """Move the files, on the first rank alone; by now all ranks have written theirs."""
         if self._keeper.ranks.is_first:
             for path in sorted(source.iterdir()):
                 os.rename(path, target / path.name)
@@ -257,7 +257,7 @@ def _check_epoch(state: TrainerState, steps: int, control: TrainerControl) -> No
 
 
 def _ranks_that_made(checkpoint: Path) -> int:
-    """Several ranks leave their random numbers in numbered files, a single process in one without a number."""
+    """Count the ranks by their numbered files of random numbers; a single process has one without a number."""
     return len(list(checkpoint.glob(RANDOM_FILE.format("*")))) or 1
 
 

@@ -144,7 +144,7 @@ def _copy_once(output: OutputSetting, path: Path, target: Path) -> None:
 
 
 def _confirm_tables(program: Program, tables: Path, done: float) -> None:
-    """CheckpointError if a table lacks records up to `done`."""
+    """Raise CheckpointError if a table lacks records up to `done`."""
     for output in program.outputs:
         if why := why_incomplete(tables / output.name, output.record, done):
             raise CheckpointError(f"{output.name}: records are missing: {why}")

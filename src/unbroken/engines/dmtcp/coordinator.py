@@ -50,7 +50,7 @@ class Coordinator:
         return int(text)
 
     def peers(self) -> Peers:
-        """Nobody where it does not answer."""
+        """Return the number of connected processes and whether they run; none if the coordinator does not answer."""
         if self.is_gone():
             return Peers(0, is_running=False)
         text = self._ask("--status")
@@ -62,7 +62,7 @@ class Coordinator:
         return [int(pid) for pid in _PID.findall(self._ask("--list"))]
 
     def save_and_kill(self) -> None:
-        """Asks for it; the exit code differs by release and says nothing."""
+        """Request a checkpoint and the program's end; the exit code differs by release and means nothing."""
         self._programs.ask(self.port, "--kcheckpoint")
 
     def _ask(self, request: str) -> str:
@@ -74,10 +74,10 @@ class Coordinator:
         return self._child.wait(wait_seconds) is not None
 
     def has_killed(self) -> bool:
-        """True if it was told to kill its program, or was killed itself.
+        """Return True if the coordinator killed its program, or was killed itself.
 
-        Then an exit code that the program's shell noted is not the program's word: processes are killed one after the
-        other, with exit code 0, and the shell may live long enough to note it.
+        Then an exit code that the program's shell recorded is not the program's: processes are killed one after the
+        other, with exit code 0, and the shell may live long enough to record it.
         """
         code = self._child.wait(LEAVING_SECONDS)
         return code not in (0, None) or _KILLS in self._words().partition(_LEAVES)[0]

@@ -54,7 +54,7 @@ class DmtcpEngine(Engine):
         return {**hwloc, **super().environment(task)}
 
     def leaving_since(self, task: Task) -> float | None:
-        """The keeper begins to save when it thinks that it must."""
+        """Return when the supervisor began its last save, or None if it has not."""
         try:
             return float((task.attempt_folder.root / LEAVING).read_text())
         except (FileNotFoundError, ValueError):

@@ -15,12 +15,12 @@ _GZIP = b"\x1f\x8b"
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images of a checkpoint, one a process."""
+    """Return the images of a checkpoint, one for each process."""
     return sorted(folder.glob("ckpt_*.dmtcp"))
 
 
 def compress(folder: Path, left_seconds: float) -> int:
-    """Compresses the images that can be done in time; how many."""
+    """Compress the images that fit into the time left; return how many."""
     done = 0
     for image in images_in(folder):
         seconds = image.stat().st_size / BYTES_PER_SECOND

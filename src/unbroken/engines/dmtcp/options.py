@@ -25,7 +25,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str]) -> Options:
-    """The keeper's own command line, which engine.py writes."""
+    """Read the supervisor's own command line, which engine.py writes."""
     parser = argparse.ArgumentParser(prog="unbroken.engines.dmtcp.supervisor", description=__doc__)
     parser.add_argument("--live", type=Path, required=True)
     parser.add_argument("--input", type=Path, action="append", default=[])

@@ -19,7 +19,7 @@ class SaveSeconds:
     saves: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, size_bytes: int, seconds: float) -> None:
-        """Only the last few count: a program grows, a file server gets busy."""
+        """Add a save; only the last few count: a program grows, a file server gets busy."""
         self.saves = [*self.saves, (size_bytes, round(seconds, 3))][-LEARNED_SAVES:]
 
     def seconds_for(self, size_bytes: int) -> float:
@@ -30,5 +30,5 @@ class SaveSeconds:
 
     @staticmethod
     def of(saves: Iterable[Iterable[float]]) -> SaveSeconds:
-        """From what a checkpoint says."""
+        """Create it from the saves that a checkpoint lists."""
         return SaveSeconds([(int(size), float(seconds)) for size, seconds in saves])

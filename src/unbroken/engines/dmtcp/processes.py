@@ -25,13 +25,13 @@ def vitals(pids: Iterable[int]) -> Vitals:
 
 
 def _resident_bytes(pid: int) -> int:
-    """VmRSS and VmSwap."""
+    """Return the bytes of VmRSS and VmSwap."""
     lines = _read(pid, "status").splitlines()
     return sum(int(line.split()[1]) * _PAGE_KB for line in lines if line.startswith(("VmRSS:", "VmSwap:")))
 
 
 def _ticks(pid: int) -> int:
-    """The name of a program, in brackets, may hold blanks and brackets."""
+    """Return the CPU time in clock ticks; the program's name, in brackets, may hold blanks and brackets."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[_UTIME]) + int(fields[_STIME]) if len(fields) > _STIME else 0
 

@@ -35,18 +35,18 @@ class Told:
 
     @property
     def draft(self) -> Path:
-        """The folder of a checkpoint that is being made; nobody else looks at it."""
+        """Return the folder of a checkpoint that is being made; no other process reads it."""
         return self.save / "draft"
 
     def left_seconds(self) -> float:
-        """To the deadline, as it stands now."""
+        """Return the seconds to the current deadline."""
         return float(self.deadline.read_text()) - time.time()
 
     def is_stopped(self) -> bool:
         return self.stop.exists()
 
     def may_save(self) -> bool:
-        """False while unbroken has not published the ones before."""
+        """Return False while unbroken has not published the earlier checkpoints."""
         return len(self._ready()) < _WAITING
 
     def hand_over(self, handover: Handover, number: int) -> None:

@@ -28,7 +28,7 @@ class DmtcpState:
     images: tuple[str, ...]  # one a process
 
     def write(self, folder: Path) -> None:
-        """Into a draft of a checkpoint."""
+        """Write it into the draft of a checkpoint."""
         data = {
             "done_seconds": self.done_seconds,
             "listing": self.listing.to_json(),
@@ -42,7 +42,7 @@ class DmtcpState:
 
 
 def read_state(folder: Path) -> DmtcpState:
-    """The state of a checkpoint; CheckpointError if it is none of this engine's."""
+    """Read the state of a checkpoint; raise CheckpointError if it is not one of this engine."""
     path = folder / FILE_NAME
     try:
         data = json.loads(path.read_text())

@@ -263,7 +263,7 @@ class NewList:
         raise UnsteadyOutputError(f"{name} is written again while it is copied")
 
     def _confirm_leads_into(self, name: str, target: str) -> None:
-        """UnsteadyOutputError for a link to another save than the one in this draft: it is about to be changed."""
+        """Raise UnsteadyOutputError for a link to another save than the one in this draft: it is about to change."""
         place = os.path.normpath(os.path.join(os.path.dirname(name), target))
         if os.path.isabs(place) or place.startswith(".."):
             return

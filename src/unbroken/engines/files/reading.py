@@ -110,7 +110,7 @@ def _in_json(path: Path, dotted: str) -> Reading:
 
 
 def confirm_check(run: RunSpec, program: Program) -> None:
-    """SegmentError if check_command cannot be started, which would leave every restart file out."""
+    """Raise SegmentError if check_command cannot be started, which would leave every restart file out."""
     words = program.check_command
     if words and not run.environment.is_entered and shutil.which(words[0]) is None:
         found = f"found '{words[0]}', which is not a program that can be found here"

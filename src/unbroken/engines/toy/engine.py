@@ -25,7 +25,7 @@ class ToyEngine(Engine):
 
 
 def counting_command(run: RunSpec) -> list[str]:
-    """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
+    """Return the argument list of the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
     settings = run.settings
     command = [sys.executable, "-m", "unbroken.engines.toy.program"]
     command += ["--goal", str(settings["goal"]), "--seed", str(settings["seed"])]

@@ -21,7 +21,7 @@ EXIT_PAUSED = 85
 
 
 def main() -> int:
-    """Counts to the goal, saves now and then, leaves in time; returns the exit code."""
+    """Count to the goal, save now and then, leave in time; return the exit code."""
     options = _options()
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))  # Slurm sends it to every process of a job
@@ -70,7 +70,7 @@ def _load(folder: Path) -> tuple[int, int, list[str]]:
 
 
 def _save(step: int, value: int, rows: list[str], goal: int) -> None:
-    """Fills a draft folder and hands it over by one rename."""
+    """Fill a draft folder and hand it over by one rename."""
     save = Path(os.environ["UNBROKEN_SAVE"])
     draft = save / "draft"
     shutil.rmtree(draft, ignore_errors=True)

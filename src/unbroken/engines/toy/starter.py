@@ -10,6 +10,6 @@ _SETTINGS = ("goal: 300  # steps; raise it later and start again", "step_seconds
 
 
 def starters(is_named: bool) -> Iterator[Starter]:
-    """One, if it was asked for: the toy needs no file."""
+    """Yield one run, if the toy was asked for: it needs no file."""
     if is_named:
         yield Starter("demo", "", _SETTINGS, 0.05)

@@ -38,9 +38,9 @@ class BatchRow(Sequence[Batch]):
 
 
 def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, drop_last: bool = False) -> list[Batch]:
-    """The indices in batches of one group each, which `groups` names for each of them in turn.
+    """Return the indices in batches of one group each; `groups` names the group of each index.
 
-    A batch stands where its last sample stood.
+    A batch takes the place of its last sample.
     """
     open_batches: dict[object, list[int]] = {}
     row: list[Batch] = []

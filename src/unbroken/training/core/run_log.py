@@ -88,7 +88,7 @@ class Book:
             self._live.note_times({"segment": self._segment, "step": step, **self.timers.line()})
 
     def close(self, step: int) -> None:
-        """Complete the last row: the training is over."""
+        """Write the last row: the training is over."""
         if self._live:
             self._live.write(self.metrics, is_over=True)
         self.note_times(step)

@@ -32,10 +32,10 @@ class Saves:
 
 
 def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
-    """Seconds of work between two saves that lose the least time to saves and failures together.
+    """Return the seconds of work between two saves that lose the least time to saves and failures together.
 
-    Daly's estimate, which is Young's sqrt(2 * cost * mtbf) for small costs: J. T. Daly, A higher order estimate of
-    the optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22 (2006) 303-312;
+    This is Daly's estimate, which is Young's sqrt(2 * cost * mtbf) for small costs: J. T. Daly, A higher order estimate
+    of the optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22 (2006) 303-312;
     J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974) 530-531.
     """
     if save_seconds >= 2 * mtbf_seconds:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 
 def shares(order: Sequence[int], ranks: int, overlap: float) -> list[list[int]]:
-    """The order cut into one block for each rank, none larger than another by more than one sample.
+    """Cut the order into one block for each rank, none larger than another by more than one sample.
 
     With `overlap` each rank holds that fraction of the next one's block as well; the last one's next is the first.
     """

@@ -90,7 +90,7 @@ class _Stage:
         return f"{self.source.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def _make(self, copy: Path, listing: Listing) -> None:
-        """Under the lock, so what lies there unfinished is of a process that was killed."""
+        """Make the copy under the lock, so unfinished drafts there belong to killed processes."""
         for left in copy.parent.glob(f".{copy.name}.draft*"):
             fs.remove_tree(left)
         draft = copy.with_name(f".{copy.name}.draft")
@@ -143,7 +143,7 @@ class _Meter:
 
 
 def list_files(path: Path) -> Listing:
-    """Every file below a folder, links followed, in the order of the names; of a file itself, one entry."""
+    """List every file below a folder, links followed, in the order of the names; a file itself is one entry."""
     if path.is_file():
         return [_entry(path.name, path)]
     found, seen = [], set()
@@ -163,7 +163,7 @@ def _entry(name: str, path: Path) -> tuple[str, int, int]:
 
 
 def _is_whole(copy: Path) -> bool:
-    """True if every file of a finished copy is there in its size."""
+    """Return True if every file of a finished copy exists with its size."""
     try:
         stamp = json.loads((copy / STAMP).read_text())
         return all((copy / "data" / name).stat().st_size == size for name, size, _ in stamp)
@@ -191,7 +191,7 @@ def _in_place(source: Path, why: str, tell: Callable[[str], None]) -> Path:
 
 @contextmanager
 def _locked(path: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """One process of the node at a time; the kernel frees the lock of one that is killed."""
+    """Lock for one process of the node at a time; the kernel frees the lock of a killed process."""
     with path.open("a") as file:
         has_told = False
         while True:

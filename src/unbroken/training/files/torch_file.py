@@ -30,12 +30,12 @@ Location = str | os.PathLike[str]
 
 
 def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = (), **options: Any) -> FileDigest:
-    """Saves like `torch.save(obj, path)`, whole or not at all, and returns size and digest.
+    """Save like `torch.save(obj, path)`, completely or not at all, and return size and digest.
 
-    The file is on the disk when this returns, and so is the digest beside it.  `copies` are further places (a file, or
-    a folder that exists): each is written the same way and read back.  A kill leaves the file of before.  One process
-    may write a file at a time; `options` are those of `torch.save`.  StorageError if the disk is full, CheckpointError
-    if a copy reads back differently.
+    The file is on the disk when this returns, and so is the digest next to it.  `copies` are further paths (a file, or
+    a folder that exists): each is written the same way and read back.  A kill leaves the earlier file.  One process
+    may write a file at a time; `options` are those of `torch.save`.  Raise StorageError if the disk is full, and
+    CheckpointError if a copy reads back differently.
     """
     target = Path(path)
     with _draft_of(target, tensor_bytes(obj)) as draft:
@@ -78,7 +78,7 @@ def verified_torch_load(
 
 
 def check_file(path: Location) -> None:
-    """Reads a file of `atomic_torch_save` again; CheckpointError if it, or its digest, is not as it was written."""
+    """Read a file of `atomic_torch_save` again; raise CheckpointError if it, or its digest, is not as written."""
     target = Path(path)
     entries = _read_entries(target)
     if not entries:
@@ -104,7 +104,7 @@ class _Entry:
 
 
 def _show(draft: Path, target: Path, entry: _Entry) -> None:
-    """Puts the flushed draft into its place; before and after each step the file fits to its digests."""
+    """Put the flushed draft into its place; before and after each step the file fits its digests."""
     before = [] if not target.exists() else _read_entries(target) or [_digested(target)]
     _write_entries(target, [entry, *before])
     os.replace(draft, target)
@@ -165,7 +165,7 @@ def _write_entries(target: Path, entries: Iterable[_Entry]) -> None:
 
 
 def _read_entries(target: Path) -> list[_Entry]:
-    """The contents that the file may have, the newest first; none if nothing lies beside it."""
+    """Return the digests that the file may have, the newest first; none if there is no digest file."""
     path = _beside(target)
     with reading(path):
         try:

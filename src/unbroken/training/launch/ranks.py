@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command in so many ranks; 85 or 0 if all of them left so, else the code of the first that failed."""
+    """Run the command in all ranks; return 85 or 0 if all of them did, else the code of the first that failed."""
     options = _parser().parse_args(arguments)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
     try:
@@ -55,7 +55,7 @@ class _RankProcesses:
         self._give_up = 0.0
 
     def wait(self) -> int:
-        """Waits for all of them; passes signals on, and ends the others once one has failed."""
+        """Wait for all ranks; pass signals on, and end the others once one has failed."""
         next_look = time.monotonic() + _LOOK_SECONDS
         while (codes := self._codes()).count(None):
             heard = signal.sigtimedwait((*_TOLD, signal.SIGCHLD), POLL_SECONDS)

@@ -22,12 +22,12 @@ class WorkerCluster:
 
 
 def tf_config(workers: Sequence[str], index: int) -> str:
-    """The text for one of the workers; the first is the chief, as always where none is named."""
+    """Return TF_CONFIG for one of the workers; the first is the chief, as always if none is named."""
     return json.dumps({"cluster": {"worker": list(workers)}, "task": {"type": "worker", "index": index}})
 
 
 def read_cluster(environment: Mapping[str, str] = os.environ) -> WorkerCluster | None:
-    """The cluster that TF_CONFIG tells of, None without one; SegmentError if it cannot be one of workers alone."""
+    """Return the cluster in TF_CONFIG, None without one; raise SegmentError if it is not one of workers alone."""
     text = environment.get("TF_CONFIG")
     if not text:
         return None

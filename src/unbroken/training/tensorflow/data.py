@@ -46,7 +46,7 @@ class Data:
         return min(end * self._batch_size, self._samples) - start * self._batch_size
 
     def stream(self, epoch: int, batch: int, epochs: int | None = None) -> Any:
-        """A `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""
+        """Return a `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""
 
         def rest_of(number: Any) -> Any:
             whole = self._make_epoch(number).apply(tf.data.experimental.assert_cardinality(self.batches))
@@ -69,7 +69,7 @@ def array_data(
     augment: Callable[..., Any] | None,
     workers: Workers,
 ) -> Data:
-    """Batches of arrays of one length, in an order that is drawn anew for each epoch; each worker gets its share."""
+    """Return batches of arrays of one length, in a new order for each epoch; each worker gets its share."""
     tensors = tuple(tf.convert_to_tensor(array) for array in arrays)
     sizes = sorted({int(tensor.shape[0]) for tensor in tensors})
     if len(sizes) != 1:
@@ -100,5 +100,5 @@ def array_data(
 
 
 def _pair(seed: int, number: Any) -> Any:
-    """A seed for the stateless random operations."""
+    """Return a seed for the stateless random operations."""
     return tf.stack([tf.constant(seed, tf.int64), tf.cast(number, tf.int64)])

@@ -37,20 +37,20 @@ class KerasState:
 
 
 def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> KerasState:
-    """The state that consists of these variables and notes, the random generators among them."""
+    """Return the state that consists of these variables and notes, with the random generators."""
     whole = {**notes, "workers": workers.size, "variables": tensorflow_state.table(groups)}
     return KerasState(groups, json.dumps(whole, indent=1) + "\n", json.dumps(notes["random"]) + "\n")
 
 
 def write(state: KerasState, folder: Path, workers: Workers) -> None:
-    """Leaves a state in `folder`, all workers together; returns when all have written."""
+    """Write a state into `folder`, all workers together; return when all have written."""
     with own_folder(folder, workers) as place:
         tensorflow_state.write(state.groups, state.notes, place)
     write_own(state, folder, workers)
 
 
 def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
-    """Leaves in `folder` what each worker but the first has for itself; returns when all have written."""
+    """Write into `folder` what each worker but the first has for itself; return when all have written."""
     if not workers.is_first:
         path = _own_file(folder, workers)
         path.parent.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
 
 
 def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
-    """The notes of a checkpoint as this worker goes on from it; CheckpointError if as many did not make it."""
+    """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
     notes = tensorflow_state.read_notes(folder)
     made_by = notes.get("workers", 1)
     if made_by != workers.size:

@@ -32,7 +32,7 @@ from unbroken.training.torch.switches import modes_of, restore_modes
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
-    """Raises it, after telling the process that started us, which then says it and tries no further."""
+    """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
 
@@ -65,7 +65,7 @@ class RanksSession(FrameworkSession):
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
 
     def join(self) -> None:
-        """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
+        """Join the other ranks; call it once torch.distributed is started, before the first step."""
         if self.contract is None:
             return
         self.ranks = Ranks.here()
@@ -78,7 +78,7 @@ class RanksSession(FrameworkSession):
         super().look_ahead(steps + (self.ranks.size > 1))
 
     def check_ranks(self, saved: int) -> None:
-        """CheckpointError if the checkpoint that we go on from was made by another number of ranks."""
+        """Raise CheckpointError if another number of ranks made the checkpoint from which this one resumes."""
         here = self.ranks.size
         if self.contract and saved != here:
             refuse(
@@ -87,7 +87,7 @@ class RanksSession(FrameworkSession):
             )
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
-        """Writes what the framework saves of the first rank alone, on another rank."""
+        """Write on another rank what the framework saves only of the first."""
         if not self.ranks.is_first:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
@@ -101,12 +101,12 @@ class RanksSession(FrameworkSession):
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
 
     def flush(self, path: Path) -> None:
-        """Flushes what this rank wrote and no other: unbroken flushes on the first rank's node."""
+        """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
         if not self.ranks.is_first:
             fs.flush_file(path)
 
     def leave(self) -> NoReturn:
-        """Ends the process as paused, and so do all ranks."""
+        """End the process as paused, as all ranks do."""
         self.ranks.leave()
         super().leave()
 

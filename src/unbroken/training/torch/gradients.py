@@ -37,7 +37,7 @@ class Gradients:
         _watching().add(self)
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """All of them, by the part that has them and their name in it, or their number if the part is an optimizer."""
+        """Return all parameters, by their part and their name in it, or their number if the part is an optimizer."""
         first: dict[int, tuple[str, torch.Tensor]] = {}
         for name, module in only(self._parts, torch.nn.Module).items():
             for key, parameter in module.named_parameters():
@@ -48,7 +48,7 @@ class Gradients:
         return dict(first.values())
 
     def state(self) -> dict[str, Any]:
-        """The gradients that the training still needs, and what was seen of its steps."""
+        """Return the gradients that the training still needs, and what was observed of its steps."""
         parameters = self.parameters()
         held = {name: each.grad for name, each in parameters.items() if each.grad is not None}
         if self._are_replaced and not self._are_kept:
@@ -63,7 +63,7 @@ class Gradients:
         }
 
     def unshared(self) -> str:
-        """Says so if an FSDP2 model holds gradients that its ranks have not shared, which `state` cannot give."""
+        """Return an error message if an FSDP2 model holds gradients that its ranks have not shared; else ""."""
         modules = (module for _, module in modules_in(self._parts))
         if not any(_holds_unshared(module) for module in modules if hasattr(module, "_get_fsdp_state")):
             return ""
@@ -73,7 +73,7 @@ class Gradients:
         )
 
     def restore(self, state: Mapping[str, Any], source: str) -> None:
-        """Remembers what `state` gave, for `put_back`; CheckpointError if a parameter is not there."""
+        """Keep what `state` gave, for `put_back`; raise CheckpointError if a parameter is missing."""
         parameters, tensors = self.parameters(), state["tensors"]
         unknown = sorted({*tensors, *state["stepped"]} - parameters.keys())
         if unknown:
@@ -84,7 +84,7 @@ class Gradients:
         self._pending = [(each, tensors.get(name), state["used"].get(name)) for name, each in parameters.items()]
 
     def put_back(self) -> None:
-        """Gives each parameter the gradient that it had, or none."""
+        """Give each parameter the gradient that it had, or none."""
         pending, self._pending = self._pending or [], None
         for parameter, gradient, is_as_used in pending:
             parameter.grad = None if gradient is None else _own_memory(gradient.to(parameter.device))
@@ -93,11 +93,11 @@ class Gradients:
                 self._used[own] = own._version if is_as_used else None
 
     def _is_as_used(self, gradient: torch.Tensor) -> bool:
-        """True if a step has used it and nothing has changed it since."""
+        """Return True if a step has used the gradient and nothing has changed it since."""
         return self._used.get(_own(gradient)) == _own(gradient)._version
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer has made a step."""
+        """Record that the optimizer has made a step."""
         self.steppers.add(optimizer)
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
@@ -126,7 +126,7 @@ def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _own_memory(gradient: torch.Tensor) -> torch.Tensor:
-    """A sparse one has room to grow, which belongs into no file, and is missing in what was read from one."""
+    """Copy a sparse gradient: it has spare memory, which belongs into no file, and lacks it after a load."""
     return gradient if gradient.layout is torch.strided else gradient.clone()
 
 

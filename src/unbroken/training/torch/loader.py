@@ -92,7 +92,7 @@ class EpochSampler(Sampler[SampleKey]):
 
     @contextmanager
     def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
-        """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
+        """Give these steps to iterations that begin inside (a loader may begin several and use the last)."""
         self._told = epoch, steps
         try:
             yield
@@ -168,7 +168,7 @@ class Batches(Dataset[Any]):
             return self._collate(samples)
 
     def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
-        """The samples of a batch, all at once where the data set can: with one seed for all of them."""
+        """Return the samples of a batch, all at once with one seed if the data set can do so."""
         fetch = _fetch_of(self.dataset)
         if fetch is not None:
             if seed is not None:
@@ -187,7 +187,7 @@ class Batches(Dataset[Any]):
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
-    """`__getitems__` of a data set; None where it would only ask for one sample after the other, as torch's own do."""
+    """Return a data set's `__getitems__`; None if it only asks for one sample after the other, as torch's own do."""
     inner: object = dataset
     while isinstance(inner, Subset):
         inner = inner.dataset
@@ -218,7 +218,7 @@ class WorkerStart:
 
 @contextmanager
 def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
-    """Inside, worker processes may be started that do not die of a TERM before `WorkerStart` has prepared them."""
+    """Allow to start worker processes that do not die of a TERM before `WorkerStart` has prepared them."""
     held = {signal.SIGTERM} if isinstance(loader.worker_init_fn, WorkerStart) else set()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # which they inherit
     try:
@@ -228,7 +228,7 @@ def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
 
 
 def end_workers(iterator: object) -> None:
-    """Ends the worker processes of a DataLoader's iterator now; at exit, without it, one may wait for them forever."""
+    """End the worker processes of a DataLoader's iterator now; without this, an exit may wait for them forever."""
     # Not public, but what the iterator's own __del__ calls, which comes too late while a traceback holds the iterator.
     shut_down = getattr(iterator, "_shutdown_workers", None)
     if shut_down:

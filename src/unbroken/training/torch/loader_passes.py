@@ -51,7 +51,7 @@ class Place:
 
     @property
     def key(self) -> EpochKey:
-        """The first pass of an epoch has the order that a loader has in `Training.batches`."""
+        """Return the key of the order; an epoch's first pass has the order that a loader has in `Training.batches`."""
         return self.epoch if self.number == 0 else f"{self.epoch}.{self.number}"
 
     @property
@@ -227,7 +227,7 @@ class PlannedLoaders:
         self._next += 1
 
     def begin_epoch(self) -> None:
-        """The script gets the number of an epoch."""
+        """Note that the script gets the number of an epoch."""
         if self.zone is Zone.SCRIPT:
             self._before_epochs = self._next
         elif self.zone is Zone.BATCH:
@@ -247,7 +247,7 @@ class PlannedLoaders:
             order.restore(epoch, ranks.broadcast(order.state(epoch)))
 
     def begin_batches(self) -> None:
-        """The first batch of the epoch comes."""
+        """Note that the first batch of the epoch comes."""
         if self.zone is not Zone.EPOCH:
             return
         is_resumed = bool(self._saved.get("is_in_epoch"))

@@ -28,7 +28,7 @@ class Ranks(Processes):
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
-        """The ranks of this process's training; CheckpointError if there are several and torch was not told."""
+        """Return the ranks of this training; raise CheckpointError if there are several without torch.distributed."""
         if (ranks := here()).size > 1:
             return ranks.beside()
         size = int(environment.get("WORLD_SIZE") or 1)
@@ -57,7 +57,7 @@ class Ranks(Processes):
         return RankRequest(*said)
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
-        """Tells all ranks a wish, on which they agree after the next step."""
+        """Send a request to all ranks, on which they agree after the next step."""
         if self.size > 1:
             bits = torch.tensor(list(vars(wish()).values()), dtype=torch.uint8)
             work = dist.all_reduce(bits, dist.ReduceOp.MAX, group=self.group, async_op=True)
@@ -65,7 +65,7 @@ class Ranks(Processes):
                 self._pending = bits, work
 
     def settle(self) -> None:
-        """Waits for what was asked last; nobody needs the answer."""
+        """Wait for the last request, and drop its answer."""
         self._answer()
 
     def broadcast(self, value: T) -> T:
@@ -88,12 +88,12 @@ class Ranks(Processes):
         return Ranks(self.rank, self.size, dist.new_group(backend="gloo", timeout=PATIENCE))
 
     def meet(self) -> None:
-        """Returns when all ranks are here."""
+        """Return when all ranks are here."""
         if self.size > 1:
             dist.barrier(group=self.group)
 
     def leave(self) -> None:
-        """Ends torch.distributed, which complains if a process leaves without."""
+        """End torch.distributed, which complains if a process leaves without doing so."""
         if self.size > 1:
             self.meet()
             dist.destroy_process_group()

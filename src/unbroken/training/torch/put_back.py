@@ -24,7 +24,7 @@ from unbroken.training.torch.state import (
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
-    """Gives each part its saved state; CheckpointError if one does not fit."""
+    """Give each part its saved state; raise CheckpointError if one does not fit."""
     for name, part in parts.items():
         try:
             part.load_state_dict(_named_as_in(part, states[name]))
@@ -39,7 +39,7 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Gives each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
+    """Give each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
     if not saved.keys() >= {"param_groups", "state"}:
         return  # one with a state of its own making
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
@@ -80,7 +80,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _named_as_in(part: object, state: Any) -> Any:
-    """A saved state by the names that the model has here, whether its blocks are compiled or not."""
+    """Return a saved state by the names that the model has here, whether its blocks are compiled or not."""
     if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
         return state
     here, plain = part.state_dict(), plainly_named(state)
@@ -107,7 +107,7 @@ class Repeated:
         self._weights = _versions(parts)
 
     def put_back(self) -> bool:
-        """Gives each part but the models what it had; returns True if a weight of a model was changed meanwhile."""
+        """Give each part but the models what it had; return True if a weight of a model was changed meanwhile."""
         for name, held in self._held.items():
             part = self._parts[name]
             if held is None:

@@ -67,7 +67,7 @@ def seed(generators: Iterable[Generator], seeds: Iterable[int]) -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
+    """Seed Python's, numpy's and torch's global generators; call it before the model is made."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -261,7 +261,7 @@ def _in_cells(function: types.FunctionType) -> list[object]:
 
 
 def _globals_of(function: types.FunctionType) -> list[object]:
-    """The generators among the global names that a function uses; other globals belong to the script."""
+    """Return the generators among the global names that a function uses; other globals belong to the script."""
     found = (function.__globals__.get(name) for name in function.__code__.co_names)
     return [each for each in found if isinstance(each, Generator)]
 

@@ -42,7 +42,7 @@ class Offer:
 
 
 def has_memory(offers: Iterable[Offer]) -> bool:
-    """True if on each node the copies of all its ranks fit beside the training."""
+    """Return True if on each node the copies of all its ranks fit into memory in addition to the training."""
     needed: dict[str, int] = {}
     free: dict[str, int] = {}
     for offer in offers:

@@ -27,7 +27,7 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
         return self.position.batch * self.plan.share.ranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.position.epoch:
             self.position.epoch, self.position.batch = epoch, 0
 
@@ -42,11 +42,11 @@ class ResumableLoader(DataLoader[Any]):
             return super().__iter__()
 
     def share_with(self, share: Share) -> None:
-        """From now on its batches and its length are those of one of several ranks."""
+        """Restrict batches and length to those of one of several ranks."""
         self.sampler.plan.share = share
 
     def go_to(self, epoch: int, batch: int) -> None:
-        """The next iteration begins there; one that has begun goes on as it was."""
+        """Let the next iteration begin there; one that has begun continues as it was."""
         self.sampler.position.epoch, self.sampler.position.batch = epoch, batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class ResumableLoader(DataLoader[Any]):
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes there; ValueError if that is a place in other data."""
+        """Go to the saved position; raise ValueError if it is one in other data."""
         for name, own in (("seed", self.sampler.plan.seed), ("batches", len(self))):
             if state_dict[name] != own:
                 raise ValueError(

@@ -31,15 +31,15 @@ AGAIN = 2**40
 
 
 def seed_from(*parts: int | str) -> int:
-    """63 bits that differ for each sequence of parts and look random."""
+    """Return 63 bits that differ for each sequence of parts and look random."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
-    """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples.
+    """Draw the indices of one epoch, four bytes each; eight if there are more than two billion samples.
 
-    TypeError if the order gives other than whole numbers, such as a mask.
+    Raise TypeError if the order gives something other than integers, such as a mask.
     """
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
     if isinstance(indices, torch.Tensor):
@@ -52,7 +52,7 @@ def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
 
 
 def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
-    """A list of them would take ten times the memory."""
+    """Return the indices as an array; a list would take ten times the memory."""
     is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
     found = array("i" if is_short else "q")
     found.frombytes(np.ascontiguousarray(indices, dtype=SHORT.dtype if is_short else np.int64).data.cast("B"))
@@ -73,7 +73,7 @@ def numbered(indices: Indices) -> Indices:
 
 
 def order_of(size: int, shuffle: bool) -> Order:
-    """All indices, once each."""
+    """Return an order of all indices, once each, shuffled or not."""
 
     def shuffled(generator: torch.Generator) -> torch.Tensor:
         return torch.randperm(size, generator=generator)
@@ -82,14 +82,14 @@ def order_of(size: int, shuffle: bool) -> Order:
 
 
 def check_same(state: Mapping[str, Any], own: Mapping[str, object], what: str) -> None:
-    """ValueError if a state was made by a sampler or data set that differs from this one."""
+    """Raise ValueError if a state was made by a sampler or data set that differs from this one."""
     for name, value in own.items():
         if state[name] != value:
             raise ValueError(f"the state was made with {name} {state[name]}, and this {what} has {value}")
 
 
 def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
-    """This rank among the ranks; what is not given is asked of torch.distributed."""
+    """Return this rank among the ranks; what is not given comes from torch.distributed."""
     if rank is not None and ranks is not None:
         return Share(rank, ranks)
     return here().share
@@ -193,7 +193,7 @@ class _Interruptible(Sampler[Item]):
         self.seed, self.epoch, self.done = seed, 0, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.epoch:
             self.epoch, self.done = epoch, 0
 
@@ -207,7 +207,7 @@ class _Interruptible(Sampler[Item]):
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the position; ValueError if it is one in another order."""
+        """Go to the saved position; raise ValueError if it is one in another order."""
         self._order.restore(int(state["epoch"]), state.get("order"))
         self.epoch, self.done = int(state["epoch"]), 0
         check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
@@ -247,7 +247,7 @@ class InterruptibleSampler(_Interruptible[int]):
         return whole + {"drop": 0, "repeat": rest > 0, "uneven": self._share.rank < rest}[self._tail]
 
     def advance(self, samples: int) -> None:
-        """Counts the samples that this rank has trained, and as many on each of the others."""
+        """Count the samples that this rank has trained, and as many on each of the others."""
         self.done = min(self.done + samples * self._share.ranks, len(self._order.of(self.epoch)))
 
 
@@ -308,7 +308,7 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         return len(self._steps())
 
     def advance(self, steps: int = 1) -> None:
-        """Counts steps: batches that this rank has trained, and one at the same time on each of the others."""
+        """Count steps: batches that this rank has trained, and one at the same time on each of the others."""
         for _ in range(steps):
             self.done = self._steps().end_after(self.done)
 

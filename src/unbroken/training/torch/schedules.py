@@ -143,7 +143,7 @@ def _steps_to_goal(done: int, course: Course) -> float:
 
 
 def _end_of_function(scheduler: lr_scheduler.LambdaLR, steps: float) -> End | None:
-    """The first step from which on its functions give 0, as those of transformers do at their end."""
+    """Return the first step from which its functions give 0, as those of transformers do at their end, or None."""
     begun = False
     for step in range(min(math.floor(steps), _MOST_VALUES)):
         values = [function(step) for function in scheduler.lr_lambdas]

@@ -24,13 +24,13 @@ INLINE_ALGORITHM = "xxh3_128"
 
 
 def save_verified(obj: object, path: Path, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
-    """Saves like `torch.save` and returns size and digest; None where xxhash is missing (digest the file later).
+    """Save like `torch.save` and return size and digest; None if xxhash is missing (digest the file later).
 
     `options` are those of `torch.save`.
 
     The zip checksums (CRC-32) inside the file are left out, because torch never looks at them and the digest finds
-    more in less time; other programs that unzip the file want `zip_checksums=True`.  Nothing is flushed to the disk.
-    StorageError if the disk is full; the file is not usable then.
+    more in less time; other programs that unzip the file need `zip_checksums=True`.  Nothing is flushed to the disk.
+    Raise StorageError if the disk is full; the file is not usable then.
     """
     is_inline = preferred_algorithm() == INLINE_ALGORITHM
     hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
@@ -90,7 +90,7 @@ class ZipChecksums:
         torch.serialization.set_crc32_options(is_wanted)
 
     def restore(self) -> None:
-        """Turns it back; the first time counts."""
+        """Restore torch's setting; only the first call has an effect."""
         if self._before is not None:
             torch.serialization.set_crc32_options(self._before)
             self._before = None
@@ -108,7 +108,7 @@ def save_result(path: Path, content: object) -> FileDigest | None:
 
 
 def _save_safetensors(path: Path, content: object) -> None:
-    """CheckpointError if it is not a dictionary of tensors that do not share memory, or the package is missing."""
+    """Save a dictionary of tensors; raise CheckpointError if they share memory, or the package is missing."""
     try:
         from safetensors.torch import save_file
 

@@ -51,7 +51,7 @@ class DistributedShardedDataset:
 
     @property
     def indices(self) -> list[int]:
-        """The samples of this rank's share, by their place in the source."""
+        """Return the samples of this rank's share, by their place in the source."""
         return self._shares(self.share.ranks)[self.share.rank]
 
     @property
@@ -65,12 +65,12 @@ class DistributedShardedDataset:
         return samples - now.samples + now.done(self.done + steps)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.epoch:
             self.epoch, self.done, self._past = epoch, 0, []
 
     def advance(self, steps: int = 1) -> None:
-        """Counts steps that all ranks have trained."""
+        """Count steps that all ranks have trained."""
         self.done += steps
 
     def __len__(self) -> int:
@@ -85,11 +85,11 @@ class DistributedShardedDataset:
             yield batch if len(batch) > 1 else batch[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, a few numbers; the same on all ranks."""
+        """Return the position: a few numbers, the same on all ranks."""
         return {**self._fixed(), "ranks": self.share.ranks, "epoch": self.epoch, "done": self.done, "past": self._past}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the position; ValueError if it is one in another data set."""
+        """Go to the saved position; raise ValueError if it is one in another data set."""
         check_same(state, self._fixed(), "data set")
         self.epoch, self.done = int(state["epoch"]), int(state["done"])
         self._past = [list(each) for each in state["past"]]
@@ -125,7 +125,7 @@ class DistributedShardedDataset:
         return [share[place] for place in drawn(order_of(len(share), self.shuffle), generator, self.epoch)]
 
     def _on_device(self, order: list[int]) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The tensors that hold the samples, and the places in them in the order of the epoch."""
+        """Return the tensors that hold the samples, and the places in them in the order of the epoch."""
         # In an epoch that other ranks began, what was dealt; else the share, which stays from epoch to epoch.
         wanted = (order or self.indices[:1]) if self._past else self.indices
         if self._held[0] != wanted:

@@ -52,7 +52,7 @@ Shards = dict[str, torch.Tensor]
 
 
 def check_kinds(parts: Mapping[str, object]) -> None:
-    """TypeError names the keyword of Training whose state is spread over ranks in a way that is not known here."""
+    """Raise TypeError for a keyword of Training whose state is sharded in an unsupported way."""
     for name, part in parts.items():
         modules = part.modules() if isinstance(part, torch.nn.Module) else ()
         if any(isinstance(module, FullyShardedDataParallel) for module in modules):
@@ -94,7 +94,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def taken_out(value: Any, where: str, shards: Shards) -> Any:
-    """The value with a note in the place of each spread tensor, which is put into `shards`."""
+    """Return the value with a note in the place of each sharded tensor, which is put into `shards`."""
     if isinstance(value, DTensor):
         shards[where] = value
         return {_NOTE: where, "shape": list(value.shape), "dtype": value.dtype}
@@ -102,9 +102,9 @@ def taken_out(value: Any, where: str, shards: Shards) -> Any:
 
 
 def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
-    """Saves the tensors into `folder`, all ranks at once; returns the files that this rank wrote.
+    """Save the tensors into `folder`, all ranks at once; return the files that this rank wrote.
 
-    CheckpointError, on all ranks, if one of them cannot.
+    Raise CheckpointError on all ranks if one of them cannot.
     """
     try:
         state_dict_saver.save(dict(shards), storage_writer=FileSystemWriter(folder), process_group=ranks.group)
@@ -116,7 +116,7 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
 
 
 def check(folder: Path, states: Any) -> None:
-    """CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
+    """Raise CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
     wanted: list[Mapping[str, Any]] = []
 
     def note(value: Any, _: str) -> Any:
@@ -138,7 +138,7 @@ def check(folder: Path, states: Any) -> None:
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole.
+    """Return the states with all tensors as the parts hold them now: sharded over the present ranks, or whole.
 
     A part may be a mapping of tensors, too.
     """
@@ -164,7 +164,7 @@ def whole(value: Any, is_kept: bool = True) -> Any:
 
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
-    """For a place in the state of a part, the tensor that shows how the one there is spread."""
+    """Return a function from a place in a part's state to the tensor that shows how the one there is sharded."""
     found: dict[str, torch.Tensor] = {}
 
     def note(value: Any, where: str) -> Any:

@@ -122,7 +122,7 @@ class _Taking:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """True for what is nothing but a view of memory; others are copied as a whole."""
+    """Return True for a tensor that is only a view of memory; others are copied as a whole."""
     is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda")
     if not is_known or tensor.layout is not torch.strided or tensor.is_quantized:
         return False

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def open_board(book: Book, step: int, folder: Path | None) -> SummaryWriter:
-    """A SummaryWriter that gets all metrics of the book, from `step` on; what lies behind it is purged.
+    """Return a SummaryWriter that gets all metrics of the book, from `step` on; later events are purged.
 
-    `folder` is `tensorboard` beside the other files to watch, or here where nothing is saved.
+    The default folder is `tensorboard` next to the other live files, or here if nothing is saved.
     """
     # Not needed by anybody who does not ask for it, and it takes a second to load.
     from torch.utils.tensorboard import SummaryWriter

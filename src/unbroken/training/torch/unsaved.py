@@ -51,7 +51,7 @@ def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: in
 
 
 def is_metric(module: object) -> bool:
-    """True for a metric of torchmetrics, which is not imported for it."""
+    """Return True for a metric of torchmetrics, which is not imported for it."""
     torchmetrics = sys.modules.get("torchmetrics")
     return torchmetrics is not None and isinstance(module, torchmetrics.Metric)
 
@@ -100,7 +100,7 @@ class Unsaved:
         yield from self._schedulers()
 
     def _names_in(self, part: object) -> dict[str, None]:
-        """The names in the state of a model."""
+        """Return the names in the state of a model; {} for other parts."""
         if not isinstance(part, torch.nn.Module) or is_metric(part):
             return {}
         return dict.fromkeys(plainly_named(part.state_dict()))
@@ -157,7 +157,7 @@ class Unsaved:
                 )
 
     def _near(self) -> Iterator[object]:
-        """The parts, and what they hold: a wrapper steps an optimizer of its own."""
+        """Yield the parts and what they hold: a wrapper steps an optimizer of its own."""
         for part in self._parts.values():
             yield part
             for value in [*vars(part).values()] if hasattr(part, "__dict__") else ():

@@ -34,7 +34,7 @@ class TorchValidation(Validation):
         self._generators = generators
 
     def weights(self) -> Weights:
-        """The weights of each part that has some, as they are now and as they change."""
+        """Return the weights of each part that has some, as references that follow later changes."""
         parts = self._modules.items()
         return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
 
@@ -68,13 +68,13 @@ def non_finite_weight(weights: Weights) -> str:
 
 
 def _sum(value: torch.Tensor) -> torch.Tensor:
-    """Not finite if one of the numbers is not; to add them up takes a ninth of the time that asking each takes."""
+    """Return the sum, which is not finite if one number is not; this takes a ninth of the time of testing each."""
     return value.sum(dtype=torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else None)
 
 
 @contextmanager
 def _as_in_use(modules: Mapping[str, torch.nn.Module]) -> Iterator[None]:
-    """The modules without dropout and with their statistics at rest; afterwards each part is as it was."""
+    """Put the modules into evaluation mode inside the context; afterwards each is as it was."""
     were = [(module, module.training) for top in modules.values() for module in top.modules()]
     try:
         for top in modules.values():
