@@ -1,7 +1,7 @@
-"""An engine: what knows how to start, stop and read one kind of program.
+"""Define an engine: it can start, stop and read one kind of program.
 
 The base class keeps the environment contract (docs/contract.md), so an engine for a program that keeps it too has only
-its command to say.  This is a whole one:
+to give its command.  This is a whole one:
 
     from unbroken.engines.base import Engine, Task
 
@@ -12,8 +12,8 @@ its command to say.  This is a whole one:
         def command(self, task: Task) -> list[str]:
             return ["python3", "walk.py", str(task.run.settings["steps"])]
 
-with `schema.yaml` beside its module and an entry point (docs/engines/your-own.md).  An engine for a program with habits
-of its own overrides what differs.
+with `schema.yaml` next to its module and an entry point (docs/engines/your-own.md).  An engine for a program that
+differs overrides the methods in question.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt at a segment, as the engine is given it."""
+    """Describe one attempt at a segment to the engine."""
 
     run: RunSpec
     segment: int

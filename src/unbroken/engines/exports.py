@@ -1,4 +1,4 @@
-"""Exports a checkpoint to a folder from which its program resumes without unbroken: what engines share."""
+"""Export a checkpoint to a folder from which its program resumes without unbroken: what engines share."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The engines that there are: each says so by an entry point of the group `unbroken.engines`, in any installed package.
+"""Find the installed engines: each has an entry point of the group `unbroken.engines`, in any installed package.
 
     [project.entry-points."unbroken.engines"]
     mine = "my_package.engine:MyEngine"
 
-The name is what a run says under `engine:`.  Beside the module lies `schema.yaml`, the engine's settings.  Finding an
-engine imports its package, not its module: the plan of a run loads that one's engine alone.
+The name is what a run has under `engine:`.  The file `schema.yaml` next to the module describes the engine's settings.
+Finding an engine imports its package, not its module: the plan of a run loads that one's engine alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OURS = "unbroken.engines."
 
 @dataclass(frozen=True)
 class FoundEngine:
-    """An engine that some package brings; `is_ours` if that is this one, whose engines have rules of their own."""
+    """Describe an engine of an installed package; `is_ours` if that is unbroken, whose engines have their own rules."""
 
     name: str
     module: str

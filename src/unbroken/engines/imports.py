@@ -1,4 +1,4 @@
-"""Imports files that another program saved: what engines share, and the import of programs that keep the contract."""
+"""Import files that another program saved: what engines share, and the import of programs that keep the contract."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ImportedFiles:
 
 @contextmanager
 def unchanged(paths: Sequence[Path]) -> Iterator[None]:
-    """Raise CheckpointError if a file changes inside the block: the program that writes it is still at work."""
+    """Raise CheckpointError if a file changes inside the block: the program that writes it still runs."""
     before = [_stamp(path) for path in paths]
     yield
     for path, was in zip(paths, before, strict=True):

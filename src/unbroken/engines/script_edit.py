@@ -1,4 +1,4 @@
-"""Reads a script as its syntax tree and edits its text: for the lines that `unbroken init` shows."""
+"""Read a script as its syntax tree and edit its text: for the lines that `unbroken init` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class NotPlainError(Exception):
-    """The script is not written in the usual way; the text says which part of it."""
+    """Report that the script is not written in the usual way; the text names the part."""
 
 
 @dataclass

@@ -15,9 +15,9 @@ from unbroken.errors import ConfigError
 
 @dataclass(frozen=True)
 class Starter:
-    """A run for a new configuration.
+    """Describe a run for a new configuration.
 
-    `source` is the file that it was found by, empty if it was not found but asked for.  `settings` are lines of YAML
+    `source` is the file by which it was found, empty if it was not found but asked for.  `settings` are lines of YAML
     with their comments, `minutes` those of a segment.  `todo` is what the user still has to do, a line each; `diff`
     the lines that a program needs first, which `patch` understands.
     """

@@ -1,4 +1,4 @@
-"""The call of a run, `exec.json` in its folder, and whether the present call is the same computation."""
+"""Record the call of a run, `exec.json` in its folder, and check that a later call is the same computation."""
 
 from __future__ import annotations
 

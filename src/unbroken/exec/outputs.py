@@ -26,10 +26,10 @@ _BLOCK_BYTES = 1 << 16
 
 
 class CalledEngine(Engine):
-    """An engine as `unbroken exec` calls it; one object serves one call."""
+    """Define an engine as `unbroken exec` calls it; one object serves one call."""
 
     fills_final = False
-    words: Sequence[str] = ()  # what makes another computation of it, beside the command line
+    words: Sequence[str] = ()  # what makes it another computation, in addition to the command line
     printed: Path | None = None  # where what it prints goes, if that is a result
     has_started = False
 

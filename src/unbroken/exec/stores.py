@@ -69,7 +69,7 @@ def set_aside(places: RunFolder, folder: Path) -> Path:
 
 
 def begin_from_zero(places: RunFolder) -> Path:
-    """Set aside what was saved in the store, where the two newest such states stay; its lease must be held."""
+    """Move what was saved in the store to a backup; the two newest backups stay.  The caller must hold the lease."""
     aside = set_aside(places, places.root / OLD)
     for old in fs.by_number(aside.parent)[:-OLD_STATES]:
         fs.remove_tree(old)
@@ -97,7 +97,7 @@ def refuse_shared(name: str, call: Call, store: Path, root: Path) -> None:
 
 
 def may_share(one: str, other: str) -> bool:
-    """Return True if some file may match both globs: a folder that matches stands for all in it."""
+    """Return True if some file may match both globs: a folder that matches includes everything in it."""
     parts = (_ONE_OF.sub("?", os.path.normpath(glob)).split("/") for glob in (one, other))
     for left, right in zip(*parts, strict=False):
         if "**" in (left, right):

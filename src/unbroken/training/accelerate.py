@@ -1,4 +1,4 @@
-"""A loop with Accelerate in segments: `save_state` and `load_state`, handed over, left in time, in mid-epoch too."""
+"""Run a loop with Accelerate in segments: hand over what `save_state` writes and leave in time, in mid-epoch too."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ RANDOM_FILE = "random_states_{}.pkl"
 
 
 class Segments(Placed):
-    """The segments of a loop with Accelerate.  Make it before any worker process; `seed` is that of the data's order.
+    """Run a loop with Accelerate in segments.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
     without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
@@ -62,7 +62,7 @@ class Segments(Placed):
             self._keeper.join()
         self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
         self._omitted: Omitted | None = None
-        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
+        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
         self._plan: SamplePlan | None = None  # of the epoch
         self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
         self._made = 0  # loaders
@@ -235,7 +235,7 @@ class Segments(Placed):
 
 
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
-    """Tells Accelerate of a loader that it did not prepare, so that the last batch of an epoch ends an accumulation."""
+    """Announce to Accelerate a loader that it did not prepare, so that an epoch's last batch ends an accumulation."""
 
     def __init__(self, batches: int) -> None:
         self.gradient_state = accelerate.state.GradientState()

@@ -7,7 +7,7 @@ from accelerate.state import AcceleratorState
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.framework_session import refuse
 
-# By these and not by `distributed_type`, which each AcceleratorState() that somebody makes sets back.
+# By these and not by `distributed_type`, which each new AcceleratorState() resets.
 SPREADING = {
     "fsdp_plugin": "FSDP",
     "deepspeed_plugins": "DeepSpeed",

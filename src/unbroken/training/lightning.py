@@ -1,4 +1,4 @@
-"""Lightning's Trainer in segments: its own checkpoints, handed over, left in time, resumed before any batch."""
+"""Run Lightning's Trainer in segments: hand over its checkpoints, leave in time, resume before any batch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MODEL_FILE = "model.ckpt"
 
 
 class UnbrokenCallback(pl.callbacks.Checkpoint):
-    """Saves through unbroken and leaves in time; Lightning calls it as the last of the callbacks.
+    """Save through unbroken and leave in time; Lightning calls it as the last of the callbacks.
 
     `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
     model is in `final/model.ckpt` of a run that is finished.  Make it before the Trainer; `seed` is that of the order
-    of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on
-    from there; without one it does nothing.  `saves` says how often.
+    of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it does nothing.  `saves` says how often.
     """
 
     def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
@@ -212,7 +212,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
 @functools.cache
 def _check_trainers() -> None:
-    """Refuse from now on, when a Trainer is made, what Lightning refuses by naming a class that nobody has used."""
+    """Refuse in each new Trainer what Lightning itself refuses by naming a class that the user has not used."""
     init = pl.Trainer.__init__
 
     @functools.wraps(init)

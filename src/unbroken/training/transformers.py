@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face in segments: its own checkpoints, handed over, left in time, resumed in mid-epoch."""
+"""Run Hugging Face's Trainer in segments: hand over its checkpoints, leave in time, resume in mid-epoch."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ REFUSED = {
 
 
 class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are not read
-    """Saves through unbroken and leaves in time.  Give it to the Trainer as the last callback.
+    """Save through unbroken and leave in time.  Give it to the Trainer as the last callback.
 
     `TrainingArguments(output_dir=callback.output_dir("out"), save_strategy="no", ...)`, then
     `trainer.train(resume_from_checkpoint=callback.resume)`.  The model is in `final/` of a run that is finished.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
     without one it does nothing.  `saves` says how often.
     """
 

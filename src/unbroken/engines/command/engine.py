@@ -1,4 +1,4 @@
-"""The engine: starts the user's own command lines, tells the program to stop as it likes, and judges its exit code."""
+"""Start the user's own command lines, stop the program in its own way, and interpret its exit code."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 OWN_FOLDER = "program"
-# The folder is looked at so often; less often where a look takes long, but a file server that hangs once mutes nobody.
+# How often the folder is scanned; less often if a scan takes long, but one hang of a file server must not end it.
 LOOK_SECONDS = 0.5
 LOOK_SHARE = 0.05
 LONGEST_REST_SECONDS = 30.0
 
 
 class CommandEngine(Engine):
-    """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
+    """Run any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
 
@@ -92,7 +92,7 @@ class CommandEngine(Engine):
             return "nothing says how far its restart files are, so they are counted"
         states = states_in(checkpoint, program.files)[:1]
         try:
-            if program.progress_command:  # not asked again: it may write beside the files that it reads
+            if program.progress_command:  # not asked again: it may write next to the files that it reads
                 said = read_passport(checkpoint).progress.done
                 return f"progress_command {' '.join(program.progress_command)} printed {said:.10g}"
             return reading_of(run, program, checkpoint, states[0].number if states else "").how
@@ -269,7 +269,7 @@ class CommandEngine(Engine):
             self._workspace(task).give_back()
 
     def _has_a_way_to_stop(self, run: RunSpec) -> bool:
-        """Return True if the program is told by when it must be out, or that it must leave."""
+        """Return True if the program receives its deadline, or a request to leave."""
         program = self._program(run)
         has_clock = bool({"seconds", "minutes", "hours", "hms"} & _placeholders(program))
         return self.hears_a_wish(run) or has_clock or bool(program.templates)
@@ -340,6 +340,6 @@ class CommandEngine(Engine):
 
 
 def _placeholders(program: Program) -> set[str]:
-    """Return the placeholders that the program is told by its words and its environment."""
+    """Return the placeholders in the program's arguments and its environment."""
     texts = [*program.start, *program.resume, *program.environment.values()]
     return {name for text in texts for name in named(text)}

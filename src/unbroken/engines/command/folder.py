@@ -1,4 +1,4 @@
-"""The folder of its own in which the program runs: carried from attempt to attempt, with the run's inputs in it."""
+"""Provide the program's own folder: it is carried from attempt to attempt, with the run's inputs in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports a program's restart files, the records of its tables that belong to them, and all its other files."""
+"""Import a program's restart files, the records of its tables that belong to them, and all its other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of the keeper, the child process of a segment."""
+"""Build the command line of the supervisor, the child process of a segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator of a stage: started on a port that the kernel chooses, asked, and read once it is gone."""
+"""Start a stage's coordinator on a port that the kernel chooses, query it, and read its output after its end."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ LOOK_SECONDS = 0.02
 TALKATIVE = {"DMTCP_QUIET": "0"}
 _PEERS = re.compile(r"NUM_PEERS=(\d+)")
 _PID = re.compile(r"\[\d+:(\d+)\]@")
-# Said before the first process is told to die.  By itself it says it too, once the last one has left.
+# Printed before the first process is killed.  The coordinator also prints it once the last process has left.
 _KILLS, _LEAVES = "illing all connected peers", "last client exited"
 _SAVES = re.compile(r"starting checkpoint.*?numPeers\s*=\s*(\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Peers:
-    """The processes under a coordinator: how many, and whether they are all at work."""
+    """Hold how many processes are under a coordinator, and whether they all run."""
 
     count: int
     is_running: bool
 
 
 class Coordinator:
-    """Leaves when the last process of its program has left."""
+    """Run a coordinator, which leaves when the last process of its program has left."""
 
     def __init__(self, programs: Programs, folder: Path, images: Path) -> None:
         self._programs = programs

@@ -1,4 +1,4 @@
-"""The DMTCP engine: starts the keeper, which keeps the contract for a program that knows nothing of it."""
+"""Start the supervisor of DMTCP, which keeps the contract for a program that does not know it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIED = "they can be resumed only in the folder in which they were made"
 
 
 class DmtcpEngine(Engine):
-    """Any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
+    """Run any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
 
     name = "dmtcp"
     fits_container = False

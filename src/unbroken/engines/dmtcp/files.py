@@ -1,7 +1,7 @@
-"""The program's folder: saved whole beside the images, and put back before a restart.
+"""Save all of the program's folder next to the images, and restore it before a restart.
 
-DMTCP does not save files.  At a restart it cuts an open one back to where the program was, fills one that is gone with
-NUL bytes up to there, and knows nothing of those that were closed.
+DMTCP does not save files.  At a restart it truncates an open file to where the program was, fills a missing one with
+NUL bytes up to there, and ignores those that were closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compresses images, if there is time: DMTCP reads gzip by itself."""
+"""Compress images if there is time: DMTCP reads gzip by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-# gzip at its quickest, on a slow core; measured figures stand in docs/engines/dmtcp.md.
+# gzip at its quickest, on a slow core; measured figures are in docs/engines/dmtcp.md.
 BYTES_PER_SECOND = 30e6
 _LEVEL = 1
 _BLOCK = 1 << 20

@@ -18,7 +18,7 @@ _SWITCH = "settings.machine_may_differ: true"
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a machine that a restarted program still counts on."""
+    """Hold the properties of a machine on which a restarted program still depends."""
 
     dmtcp: str
     glibc: str

@@ -12,7 +12,7 @@ from unbroken.engines.dmtcp.programs import Programs
 
 @dataclass(frozen=True)
 class Options:
-    """One run's settings, as the keeper needs them."""
+    """Hold one run's settings, as the supervisor needs them."""
 
     live: Path
     inputs: tuple[Path, ...]

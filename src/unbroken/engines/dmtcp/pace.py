@@ -14,7 +14,7 @@ LEAST_SECONDS = 0.5
 
 @dataclass
 class SaveSeconds:
-    """Saves as pairs: the bytes in memory and files before, and the seconds it took."""
+    """Keep saves as pairs: the bytes in memory and files before, and the seconds that the save took."""
 
     saves: list[tuple[int, float]] = field(default_factory=list)
 

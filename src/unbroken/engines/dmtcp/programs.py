@@ -1,4 +1,4 @@
-"""DMTCP's programs: where they are, which release, and their command lines for 3.x, 4.x and later."""
+"""Locate DMTCP's programs, read their release, and build their command lines for 3.x, 4.x and later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = {"DMTCP_GZIP": "0", "DMTCP_QUIET": "1"}
 
 @dataclass(frozen=True)
 class Programs:
-    """The folder of DMTCP's programs; empty means that they are found on the PATH."""
+    """Hold the folder of DMTCP's programs; "" means that they are found on the PATH."""
 
     folder: str = ""
 

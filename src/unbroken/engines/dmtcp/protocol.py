@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.progress import Handover
 
-# Files in the attempt folder: when the keeper began to leave (for the learned margin), and why it failed.
+# Files in the attempt folder: when the supervisor began to leave (for the learned margin), and why it failed.
 LEAVING, WHY = "leaving", "why"
 # As many checkpoints as may lie there unpublished.
 _WAITING = 2
@@ -20,7 +20,7 @@ _WAITING = 2
 
 @dataclass(frozen=True)
 class Told:
-    """The contract's variables."""
+    """Hold the contract's variables."""
 
     resume: Path | None
     save: Path
@@ -50,7 +50,7 @@ class Told:
         return len(self._ready()) < _WAITING
 
     def hand_over(self, handover: Handover, number: int) -> None:
-        """Make the draft the keeper's checkpoint of that number."""
+        """Make the draft the supervisor's checkpoint of that number."""
         (self.draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json()))
         os.rename(self.draft, self.save / f"{number:06d}{READY}")
 

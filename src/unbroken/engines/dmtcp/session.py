@@ -1,4 +1,4 @@
-"""A stage: one coordinator and the program under it, from its launch or restart to its checkpoint or its end."""
+"""Run a stage: one coordinator and the program under it, from launch or restart to its checkpoint or its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from unbroken.program import process as child
 from unbroken.program.process import Child
 from unbroken.system import fs
 
-# A request that comes while an earlier checkpoint is being written is lost without a word (4.1.1).
+# A request that comes while an earlier checkpoint is being written is silently lost (4.1.1).
 ASK_AGAIN_SECONDS = 5.0
 
 
 class DmtcpSession:
-    """The program at work in `live`; `images` is a new folder, empty until a checkpoint is asked for."""
+    """Run the program in `live`; `images` is a new folder, empty until a checkpoint is requested."""
 
     def __init__(self, programs: Programs, folder: Path, images: Path, live: Path, log: Path) -> None:
         folder.mkdir(parents=True)
@@ -45,7 +45,7 @@ class DmtcpSession:
         end, most = time.monotonic() + limit_seconds, 0
         while time.monotonic() < end:
             peers = self._coordinator.peers()
-            if peers.is_running:  # all were at work together; some may have come to their end since
+            if peers.is_running:  # all ran together; some may have ended since
                 return
             most = max(most, peers.count)
             if 0 < peers.count < most:

@@ -1,4 +1,4 @@
-"""One checkpoint of this engine: images/, files/ and state.json, written and read."""
+"""Write and read one checkpoint of this engine: images/, files/ and state.json."""
 
 from __future__ import annotations
 

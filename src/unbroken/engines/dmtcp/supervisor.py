@@ -1,4 +1,4 @@
-"""The keeper: the child process of a segment that runs a program under DMTCP and keeps unbroken's contract for it.
+"""Run a program under DMTCP in a child process of the segment, and keep unbroken's contract for it.
 
 Every checkpoint ends the processes, so that no file changes between the images and the copies of the files; inside a
 segment they are then started again from those very images.
@@ -41,7 +41,7 @@ PATIENCE, LEAST_PATIENCE_SECONDS = 10, 60.0
 
 @dataclass
 class DmtcpSupervisor:
-    """One segment of a program."""
+    """Run one segment of a program."""
 
     options: Options
     told: Told

@@ -1,4 +1,4 @@
-"""The ground that a program stands on: its folder and those of its images, under the names that its images remember."""
+"""Manage a program's folder and those of its images, under the names that its images contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAIL_LINES = 20
 
 
 class Ground:
-    """`live` is the program's folder, `slots` beside it holds a folder of images for each stage of this segment."""
+    """Hold the folders: `live` is the program's; `slots` next to it has a folder of images for each stage."""
 
     def __init__(self, live: Path, attempt_folder: Path) -> None:
         self.live, self.slots = live, live.with_name(SLOTS)
@@ -38,7 +38,7 @@ class Ground:
         draft = self._desk / "live"
         put_back(checkpoint / FILES, state.listing, draft)
         self._show(draft, inputs)
-        # An image names the copies of files that DMTCP keeps beside it by the whole path it was written with.
+        # An image names the file copies that DMTCP keeps next to it by the absolute path with which it was written.
         slot = self.slots / state.slot
         self.slots.mkdir()
         link_folder(checkpoint / IMAGES, slot)

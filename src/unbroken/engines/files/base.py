@@ -1,4 +1,4 @@
-"""Makes checkpoints of an attempt: while its program runs, when that is gone, and after it was killed."""
+"""Make checkpoints of an attempt: while its program runs, after its end, and after it was killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_SKIPS = 3
 
 
 class Supervisor(ABC):
-    """Decides what of an attempt becomes checkpoints; its outputs are kept if the folder is the run's own."""
+    """Decide what of an attempt becomes checkpoints; its outputs are kept if the folder is the run's own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         self.task, self.program, self.folder = task, program, folder
@@ -66,7 +66,7 @@ class Supervisor(ABC):
         return self.kinds.is_state(name)
 
     def also_observed(self) -> Mapping[str, Path]:
-        """Return what is observed beside the program's folder, by the names that it has there."""
+        """Return what is observed in addition to the program's folder, by the names that it has there."""
         return {}
 
     def begin(self, restored: OutputList | None) -> None:
@@ -149,7 +149,7 @@ class Supervisor(ABC):
 
 
 class ContractSupervisor(Supervisor):
-    """For a program that hands its states over by itself (docs/contract.md)."""
+    """Serve a program that hands its states over by itself (docs/contract.md)."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)

@@ -1,4 +1,4 @@
-"""Reads in the bytes of an output file whether it is as listed, was flushed, or is changed before its end.
+"""Check the bytes of an output file: is it as listed, was it flushed, or is it changed before its end?
 
 An output is compared by the digests of its first and last 64 KiB, and cut to the length that belongs to a state.
 """
@@ -28,7 +28,7 @@ _COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An output file at a checkpoint: `size_bytes` belong to the result, `resume_bytes` to the state.
+    """Describe an output file at a checkpoint: `size_bytes` belong to the result, `resume_bytes` to the state.
 
     `segment` has begun the file.  `is_continued` is True if a resumed program continued in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
@@ -142,7 +142,7 @@ def is_cut_by_a_buffer(path: Path, length: int, size: int) -> bool:
 
 
 def stops_within_a_line(path: Path, length: int) -> bool:
-    """Return True for a text of which the first `length` bytes do not end with a line."""
+    """Return True if the first `length` bytes of a text do not end with a line."""
     end = _end(path, length)
     return bool(end) and _is_text(end) and not end.endswith((b"\n", b"\r"))
 

@@ -1,4 +1,4 @@
-"""The files of a program that runs where the user called it: copied when complete, and listed where they grow.
+"""Keep the files of a program that runs where the user called it: copy complete files, and list growing ones.
 
 Only files are moved that match `keep` and that this run's program wrote.  Nothing is removed: what has to make room
 goes to the store's `replaced/`.  What the program appends to is cut in place.
@@ -34,7 +34,7 @@ _IN_BUFFER = "is buffered by the program, and lines were lost in the buffer; let
 
 
 class KeptFiles:
-    """The kept files of one attempt."""
+    """Hold the kept files of one attempt."""
 
     def __init__(self, keep: Keep, attempt: AttemptFolder, segment: int, tell: Callable[[str], None]) -> None:
         self.keep, self.folder, self._tell, self._segment = keep, keep.folder, tell, segment

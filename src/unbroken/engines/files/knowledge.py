@@ -1,4 +1,4 @@
-"""Learns from the events of a program's files: which states are complete, and how long each other file was then.
+"""Learn from the events of a program's files: which states are complete, and how long each other file was then.
 
 The kernel reports events in their order, so the length that a growing file had when a state was written is known,
 although it is read a moment later: it is the length read before, if no write was reported in between; or the length
@@ -24,7 +24,7 @@ from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened, is_nobodys
 
-# What is kept open is appended to if it was written so long, while so many states were completed beside it.
+# An open file is being appended to if it was written for this long, while this many states were completed.
 APPENDED_SECONDS = 1.0
 APPENDED_STATES = 2
 # A program that replaces its state again and again is copied from a file that was held open for a moment.
@@ -34,7 +34,7 @@ REWRITES = 2
 
 
 class FileKnowledge:
-    """Learns from batches of events.
+    """Learn from batches of events.
 
     `is_state` says which names are state files, `also` what is watched elsewhere, by the names that its events have.
     `is_measured` names files whose lengths must be known.  `life` knows the program's processes: a file that was closed

@@ -1,4 +1,4 @@
-"""The list of output files that belong to a checkpoint, `unbroken-output/list.json` in its folder.
+"""List the output files that belong to a checkpoint, in `unbroken-output/list.json` of its folder.
 
 An output file lies once per run, in the program's folder: a checkpoint holds its length and the digests of its first
 and last 64 KiB.  What the program writes again from its beginning is copied into the checkpoint, to
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """An output that a later segment began again: it lies in `pieces/<sequence>/NAME` of the run's folder."""
+    """Locate an output that a later segment began again: `pieces/<sequence>/NAME` of the run's folder."""
 
     name: str
     sequence: int  # of the checkpoint from which that segment resumed
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class OutputList:
-    """All outputs at a checkpoint, by their names in the program's folder."""
+    """Hold all outputs at a checkpoint, by their names in the program's folder."""
 
     files: Mapping[str, OutputFile] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)

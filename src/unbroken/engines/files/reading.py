@@ -64,7 +64,7 @@ def last_number(path: Path, pattern: str) -> float | None:
 
 
 def _in_text(path: Path, pattern: str) -> Reading:
-    """Read the last match in a whole restart file, which may be larger than the memory and is written by nobody now."""
+    """Read the last match in a whole restart file, which may be larger than the memory and is no longer written."""
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:

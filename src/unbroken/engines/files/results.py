@@ -1,4 +1,4 @@
-"""Fills `final/` of a run with the outputs that belong to its last checkpoint, and says what of them was not joined."""
+"""Fill `final/` of a run with the outputs of its last checkpoint, and report which of them were not joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restart files in a program's folder: which belong together, which are complete, and their copies."""
+"""Find the restart files in a program's folder that belong together and are complete, and copy them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def matches(globs: Sequence[str], name: str) -> bool:
 
 
 def may_hold(folder: str, pattern: str) -> bool:
-    """Return True if files below the folder may match: a folder that matches stands for all in it."""
+    """Return True if files below the folder may match: a folder that matches includes everything in it."""
     globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
     for part, wanted in zip(Path(folder).parts, globs, strict=False):
         if wanted == "**":
@@ -87,7 +87,7 @@ def restart_files(checkpoint: Checkpoint) -> list[str]:
 
 @dataclass(frozen=True)
 class RestartState:
-    """Restart files that belong together, by their names in the program's folder; `number` stands in the names."""
+    """Hold restart files that belong together, by their names in the program's folder; the names contain `number`."""
 
     folder: Path
     files: tuple[str, ...]
@@ -106,7 +106,7 @@ class RestartState:
 
 
 def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
-    """Return the states of which every glob has a file, the furthest first; one where the names have no number."""
+    """Return the states with a file for every glob, the furthest first; one if the names have no number."""
     found: dict[str, list[str]] = {"": []}
     matched: dict[str, set[int]] = {"": set()}
     patterns = [glob_pattern(glob) for glob in globs]
@@ -207,7 +207,7 @@ def linked(state: RestartState, draft: Path) -> None:
     """Make the same folder by hard links, of a program that is gone; copies where links are not possible.
 
     The program's folder stays as it is, so that a successor finds all of it if this process dies now.
-    CheckpointError if somebody still works in a database of it.
+    Raise CheckpointError if a process still writes to a database of it.
     """
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Makes checkpoints of a program with restart files of its own."""
+"""Make checkpoints of a program with restart files of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HELD = "held"
 
 
 class FileSupervisor(Supervisor):
-    """For a program with restart files of its own."""
+    """Serve a program with restart files of its own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
@@ -108,7 +108,7 @@ class FileSupervisor(Supervisor):
         return self._observed_states(is_running=is_running)
 
     def _observed_states(self, *, is_running: bool) -> Iterator[RestartState]:
-        """Yield states of which each file is complete; while the program works, all files of a save are."""
+        """Yield states whose files are all complete; while the program runs, all files of a save must be."""
         is_said = self._saved_by is SavedBy.RENAME
         for state in self._states():
             stamps = state.stamps

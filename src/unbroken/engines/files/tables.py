@@ -1,4 +1,4 @@
-"""Tables: outputs whose records say how far the program was when it wrote them.
+"""Handle tables: outputs whose records contain the program's progress when it wrote them.
 
 Each attempt begins its tables again; what the attempts before have written are pieces.  The program writes the records
 after its restart files once more, so joined, each record is taken once, as it was written last.  A checkpoint waits
@@ -122,7 +122,7 @@ def _longest_gap(*sides: Sequence[float]) -> float:
 
 
 class Tables:
-    """The tables of one attempt, in the program's folder."""
+    """Handle the tables of one attempt, in the program's folder."""
 
     def __init__(self, outputs: Sequence[OutputSetting], folder: Path) -> None:
         self._outputs, self._folder = outputs, folder
@@ -158,7 +158,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a file in which the records count up."""
+    """Locate bytes of a file in which the records count up."""
 
     path: Path
     begin: int
@@ -167,7 +167,7 @@ class Span:
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of a span that is taken: its head, and its records up to the first one of any later span."""
+    """Hold the part of a span that is taken: its head, and its records up to the first one of any later span."""
 
     span: Span
     head: int

@@ -1,4 +1,4 @@
-"""Lists the outputs of an attempt for each of its checkpoints: which files there are, and how long each is."""
+"""List the outputs of an attempt for each of its checkpoints: which files there are, and how long each is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY_BYTES = 10 * 1000**3
 
 
 class OutputTracker(TrackedOutputs):
-    """Follows the outputs of an attempt from checkpoint to checkpoint."""
+    """Follow the outputs of an attempt from checkpoint to checkpoint."""
 
     def begin(self) -> None:
         """Note how the outputs are before the program starts."""

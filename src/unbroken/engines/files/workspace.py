@@ -1,4 +1,4 @@
-"""The folder in which a program works, carried from attempt to attempt, and made what it was at a checkpoint.
+"""Carry the program's folder from attempt to attempt, and restore it to what it was at a checkpoint.
 
 Between attempts it is `output` in the run's folder; an attempt renames it into its own.  So what the program has
 written lies on the disk once, and a resumed program finds it where it left it.
@@ -31,7 +31,7 @@ SMALL_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Workspace:
-    """The program's folder of one attempt, in the folder of its run."""
+    """Manage the program's folder of one attempt, in the folder of its run."""
 
     run_folder: Path
     folder: Path

@@ -1,4 +1,4 @@
-"""mdrun's folder in an attempt: what mdrun reads is put in, and what it left becomes drafts of checkpoints.
+"""Manage mdrun's folder in an attempt: put in what mdrun reads, and make drafts of checkpoints of what it left.
 
 Each simulation of a run has a folder: mdrun's own, or one below it for each replica.
 """

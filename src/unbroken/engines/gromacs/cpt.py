@@ -1,4 +1,4 @@
-"""Reads GROMACS's checkpoint files (`.cpt`): step, time, and how much of each output file belongs to that moment.
+"""Read GROMACS's checkpoint files (`.cpt`): step, time, and how much of each output file belongs to that moment.
 
 The layout is that of GROMACS's own `do_cpt_header` and `do_cpt_files` (src/gromacs/fileio/checkpoint.cpp): XDR, from
 file version 14 (2013) on.  Not by `gmx dump`: a test or a person may ask again and again while mdrun runs.

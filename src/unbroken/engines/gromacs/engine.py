@@ -1,4 +1,4 @@
-"""The GROMACS engine: starts mdrun in a folder of its own, follows its log, and hands over what it leaves."""
+"""Start mdrun in a folder of its own, follow its log, and hand over what it leaves: the GROMACS engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOOK_SECONDS = 0.5
 
 
 class GromacsEngine(Engine):
-    """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
+    """Run `mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
     prepared = PREPARED

@@ -1,4 +1,4 @@
-"""Finds the frames of a trajectory: where each begins, its step and its time; nothing is unpacked.
+"""Find the frames of a trajectory: where each begins, its step and its time; nothing is unpacked.
 
 The heads of frames as GROMACS writes them [src/gromacs/fileio/xtcio.cpp, trrio.cpp; libxdrf.cpp].
 """

@@ -1,4 +1,4 @@
-"""Imports what mdrun left elsewhere as a run's first checkpoint, and exports a folder in which it resumes."""
+"""Import what mdrun left elsewhere as a run's first checkpoint, and export a folder in which it resumes."""
 
 from __future__ import annotations
 

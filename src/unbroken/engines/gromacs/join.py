@@ -1,8 +1,8 @@
-"""Joins the pieces that the segments left: one trajectory, one energy file, one log, one structure.
+"""Join the pieces that the segments left: one trajectory, one energy file, one log, one structure.
 
 Of each piece only those bytes are taken that its checkpoint counted, because the next piece begins right there, as with
 mdrun's own appending.  So the joined trajectory is that of one uninterrupted mdrun, byte for byte where the simulation
-is exact, and so is each energy in the energy file; the sums beside them begin anew with each part, as mdrun wrote them.
+is exact, and so is each energy in the energy file; the sums next to them restart with each part, as mdrun wrote them.
 `gmx trjcat` gives the same bytes, but unpacks and packs each frame; `gmx eneconv` rounds times to single precision.
 """
 
@@ -94,7 +94,7 @@ def segments_table(line: Sequence[Checkpoint]) -> str:
 def counted_pieces(line: Sequence[Checkpoint], replica: str = ALONE) -> list[TrajectoryPiece]:
     """Return the pieces of an ancestry in order, each with the bytes that the last checkpoint on it counts.
 
-    A checkpoint may lie beside its pieces, or count more bytes of those of the checkpoint before.
+    A checkpoint may lie next to its pieces, or count more bytes of those of the checkpoint before.
     """
     found: dict[str, TrajectoryPiece] = {}
     for each in line:

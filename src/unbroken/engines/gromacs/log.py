@@ -1,4 +1,4 @@
-"""Follows mdrun's log while it grows: how far and how fast it is, its own end, and signs that it has gone wrong."""
+"""Follow mdrun's log while it grows: its progress and speed, its own end, and signs that it has gone wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.runs.progress import Metric, Progress
 
-_CELL = 15  # the energies stand in columns of so many signs
+_CELL = 15  # characters of a column of energies
 _PERFORMANCE = re.compile(r"Performance: +([0-9.]+)")
 _WARNINGS = ("LINCS WARNING", "can not be settled")
 _FATAL = ("Fatal error:", "Inconsistency in user input:", "File input/output error:")

@@ -1,6 +1,6 @@
-"""The options of `gmx mdrun`: which of them unbroken gives itself, which are settings, which name a file.
+"""Read the options of `gmx mdrun`: which of them unbroken gives itself, which are settings, which name a file.
 
-The command line of mdrun as somebody types it is read here alone, for `unbroken exec` and `unbroken convert`.
+The command line of mdrun as users type it is read here alone, for `unbroken exec` and `unbroken convert`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps the files of mdrun's folder that are none of its own, such as PLUMED's tables.
+"""Keep the files of mdrun's folder that are none of its own, such as PLUMED's tables.
 
 Without PLUMED they are output: a checkpoint has in `parts/others` all that its segment wrote.  With PLUMED they are
 needed to resume: a checkpoint has in `state/` each complete file, cut at the checkpoint, which is put back as a copy.

@@ -1,4 +1,4 @@
-"""The files of a segment: mdrun's newest complete checkpoint, and beside it the pieces of the result up to there."""
+"""Collect a segment's files: mdrun's newest complete checkpoint, and next to it the pieces of the result so far."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def step_of(checkpoint: Checkpoint, replica: str = ALONE) -> int:
 
 
 def offsets_of(parts: Path) -> dict[str, int]:
-    """Return the bytes of each piece that belong to the checkpoint beside which it lies."""
+    """Return the bytes of each piece that belong to the checkpoint next to it."""
     return {str(name): int(size) for name, size in json.loads((parts / OFFSETS).read_text()).items()}
 
 
@@ -86,7 +86,7 @@ def move_state(
 ) -> None:
     """Make the draft of a checkpoint by renames, so mdrun must be gone.
 
-    Pieces that are not among `names` lie beside the checkpoint before, of which this one counts more bytes.
+    Pieces that are not among `names` lie next to the checkpoint before; this checkpoint counts more bytes of them.
     """
     parts = _new_draft(cpt, draft, counted, replica)
     for name in names:

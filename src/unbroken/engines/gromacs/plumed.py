@@ -1,4 +1,4 @@
-"""Finds in PLUMED's input what a run could not resume: another unit of time, and files outside of mdrun's folder.
+"""Find in PLUMED's input what a run could not resume: another unit of time, and files outside of mdrun's folder.
 
 A table of PLUMED has the time in its first column, in ps unless UNITS says otherwise, and is cut at a checkpoint by it.
 """

@@ -15,11 +15,11 @@ from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 from unbroken.system.flush import flush_tree
 
-# The files that a tpr is made of; all of them are settings, in the order in which they are told to grompp.
+# The files that a tpr is made of; all of them are settings, in the order of grompp's arguments.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}
 TPR = "topol.tpr"
 PREPARED = "prepared"
-# What it was made of, beside it: written with it in one step.
+# The record of its sources, next to it: written with it in one step.
 NOTE = "made_of.json"
 
 

@@ -1,4 +1,4 @@
-"""The simulation of a run: the parameters of its tpr, and the step at which it is to end."""
+"""Read the simulation of a run: the parameters of its tpr, and the step at which it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts tables that mdrun's checkpoint does not count, or not as the next part needs it.
+"""Cut tables that mdrun's checkpoint does not count, or not as the next part needs it.
 
 A table of times has the time in ps in its first column, and says so: PLUMED names its columns (`#! FIELDS time phi`),
 an xvg its axis.

@@ -1,4 +1,4 @@
-"""The `gmx` program of a run: its command lines inside the run's environment, the answers of its small tools."""
+"""Call the `gmx` program of a run: its command lines in the run's environment, the answers of its small tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds where a plain PyTorch script trains, and the variables that are the state of its training."""
+"""Find where a plain PyTorch script trains, and the variables that are the state of its training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toy: counts in a program of its own, which keeps the contract; the pattern for other engines."""
+"""Count in a program of its own, which keeps the contract: the toy is the pattern for other engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbroken.runs.run import RunSpec
 
 
 class ToyEngine(Engine):
-    """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
+    """Run the toy, which keeps the environment contract: `unbroken.program.contract` reads what it leaves."""
 
     name = "toy"
     fits_container = False

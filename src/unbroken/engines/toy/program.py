@@ -1,6 +1,6 @@
-"""The toy program: counts, and keeps the environment contract without importing anything of unbroken.
+"""Count, and keep the environment contract without importing anything of unbroken: the toy program.
 
-It stands for any program with restart files of its own: `state.json` says where it is, `trace.csv` is its result, a
+It represents any program with restart files of its own: `state.json` is its position, `trace.csv` is its result, a
 row a step.  Each step's value depends on all steps before, so a lost or doubled step shows in every later row.
 """
 

@@ -32,7 +32,7 @@ _SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.I
 
 
 class Account:
-    """The account of the one process that writes the folder; of several ends the first counts."""
+    """Keep the account of the one process that writes the folder; of several ends the first counts."""
 
     def __init__(self, places: RunFolder, held: Lease, slurm_job: SlurmJob | None) -> None:
         self._history, self._held = History(places.history), held

@@ -1,7 +1,7 @@
-"""An epoch as a row of small batches, the same for any number of ranks, and how ranks share it; standard library alone.
+"""Cut an epoch into a row of small batches, the same for any number of ranks, and share it; standard library alone.
 
-The row is a function of seed and epoch.  Each step takes the next batch for every rank.  So what is done of an epoch is
-one number, and when other ranks go on from it, every sample still comes exactly once.
+The row is a function of seed and epoch.  Each step takes the next batch for every rank.  So an epoch's progress is one
+number, and if another number of ranks resumes from it, every sample still comes exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Share:
 
 
 class BatchRow(Sequence[Batch]):
-    """Indices cut into batches of one size, the last one perhaps smaller; cut when asked for."""
+    """Cut indices into batches of one size on access; the last one may be smaller."""
 
     def __init__(self, indices: Sequence[int], batch_size: int, drop_last: bool = False) -> None:
         self._indices, self._size = indices, batch_size
@@ -56,10 +56,10 @@ def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, d
 
 
 class EpochSteps:
-    """The steps from a place in the row to its end, as one rank sees them.
+    """Iterate over the steps from a place in the row to its end, as one rank sees them.
 
-    Each has a batch for every rank.  Where fewer batches than ranks are left, `drop_last` leaves them out; else they
-    are divided, so that each rank gets some samples.  Where there are fewer samples than ranks, they join the step
+    Each has a batch for every rank.  If fewer batches than ranks remain, `drop_last` leaves them out; else they
+    are divided, so that each rank gets some samples.  If there are fewer samples than ranks, they join the step
     before, if batches may be `mixed`; else some are taken twice, at most one less than there are ranks.
     """
 

@@ -1,4 +1,4 @@
-"""The contract for a framework that runs the loop itself: when to save, when to leave; standard library alone."""
+"""Keep the contract for a framework that runs the loop itself: when to save and leave; standard library alone."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ TIMING_FILE = "timing.jsonl"
 
 
 class Live:
-    """The folder `results/<run>/live`, written by one process: files for `tail -f` and `pandas.read_json(lines=True)`.
+    """Write the folder `results/<run>/live` in one process: files for `tail -f` and `pandas.read_json(lines=True)`.
 
-    They are for watching.  The truth is in the checkpoints, and each start brings the files back to the one that it
-    goes on from.
+    They are for watching.  The truth is in the checkpoints, and each start brings the files back to the one from which
+    it resumes.
     """
 
     def __init__(self, folder: Path) -> None:
         self._metrics, self._timing = folder / METRICS_FILE, folder / TIMING_FILE
-        self._written = 0  # rows of the metrics that stand in the file
+        self._written = 0  # rows of the metrics that are in the file
 
     def cut_back(self, metrics: Metrics, step: int) -> Mapping[str, Any] | None:
         """Remove what lies behind the step and the metrics to resume from; return the last times before it."""

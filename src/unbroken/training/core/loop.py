@@ -44,14 +44,14 @@ class Feed(Protocol):
 
 
 def together(given: Mapping[str, Part], state: Mapping[str, Part]) -> dict[str, Part]:
-    """Return the parts given as keywords of Training and in its `state`; TypeError names what stands in both."""
+    """Return the parts given as keywords of Training and in its `state`; raise TypeError if both have a name."""
     if twice := sorted(given.keys() & state.keys()):
         raise TypeError(f"Training(..., state=...): {', '.join(twice)} stands in both, allowed: one of them")
     return {**given, **state}
 
 
 class Loop(Placed, ABC):
-    """The part of `Training` that is the same whatever trains; `_link` is None where nothing is saved."""
+    """Share the part of `Training` that does not depend on the framework; `_link` is None if nothing is saved."""
 
     _book: Book
     _course: Course

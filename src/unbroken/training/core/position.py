@@ -31,7 +31,7 @@ class Position:
 
 @dataclass
 class Course:
-    """A position and the goal, which is a number of `unit`."""
+    """Hold a position and the goal, which is a number of `unit`."""
 
     position: Position = field(default_factory=Position)
     goal: float = math.inf
@@ -45,7 +45,7 @@ class Course:
         vars(self.position).update(position)
 
     def aim(self, told: Contract | None, goal: float | None, unit: str | None) -> None:
-        """Set the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
+        """Set the goal and its unit; the contract takes precedence.  Raise ValueError without a goal or known unit."""
         chosen = told.goal if told and told.goal is not None else goal
         self.unit = (told and told.goal_unit) or unit or UNITS[0]
         if chosen is None or self.unit not in UNITS:
@@ -127,7 +127,7 @@ class Course:
         at.batches = at.batch
 
     def close_epoch(self) -> None:
-        """Go on to the next epoch; stay if the goal lies inside this one, because a later goal may lie behind."""
+        """Advance to the next epoch; stay if the goal lies inside this one, because a later goal may lie beyond it."""
         self.count_batch()
         at = self.position
         if self.is_at_goal and at.batch != at.batches:
@@ -137,7 +137,7 @@ class Course:
 
 
 class Placed:
-    """A training that says where it is, as its own loop counts."""
+    """Give a training's position, as its own loop counts."""
 
     _course: Course
 
@@ -150,7 +150,7 @@ class Placed:
     def batch(self) -> int:
         """Return how many batches of the epoch are finished: in the loop the number of this one, as of `enumerate`.
 
-        A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
+        A restart in the middle of an epoch continues to count.  Each of several ranks counts its own.
         """
         return self._course.position.step - self._course.position.epoch_step
 

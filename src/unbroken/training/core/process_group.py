@@ -1,4 +1,4 @@
-"""The processes of one training, here one that trains alone; standard library alone."""
+"""Connect the processes of one training, here one that trains alone; standard library alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RankRequest:
 
 
 class Processes:
-    """All processes of a training.  Of several, all call every method that talks, in one order."""
+    """Connect all processes of a training.  All of them call every communicating method, in the same order."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
@@ -50,7 +50,7 @@ class Processes:
         return wish()
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
-        """Tell all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
+        """Send a request to all ranks, on which they agree after the next step; a single process does nothing."""
 
     def all_gather(self, value: T) -> list[T]:
         """Return everybody's value, by rank, on all of them."""
@@ -74,7 +74,7 @@ class Processes:
         return made  # type: ignore[return-value]
 
     def leave(self) -> None:
-        """Say goodbye: this process ends, and talks to nobody any more."""
+        """Leave the group: this process ends, and no longer communicates."""
 
     def meet(self) -> None:
         """Return when all are here."""

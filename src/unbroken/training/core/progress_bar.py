@@ -42,7 +42,7 @@ def check_kind(kind: str) -> None:
 
 
 class Lines:
-    """For a log: whole lines on the standard output, the first soon, then one a minute, and one at the end."""
+    """Print whole lines for a log on standard output: the first soon, then one a minute, and one at the end."""
 
     def __init__(self, at: Standing, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._next = now, now() + FIRST_LINE_SECONDS

@@ -1,4 +1,4 @@
-"""A file in `final/`: what `finish()` is given under a name; standard library alone."""
+"""Write a file of `final/`: what `finish()` receives under a name; standard library alone."""
 
 from __future__ import annotations
 

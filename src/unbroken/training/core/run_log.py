@@ -22,7 +22,7 @@ Listener = Callable[[int, Mapping[str, float]], None]
 
 
 class Book:
-    """The notes of one process; of several, the first also keeps the files in UNBROKEN_LIVE."""
+    """Record the metrics and times of one process; the first of several also keeps the files in UNBROKEN_LIVE."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Book:
             self._live.write(self.metrics)
 
     def note_times(self, step: int) -> None:
-        """Note the times at a save, so that they go on from there."""
+        """Note the times at a save, so that they continue from there."""
         if self._live:
             self._live.note_times({"segment": self._segment, "step": step, **self.timers.line()})
 

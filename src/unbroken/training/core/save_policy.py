@@ -12,7 +12,7 @@ class Saves:
 
     `steps` or `minutes` say how often; with `mtbf_hours`, the mean time between failures, the interval is chosen by
     what a save costs (`best_interval`).  Under unbroken's workflow the configuration says the minutes and what is
-    kept.  `in_background`: write while the training goes on; None leaves it to the size of the state.
+    kept.  `in_background`: write while the training continues; with None the size of the state decides.
     """
 
     minutes: float = 10.0

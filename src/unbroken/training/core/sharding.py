@@ -23,10 +23,10 @@ def shares(order: Sequence[int], ranks: int, overlap: float) -> list[list[int]]:
 
 
 class Epoch:
-    """The samples of each rank in their order, in as many steps for all of them.
+    """Hold the samples of each rank in their order, in as many steps for all of them.
 
     A rank that has fewer than others makes smaller batches at the end; one that has none left takes a sample twice.
-    With `drop_last` all batches are whole, and what is left over is left out.
+    With `drop_last` all batches are whole, and the remaining samples are left out.
     """
 
     def __init__(self, orders: Sequence[Sequence[int]], batch_size: int, drop_last: bool) -> None:

@@ -1,4 +1,4 @@
-"""Checks that a training that was loaded does what it did when it was saved; standard library alone."""
+"""Check that a loaded training does what it did when it was saved; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbroken.program.verdict import Kind, Verdict, write_verdict
 
 @dataclass(frozen=True)
 class Validate:
-    """A prediction on a fixed batch, made at each save and after each load.
+    """Define a prediction on a fixed batch, made at each save and after each load.
 
     `predict` takes nothing and gives what the model makes of data that never change.  Two predictions are equal if
     each pair of their numbers differs by `atol + rtol * |number|` at most: as much as other hardware may.
@@ -33,7 +33,7 @@ class Validate:
 
 
 class Validation(ABC):
-    """Checks a training by what it does; without `validate` there is nothing to compare."""
+    """Check a training by what it does; without `validate` there is nothing to compare."""
 
     def __init__(self, validate: Validate | Callable[[], Any] | None) -> None:
         is_whole = validate is None or isinstance(validate, Validate)

@@ -1,4 +1,4 @@
-"""Data sets on the fast disk of the node: copied or unpacked once for all ranks; standard library alone."""
+"""Copy or unpack data sets to the fast disk of the node, once for all ranks; standard library alone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def staged(
 
 @dataclass(frozen=True)
 class _Stage:
-    """One source and the folder of all copies."""
+    """Stage one source in the folder of all copies."""
 
     source: Path
     fast: Path
@@ -108,7 +108,7 @@ class _Stage:
             if copy.exists():  # damaged: a cleaner of temporary folders takes old files one by one
                 fs.remove_tree(copy)
             draft.rename(copy)
-        except BaseException:  # a full disk, a bad archive, Ctrl-C: nobody would ever use what is there
+        except BaseException:  # a full disk, a bad archive, Ctrl-C: no process would ever use what is there
             if draft.exists():
                 fs.remove_tree(draft)
             raise
@@ -129,7 +129,7 @@ class _Stage:
 
 
 class _Meter:
-    """Says now and then how far a copy is."""
+    """Print the progress of a copy now and then."""
 
     def __init__(self, total: int, tell: Callable[[str], None]) -> None:
         self._total, self._tell, self._done = total, tell, 0

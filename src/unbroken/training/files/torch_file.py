@@ -1,7 +1,7 @@
-"""Files of torch that are whole or not there, each with a digest beside it that is checked before anything is loaded.
+"""Write torch files that are complete or absent, each with a digest that is checked before anything is loaded.
 
-Beside `model.pt` lies `model.pt.digest`.  While the file is replaced it names the old content and the new one, so
-that a kill at any moment leaves a file that proves to be one of the two.
+The digest of `model.pt` is in `model.pt.digest`, next to it.  While the file is replaced, it names the old content and
+the new one, so that a kill at any moment leaves a file that proves to be one of the two.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def check_file(path: Location) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One content that the file may have."""
+    """Hold the digest of one content that the file may have."""
 
     algorithm: str
     made: FileDigest

@@ -1,7 +1,7 @@
-"""Starts the ranks of one training and leaves as they did: `python -m unbroken.training.launch.ranks`.
+"""Start the ranks of one training and exit as they did: `python -m unbroken.training.launch.ranks`.
 
-It takes the place of torchrun, which starts ranks again by itself (here that is the next segment's business) and leaves
-with 1 whatever the ranks said, so that "saved, more to do" (85) could not be told from a crash.  The ranks get the
+It replaces torchrun, which restarts ranks by itself (here the next segment does that) and exits
+with 1 whatever the ranks' exit codes, so that "saved, more to do" (85) would look like a crash.  The ranks get the
 variables that torchrun sets.  Standard library alone, so that no second torch is loaded.
 """
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _RankProcesses:
-    """The processes of this task, from their start to their end."""
+    """Run the processes of this task, from their start to their end."""
 
     def __init__(self, command: Sequence[str], assigned: RankAssignment, meeting: Meeting) -> None:
         self._first, self._meeting = assigned.first_rank, meeting

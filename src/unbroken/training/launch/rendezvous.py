@@ -30,7 +30,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class RankAssignment:
-    """This task's place among all; the names are torchrun's, where a group is a node's launcher."""
+    """Hold this task's place among all; the names are torchrun's, where a group is a node's launcher."""
 
     task: int
     tasks: int
@@ -64,10 +64,10 @@ class RankAssignment:
 
 
 class Meeting:
-    """The folder and this task's part in it; ports stay reserved as long as it is open.
+    """Meet in the folder, and take this task's part in it; ports stay reserved as long as it is open.
 
-    With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  SegmentError if this task
-    cannot know which of them it is.
+    With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  Raise SegmentError if this
+    task cannot know which of them it is.
     """
 
     def __init__(self, tasks: int, ranks: int, environment: Mapping[str, str], *, has_ports: bool = False) -> None:
@@ -148,9 +148,9 @@ class Meeting:
 
 
 def reserve_port() -> socket.socket:
-    """Reserve a free port: nobody else gets it while the socket is open, and a store of torch can still listen there.
+    """Reserve a free port: no other process gets it while the socket is open, and torch's store can still listen there.
 
-    Linux lets a second socket with SO_REUSEADDR bind a port on which nobody listens, and gives such a port to no
+    Linux lets a second socket with SO_REUSEADDR bind a port on which no socket listens, and gives such a port to no
     connection of its own choosing; torch's store sets that option.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET

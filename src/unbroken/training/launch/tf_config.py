@@ -1,4 +1,4 @@
-"""TF_CONFIG, by which TensorFlow tells the workers of one training of each other; standard library alone."""
+"""Write and read TF_CONFIG, in which TensorFlow lists the workers of one training; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOWED = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker"
 
 @dataclass(frozen=True)
 class WorkerCluster:
-    """All workers, the chief first, and which of them this process is."""
+    """Hold all workers, the chief first, and the index of this process."""
 
     workers: tuple[str, ...]
     index: int

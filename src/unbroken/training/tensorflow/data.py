@@ -1,8 +1,8 @@
-"""The batches of a training as a function of (seed, epoch, batch) and of nothing else.
+"""Make the batches of a training a function of (seed, epoch, batch) and of nothing else.
 
-So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.  The state of a
-`tf.data` iterator can be saved, but one of `shuffle().batch().repeat()` that is put back at the end of an epoch goes on
-in another order than it would have.
+So nothing of the data has to be saved: a restart computes the order again and begins in the middle.  The state of a
+`tf.data` iterator can be saved, but one of `shuffle().batch().repeat()` that is restored at the end of an epoch
+continues in another order than it would have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDLESS = tf.int64.max
 
 
 class Data:
-    """The batches of every epoch; `batches` is how many an epoch has, `samples` and `batch_size` are 0 if unknown."""
+    """Give the batches of every epoch; an epoch has `batches` of them; `samples` and `batch_size` are 0 if unknown."""
 
     def __init__(
         self, make_epoch: MakeEpoch, batches: int, samples: int = 0, batch_size: int = 0, share: Share | None = None

@@ -1,4 +1,4 @@
-"""Checkpoints that several workers make together: each writes all variables, and those of the first are kept.
+"""Make checkpoints by several workers together: each writes all variables, and those of the first are kept.
 
 So TensorFlow does it as well, because reading a variable may take all of them.  What each has for itself, Python's and
 numpy's random generators, goes into files of their own (`workers/00001.json`).
@@ -25,7 +25,7 @@ OWN = "workers"
 
 @dataclass(frozen=True)
 class KerasState:
-    """All that is to be saved of a training, of this worker."""
+    """Hold all that is to be saved of a training on this worker."""
 
     groups: Groups
     notes: str

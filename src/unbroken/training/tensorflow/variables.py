@@ -1,4 +1,4 @@
-"""The state of a TensorFlow training: what it consists of, written by TensorFlow's own checkpoints, and put back.
+"""Collect the state of a TensorFlow training, write it by TensorFlow's own checkpoints, and restore it.
 
 Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
 out the seeds of Dropout, and restoring it says that all was found.
@@ -171,7 +171,7 @@ def _tensor(variable: Any) -> Any:
 
 
 class KerasValidation(Validation):
-    """That of a Keras model: what it says on a fixed batch, and whether its weights are numbers."""
+    """Check a Keras model: its output on a fixed batch, and that its weights are finite."""
 
     def __init__(self, validate: Validate | Callable[[], Any] | None, model: Any) -> None:
         super().__init__(validate)

@@ -1,6 +1,6 @@
-"""The workers of one training under MultiWorkerMirroredStrategy: who we are, and what all of them agree on.
+"""Connect the workers of one training under MultiWorkerMirroredStrategy: who we are, and what all agree on.
 
-Each of them runs the same script, and every method that talks is called by all of them in one order.
+All workers run the same script, and call every communicating method in the same order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def multi_worker() -> Any:
 
 
 class Workers(Processes):
-    """All workers of a training, or this process alone."""
+    """Connect all workers of a training, or this process alone."""
 
     def __init__(self, rank: int = 0, size: int = 1, strategy: Any = None) -> None:
         super().__init__(rank, size)

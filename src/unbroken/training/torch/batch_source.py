@@ -31,10 +31,10 @@ Batches = DataLoader[Any] | DistributedShardedDataset
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of the epoch that the training is in; a step of all ranks goes `per_step` places further."""
+    """Give the batches of the current epoch; a step of all ranks goes `per_step` places further."""
 
     per_step: int
-    length: int | None  # of the epoch, all ranks together; None if nobody knows
+    length: int | None  # of the epoch, all ranks together; None if unknown
     begin: Callable[[], Iterator[Any]]  # the batches that are still to come, of this rank
     end_after: Callable[[int], int]  # how many batches are done after the step that begins at a place
     samples: Callable[[int, int], int]  # how many there are from one place to another
@@ -43,9 +43,9 @@ class Feed:
 
 
 class StatefulLoader:
-    """A StatefulDataLoader as a part of the training, on so many ranks.
+    """Wrap a StatefulDataLoader as a part of the training, on `ranks` ranks.
 
-    Nothing is asked of it before its first epoch begins, because a question starts its worker processes.  An epoch
+    It is not queried before its first epoch begins, because a query starts its worker processes.  An epoch
     begins with generators that are seeded for it alone, so that it leaves no trace in those of the training.
     """
 

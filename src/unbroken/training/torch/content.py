@@ -32,7 +32,7 @@ DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the f
 
 
 class Content:
-    """Everything that makes a training what it is, of this rank among all."""
+    """Hold everything that defines a training, on this rank."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The contract for a framework that trains on several ranks: they decide together, and the first hands over."""
+"""Keep the contract for a framework on several ranks: they decide together, and the first hands over."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
 
 
 class RanksSession(FrameworkSession):
-    """A FrameworkSession of each rank; all call it in the same order.  Of a single process it is a FrameworkSession.
+    """Run a FrameworkSession on each rank; all call it in the same order.  On one process it is a FrameworkSession.
 
-    What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.
+    The function that `hand_over` receives is called on all ranks, with one folder, when all of them are there.
     """
 
     def __init__(

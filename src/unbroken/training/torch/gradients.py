@@ -1,7 +1,7 @@
-"""Gradients that are added up over several batches: what no step of an optimizer has used yet is part of the state.
+"""Save gradients that are added up over several batches: what no step of an optimizer has used is part of the state.
 
-Most loops replace all gradients after each step (`zero_grad`), so those that a step has used are left out.  A loop
-that was not seen to do so, or that goes on with used ones, has all of them saved: then nothing can be missing.
+Most loops replace all gradients after each step (`zero_grad`), so those that a step has used are left out.  If a loop
+was not seen to do so, or continues with used ones, all of them are saved: then nothing can be missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The order and the random numbers of the data: functions of (seed, epoch, index) and of nothing else.
+"""Make the order and the random numbers of the data functions of (seed, epoch, index) and of nothing else.
 
-So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.
+So nothing of the data has to be saved: a restart computes the order again and begins in the middle.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Loader = TypeVar("Loader", bound=DataLoader[Any])
 
 @dataclass(frozen=True)
 class SampleKey:
-    """One batch as a worker process is asked for it."""
+    """Identify one batch that is requested from a worker process."""
 
     epoch: EpochKey
     numbers: tuple[int, ...]  # of `numbered`
@@ -80,7 +80,7 @@ def make_loader(
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """This rank's batches of the position's epoch, or the steps that it is told to give."""
+    """Yield this rank's batches of the position's epoch, or the steps that are requested."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
         self.position, self.plan = position, plan
@@ -107,7 +107,7 @@ class EpochSampler(Sampler[SampleKey]):
 
 
 class PlannedLoader(DataLoader[Any]):
-    """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
+    """Load the data of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
 
     sampler: EpochSampler
     begin_pass: Callable[[], Iterator[Any]]
@@ -126,7 +126,7 @@ class PlannedLoader(DataLoader[Any]):
 
 
 class Batches(Dataset[Any]):
-    """Whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
+    """Give whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
 
     Then a batch is the same wherever it is made (in this process or in any worker), and making it leaves no trace in
     this process's generators.
@@ -198,10 +198,10 @@ def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
 
 
 class WorkerStart:
-    """Prepares a worker process for signals that reach all processes of a job, then does what the user asked for.
+    """Prepare a worker process for signals that reach all processes of a job, then call the user's function.
 
-    A worker that dies of one takes the training down before it could save.  TERM from the parent means what it
-    says; from anybody else it is meant for the parent, which notices by itself.
+    A worker that dies of one ends the training before it could save.  TERM from the parent ends the worker; from
+    any other process it is meant for the parent, which gets it by itself.
     """
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
@@ -218,7 +218,7 @@ class WorkerStart:
 
 @contextmanager
 def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
-    """Allow to start worker processes that do not die of a TERM before `WorkerStart` has prepared them."""
+    """Protect worker processes that start inside from a TERM until `WorkerStart` has prepared them."""
     held = {signal.SIGTERM} if isinstance(loader.worker_init_fn, WorkerStart) else set()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # which they inherit
     try:
@@ -236,7 +236,7 @@ def end_workers(iterator: object) -> None:
 
 
 def _leave_when_told(parent: int) -> None:
-    if not hasattr(signal, "sigwaitinfo"):  # nobody says whose TERM it is: it may be meant for all of the job
+    if not hasattr(signal, "sigwaitinfo"):  # the sender of TERM is unknown: it may be meant for all of the job
         while os.getppid() == parent:
             time.sleep(PARENT_SECONDS)
         os._exit(0)

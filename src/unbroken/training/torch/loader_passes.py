@@ -1,4 +1,4 @@
-"""The loaders of a training, and how far the script is in those that it iterates itself, next to `Training.batches`.
+"""Track the loaders of a training, and the script's position in those that it iterates itself.
 
 Code before the first batch of an epoch runs again after a restart.  So a call of iter() there is known by its number,
 and continues what the same call had begun; batches drawn there are drawn again.  A call inside the epoch begins a new
@@ -70,7 +70,7 @@ class Place:
 
 
 class Pass(Iterator[Any]):
-    """An iterator over a loader that counts what it gave."""
+    """Iterate over a loader and count the batches given."""
 
     def __init__(self, batches: Iterator[Any], place: Place, passes: Passes) -> None:
         self._batches, self._place, self._passes = batches, place, passes
@@ -85,7 +85,7 @@ class Pass(Iterator[Any]):
 
 
 class Passes:
-    """The passes over one loader."""
+    """Track the passes over one loader."""
 
     def __init__(self, loader: PlannedLoader, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
         self.loader, self.name, self._loaders = loader, name, loaders
@@ -205,7 +205,7 @@ class Passes:
 
 
 class PlannedLoaders:
-    """All loaders of `Training.loader`, by their number in the order of making."""
+    """Hold all loaders of `Training.loader`, by their number in the order of creation."""
 
     def __init__(self, seed: int, position: Position, say: Callable[[str], None]) -> None:
         self.position, self.say = position, say

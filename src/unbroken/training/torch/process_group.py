@@ -1,4 +1,4 @@
-"""The ranks of one training: who we are among them, and decisions that all of them take at the same step."""
+"""Connect the ranks of one training: this process's rank, and decisions that all take at the same step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = timedelta(days=1)
 
 
 class Ranks(Processes):
-    """All processes of a training, or this one alone.  Every method that talks is called by all ranks in one order."""
+    """Connect all processes of a training, or this one alone.  All ranks call communicating methods in one order."""
 
     def __init__(self, rank: int = 0, size: int = 1, group: dist.ProcessGroup | None = None) -> None:
         super().__init__(rank, size)

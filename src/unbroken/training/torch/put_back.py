@@ -1,4 +1,4 @@
-"""A saved state is given back to its part, and is then the one that was saved: names, types, bits."""
+"""Give a saved state back to its part, and check that it is the saved one: names, types, bits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
 def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
-        return True  # nobody knows its bits
+        return True  # its bits are unknown
     return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
 
 
@@ -99,7 +99,7 @@ HELD_BYTES = 64_000_000
 
 
 class Repeated:
-    """The parts as they were when the repetition began; `parts` are those without loaders and data sets."""
+    """Hold the parts as they were when the repetition began; `parts` are those without loaders and data sets."""
 
     def __init__(self, parts: Mapping[str, Stateful]) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Random generators: found, read, seeded, put back, and work that leaves no trace in them."""
+"""Find, read, seed and restore random generators, and run code that leaves no trace in them."""
 
 from __future__ import annotations
 
@@ -204,11 +204,11 @@ def own_generators(*roots: object) -> list[Generator]:
 
 
 class RandomKept(Dataset[Any]):
-    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
+    """Wrap the samples of a data set for a StatefulDataLoader whose workers draw random numbers.
 
-    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
-    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
-    after a restart in the middle of an epoch, with as many workers.
+    Use it too for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data
+    set for each worker process, and no random generators.  Here the generators are such a state: after a restart in the
+    middle of an epoch, with as many workers, the same numbers are drawn as without it.
     """
 
     def __init__(self, dataset: Dataset[Any]) -> None:

@@ -1,7 +1,7 @@
-"""Checkpoints that several ranks make together, and how they go on from one, as many as before or not.
+"""Make checkpoints by several ranks together, and resume from one with the same or another number of ranks.
 
 The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
-generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).
+generators and gradients (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unbroken.training.torch.snapshot import NEEDED_MEMORY
 from unbroken.training.torch.state import STATE_FILE
 
 OWN_FILE = "ranks/{:05d}.pt"
-# As it stands in checkpoints that are older than the name of this project.
+# As it is in checkpoints that are older than the name of this project.
 GRADIENTS = "longhaul.gradients"
 
 Digests = dict[str, FileDigest]
@@ -92,7 +92,7 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
 
 
 def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """Return the state in a checkpoint as this rank goes on from it; "random" is None if other ranks made it.
+    """Return the state with which this rank resumes; "random" is None if another number of ranks made it.
 
     What is spread stays a note (`sharded_state.put_in`).  CheckpointError if something is missing, before any of it is
     used.

@@ -1,4 +1,4 @@
-"""A loader for the loops of others: its order is a function of seed and epoch, and it begins where it is told."""
+"""Load data for other frameworks' loops: the order is a function of seed and epoch, the start is any batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 
 
 class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
-    """This rank's batches of an epoch from a place on, which counts the batches of one rank.
+    """Yield this rank's batches of an epoch from a place on, which counts the batches of one rank.
 
     It is called a DistributedSampler, because Lightning puts one of its own in the place of any other on several ranks.
     """
@@ -33,7 +33,7 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
 
 
 class ResumableLoader(DataLoader[Any]):
-    """A DataLoader whose state is a place: seed, epoch and batch.  Its length is that of a whole epoch."""
+    """Load data with a place as state: seed, epoch and batch.  The length is that of a whole epoch."""
 
     sampler: PlaceSampler
 

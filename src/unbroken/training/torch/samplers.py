@@ -1,6 +1,6 @@
-"""Samplers whose order is a function of seed and epoch, for a loop of your own and for `Training.loader`.
+"""Sample in an order that is a function of seed and epoch, for a loop of your own and for `Training.loader`.
 
-What is done of an epoch is said by `advance`, after a batch was trained: what worker processes have read ahead does not
+Call `advance` after a batch was trained to count it: what worker processes have read ahead does not
 count.  A state is three numbers, and the same for all ranks.
 """
 
@@ -96,7 +96,7 @@ def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
 
 
 class EpochOrder:
-    """The indices of each epoch, drawn when they are asked for; the last epoch's are kept."""
+    """Draw the indices of each epoch on demand; those of the last epoch are kept."""
 
     def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
         self.seed, self.size = seed, size
@@ -124,7 +124,7 @@ class EpochOrder:
         return as_tensor(self._known[1]) if self.is_own and self._known[0] == epoch else None
 
     def restore(self, epoch: EpochKey, state: torch.Tensor | None) -> None:
-        """Go on with what `state` returned, whatever the user's order would give now."""
+        """Continue with what `state` returned, whatever the user's order would give now."""
         if self.is_own:
             self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
 
@@ -140,7 +140,7 @@ def from_tensor(state: torch.Tensor) -> Indices:
 
 
 class SamplePlan:
-    """The batches of each epoch, in a row that does not depend on the number of ranks, and this rank's steps in it."""
+    """Plan each epoch's batches, in a row that does not depend on the number of ranks, and this rank's steps in it."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class SamplePlan:
 
 
 class _Interruptible(Sampler[Item]):
-    """A position in an epoch that moves by `advance`, and only by it."""
+    """Hold a position in an epoch that moves by `advance`, and only by it."""
 
     def __init__(self, data: Sized | int, seed: int, shuffle: bool, order: Order | None) -> None:
         self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
@@ -198,7 +198,7 @@ class _Interruptible(Sampler[Item]):
             self.epoch, self.done = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position: the same on all ranks, so that any number of ranks can go on from it.
+        """Return the position: the same on all ranks, so that any number of ranks can resume from it.
 
         In the middle of an epoch with an order of your own, that order too: it may follow the training.
         """
@@ -223,10 +223,10 @@ class _Interruptible(Sampler[Item]):
 
 
 class InterruptibleSampler(_Interruptible[int]):
-    """Indices of a data set in an order that is a function of seed and epoch; begins where `advance` has come to.
+    """Yield a data set's indices in an order that is a function of seed and epoch, from where `advance` has come to.
 
-    For `DataLoader(sampler=...)` in a loop of your own; `set_epoch` at the beginning of each epoch, `advance` after
-    each batch, `state_dict` into your checkpoint.
+    Use it for `DataLoader(sampler=...)` in a loop of your own; call `set_epoch` at the beginning of each epoch and
+    `advance` after each batch, and put `state_dict` into your checkpoint.
     """
 
     _share, _tail = Share(), "repeat"
@@ -239,7 +239,7 @@ class InterruptibleSampler(_Interruptible[int]):
         indices, done, share = self._order.of(self.epoch), self.done, self._share
         first, left = done + share.rank, len(indices) - done
         places = range(first, first + len(self) * share.ranks, share.ranks)
-        # Beyond the end it begins again at what is left.
+        # Beyond the end it begins again with the remaining indices.
         return (indices[done + (place - done) % left] for place in places)
 
     def __len__(self) -> int:
@@ -275,7 +275,7 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
 
 
 class InterruptibleBatchSampler(_Interruptible[list[int]]):
-    """Batches for `DataLoader(batch_sampler=...)`, every sample exactly once an epoch on any number of ranks.
+    """Yield batches for `DataLoader(batch_sampler=...)`: every sample exactly once an epoch on any number of ranks.
 
     `batch_size` is that of one rank.  With `groups`, the kind of each sample (a length, an aspect ratio), the samples
     of a batch are of one kind.  The last step may have smaller batches; with `drop_last` it is left out.

@@ -1,4 +1,4 @@
-"""A file of tensors and its digest, both in one pass."""
+"""Write a file of tensors and its digest, both in one pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbroken.training.torch.state import canonical, tensor_bytes
 SAFETENSORS = ".safetensors"
 # Small enough that what was just written is still in the processor's cache when it is digested.
 CHUNK_BYTES = 1024 * 1024
-# blake2b would more than double the time of a save; the parent process can do it while the training goes on.
+# blake2b would more than double the time of a save; the parent process can do it while the training continues.
 INLINE_ALGORITHM = "xxh3_128"
 
 
@@ -77,9 +77,9 @@ class _Writer:
 
 
 class ZipChecksums:
-    """torch's switch for them, turned until the first byte is written: torch has looked at it by then.
+    """Set torch's switch for zip checksums until the first byte is written: torch has read it by then.
 
-    It is one for the whole process, in which the user may save something in another thread.
+    The switch is one for the whole process, in which the user may save something in another thread.
     """
 
     _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A data set that is held in the memory of the devices, each rank its share of it."""
+"""Hold a data set in the memory of the devices, each rank its share of it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unbroken.training.torch.samplers import check_same, drawn, order_of, own_sh
 
 
 class DistributedShardedDataset:
-    """Batches of this rank's share, which lies on `device` from the first batch on; no workers, no copies.
+    """Yield batches of this rank's share, which lies on `device` from the first batch on; no workers, no copies.
 
     `source` is one tensor or several with the same first dimension (they may be memory maps), or a data set whose
     samples `default_collate` can put together.  Shares are disjoint; with `overlap` each holds that fraction of the
     next rank's as well.  Shares are a function of the seed, and each epoch's order in them of seed, epoch and rank.
 
     Give it to `Training(data=...)` and `training.batches(data)`.  In a loop of your own: `set_epoch`, `advance` after
-    each step, `state_dict` into your checkpoint, the same on all ranks.  Other ranks may go on from it: what is left of
-    the epoch is dealt to them, and every sample comes as often as it would have.
+    each step, `state_dict` into your checkpoint, the same on all ranks.  Another number of ranks may resume from
+    it: the rest of the epoch is dealt to them, and every sample comes as often as it would have.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DistributedShardedDataset:
         return shares(order, ranks, self.overlap)
 
     def _plan(self) -> tuple[Epoch, int]:
-        """Return what is left of the epoch, for these ranks, and how many samples it had at its beginning."""
+        """Return the rest of the epoch, for these ranks, and how many samples it had at its beginning."""
         key = (self.epoch, [*map(tuple, self._past)])
         if self._planned is None or self._planned[0] != key:
             self._planned = (key, self._make_plan())

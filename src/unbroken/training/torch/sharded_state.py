@@ -1,7 +1,7 @@
-"""State that is spread over ranks (FSDP2's tensors): taken out of a state, saved by all ranks, put back for any number.
+"""Save sharded tensors (FSDP2's): take them out of a state, save them by all ranks, restore them for any number.
 
-`torch.distributed.checkpoint` writes and reads them; it brings them into another form where the number of ranks has
-changed.  What is not spread stays in the state as it is, with a note where each spread tensor was.
+`torch.distributed.checkpoint` writes and reads them; it reshards them if the number of ranks has
+changed.  Other values stay in the state as they are; a note replaces each sharded tensor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbroken.training.torch.provenance import is_wrapped_by_compile
 from unbroken.training.torch.state import mapped, parameters_of, state_of
 
 SHARDS = "shards"
-# As it stands in checkpoints that are older than the name of this project.
+# As it is in checkpoints that are older than the name of this project.
 _NOTE = "longhaul.shard"
 
 METADATA = ".metadata"
@@ -74,7 +74,7 @@ def own_part(part: Any) -> Any:
 
 
 class _Reader(FileSystemReader):
-    """That of torch, which unpickles `.metadata`; here that can make nothing but what a description is made of."""
+    """Read as torch's reader does, which unpickles `.metadata`; here only the classes of a description are allowed."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         with open(Path(self.path) / METADATA, "rb") as file:

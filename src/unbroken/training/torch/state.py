@@ -1,4 +1,4 @@
-"""The state of a training: collected, brought into one canonical form, and put back.
+"""Collect the state of a training, bring it into one canonical form, and restore it.
 
 Two states that are equal give the same bytes, whatever happened before: pickle writes an object that it meets again
 as a reference, so strings, tuples and dictionaries that happen to be shared before a restart and not after it would
@@ -28,7 +28,7 @@ COMPILED = "_orig_mod."
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A model, an optimizer, a scheduler, a scaler, a moving average, or anything of yours that does the same."""
+    """Accept a model, an optimizer, a scheduler, a scaler, a moving average, or any object with the same methods."""
 
     def state_dict(self) -> Any: ...
 
@@ -233,7 +233,7 @@ def torch_load(path: Path, **options: Any) -> Any:
 
 
 def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:
-    """Return a container with each item changed, which is told its place ("model/weight"); anything else as it is."""
+    """Return a container with each item changed by a function of item and place ("model/weight"); else the value."""
     if isinstance(value, dict):
         fresh = type(value)()
         for key, item in value.items():

@@ -142,7 +142,7 @@ class Switches:
 
 
 class _Repeated:
-    """The `add_param_group` of an optimizer that leaves out what is there already."""
+    """Replace an optimizer's `add_param_group` by one that leaves out what is there already."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer

@@ -1,4 +1,4 @@
-"""TensorBoard, without the steps that a killed attempt had written and the next one writes again."""
+"""Write for TensorBoard, without the steps that a killed attempt had written and the next one writes again."""
 
 from __future__ import annotations
 

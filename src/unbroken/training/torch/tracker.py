@@ -1,4 +1,4 @@
-"""Sums over the batches of all ranks that survive a restart in the middle of an epoch."""
+"""Keep sums over the batches of all ranks that survive a restart in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from unbroken.training.torch.sharded_state import own_part
 
 
 class Tracker:
-    """Weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
+    """Keep weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
 
     `add` is for each batch and does not wait for a GPU; `means`, `sums`, `end_epoch` and `state_dict` bring the ranks
-    together where torch.distributed is initialised, so all ranks have to call them.  `epoch_reports` are the means of
+    together where torch.distributed is initialized, so all ranks have to call them.  `epoch_reports` are the means of
     each epoch that has ended.
     """
 
@@ -79,7 +79,7 @@ def _added(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 class BestCopy:
-    """A copy of a model's weights from the moment that was worth it, a part of the state like the model itself."""
+    """Keep a copy of a model's weights from the moment of `keep`, a part of the state like the model itself."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = own_part(model)

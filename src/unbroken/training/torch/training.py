@@ -1,4 +1,4 @@
-"""PyTorch trainings that can be stopped after any batch and go on bit for bit."""
+"""Run PyTorch trainings that can be stopped after any batch and resume bit for bit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHECKED_EPOCHS = 2
 
 
 class Training(Loop):
-    """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
+    """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch or
     numpy, or a list of such things, say of optimizers.  `state` is for more of them, under names of your own, which may
@@ -52,11 +52,11 @@ class Training(Loop):
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
     With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
     checkpoint on; without it those of the checkpoint, however long they are.  `prepare` is called with this training
-    before a checkpoint is loaded: `epoch` and `batch` say where it goes on, so that it can make of the parts what the
-    script made of them until there.
+    before a checkpoint is loaded: `epoch` and `batch` say where it resumes, so that it can make of the parts what
+    the script made of them until there.
 
-    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
-    on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
     _ranks: Ranks
@@ -244,7 +244,7 @@ class Training(Loop):
         elif not position.batch:
             position.batches = None
         if batches is not None and not feed.has_more:
-            position.batch = batches  # with drop_last, what is left is not enough for all ranks
+            position.batch = batches  # with drop_last, the rest is not enough for all ranks
         self._check_schedules()
         return feed
 

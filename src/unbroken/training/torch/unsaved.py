@@ -128,7 +128,7 @@ class Unsaved:
             try:
                 yield name, pickle.dumps(vars(self._parts[name]))
             except (AttributeError, TypeError, pickle.PicklingError):
-                continue  # nobody can tell whether it has changed
+                continue  # it is unknown whether it has changed
 
     def _metrics_in_models(self) -> Iterator[str]:
         """Yield a line for each metric that has seen batches of the epoch; at its end most metrics are reset."""

@@ -17,11 +17,11 @@ Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
 
 class NonFiniteState(CheckpointError):
-    """A state that must never become a checkpoint, because the training is lost."""
+    """Report a state that must never become a checkpoint, because the training is lost."""
 
 
 class TorchValidation(Validation):
-    """That of the parts of a PyTorch training."""
+    """Check the parts of a PyTorch training."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A training's connection to the place where its checkpoints go: what each of its ranks is told, and hands over."""
+"""Connect a training to the destination of its checkpoints: what each of its ranks receives and hands over."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Point:
 
 
 class TorchWriter(Connection):
-    """That of a PyTorch training.  Each rank has one; the first hands over what all have written.
+    """Connect a PyTorch training.  Each rank has one; the first hands over what all have written.
 
-    Beside the training the ranks agree through a connection that the training does not use.  Files that say "written"
+    In the background the ranks agree through a connection that the training does not use.  Files that say "written"
     would do, but not that a rank has died, and a file server may show them to other nodes only after a minute.
     """
 
@@ -101,7 +101,7 @@ class TorchWriter(Connection):
         return before if self._ranks.size == 1 else None
 
     def save(self, point: Point) -> None:
-        """Hand over one checkpoint, in the background if the training goes on; a kill leaves a draft, no more."""
+        """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
         self.wait()
         began = time.monotonic()
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)

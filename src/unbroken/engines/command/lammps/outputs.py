@@ -1,4 +1,4 @@
-"""Says what a script of LAMMPS writes: the files, where their records begin, and how a resumed one continues them."""
+"""List what a script of LAMMPS writes: the files, where their records begin, and how a resumed one continues them."""
 
 from __future__ import annotations
 

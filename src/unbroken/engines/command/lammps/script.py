@@ -1,4 +1,4 @@
-"""Reads an input script of LAMMPS: its commands, their words, and the variables with one known value.
+"""Read an input script of LAMMPS: its commands, their words, and the variables with one known value.
 
 The rules of https://docs.lammps.org/Commands_parse.html: `&` continues a line, `#` begins a comment, quotes keep words
 together and leave the `$` in them for later.
@@ -34,7 +34,7 @@ def words_of(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of an input script: its words, with their quotes, and the lines of the file that it stands in."""
+    """Hold a command of an input script: its words, with their quotes, and its lines in the file."""
 
     parts: tuple[str, ...]
     first: int
@@ -77,7 +77,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Variables:
-    """The variables of a script, by what their definitions say."""
+    """Evaluate the variables of a script from their definitions."""
 
     definitions: Mapping[str, tuple[Command, ...]]
 
@@ -91,7 +91,7 @@ class Variables:
         return cls(found)
 
     def number(self, word: str) -> int | None:
-        """Return the whole number that a word stands for, also by a variable; None if the script does not say it."""
+        """Return the integer that a word means, also through a variable; None if the script does not define it."""
         text = self.expanded(word)
         return int(text) if text.isdecimal() else None
 
