@@ -63,7 +63,7 @@ class Task:
     origin: Checkpoint | None
     attempt_folder: AttemptFolder
     deadline_unix: float
-    stop_unix: float = math.inf  # when it will be told, should it not have left by then
+    stop_unix: float = math.inf  # when it will be asked, should it not have left by then
     tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
     is_warned: Callable[[], bool] = _never  # whether a signal has come that asks us, and maybe the program, to leave
 
@@ -99,7 +99,7 @@ class Engine(ABC):
         """
         return iter(())
 
-    # Globs of results that tell how a run was cut: a rehearsal compares none of them, and its verdict names them.
+    # Globs of results that show how a run was cut: a rehearsal compares none of them, and its verdict names them.
     results_of_pieces: tuple[str, ...] = ()
     # True where a checkpoint can be gone on from only under the path where it was made.
     is_tied_to_its_folder = False
@@ -144,7 +144,7 @@ class Engine(ABC):
     def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Fill the new folder so that `resume.sh` in it resumes the program without unbroken; return lines about it.
 
-        ConfigError if that is not possible.
+        Raise ConfigError if that is not possible.
         """
         task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), math.inf)
         return export_contract(run, checkpoint, self.command(task), self.environment(task), folder)

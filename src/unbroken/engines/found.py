@@ -117,7 +117,7 @@ def engine_of(run: RunSpec, base: Path) -> Engine:
 
 
 def outputs_of(checkpoint: Checkpoint) -> Sequence[RunOutput]:
-    """Return what belongs to a checkpoint and lies outside of it; ConfigError if its engine is not installed."""
+    """Return what belongs to a checkpoint and lies outside of it; raise ConfigError if its engine is not installed."""
     name = checkpoint.passport.engine
     if name not in found_engines():
         raise ConfigError([f"{checkpoint.folder}: engine {name} is not installed here; install the package of it"])

@@ -65,7 +65,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
-    """Copy files below `root` into the draft under their names; CheckpointError if one changes meanwhile."""
+    """Copy files below `root` into the draft under their names; raise CheckpointError if one changes meanwhile."""
     with unchanged([root / name for name in names]):
         for name in names:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
 def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft with a file or folder that only the program can read, or with a checkpoint of unbroken.
 
-    How far it is says `progress.json` in the folder, else the user.  CheckpointError if a file is torn.
+    How far it is says `progress.json` in the folder, else the user.  Raise CheckpointError if a file is torn.
     """
     if (checkpoint := _own_checkpoint(source.path)) is not None:
         source.refuse_done(run)
@@ -106,7 +106,7 @@ def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> Imported
 
 
 def _typed(run: RunSpec, source: ImportSource, done: float, draft: Path) -> Handover:
-    """Note in the draft how far the files are; ConfigError if it is no whole number."""
+    """Note in the draft how far the files are; raise ConfigError if it is no whole number."""
     unit = str(run.settings.get("goal_unit", "steps"))
     if done != int(done) and unit in ("epochs", "steps"):
         raise ConfigError([f"{run.name}: --done: found {done:g}, allowed: a whole number"])

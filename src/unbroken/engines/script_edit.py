@@ -99,7 +99,7 @@ class Script:
         self._insert(self._line_start(statement.lineno), statement, lines)
 
     def insert_import(self, line: str) -> None:
-        """Insert a line below the imports at the top; NotPlainError if there are none."""
+        """Insert a line below the imports at the top; raise NotPlainError if there are none."""
         imports = [each for each in self.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
         if not imports:
             raise NotPlainError("no import at its top")
@@ -117,7 +117,7 @@ class Script:
         self._edits.append((at, at, "\n" * is_open_end + block))
 
     def edited(self) -> str:
-        """Return the text with all edits; NotPlainError if it is no Python any more."""
+        """Return the text with all edits; raise NotPlainError if it is no Python any more."""
         text = self.text
         # Of edits at one place the first comes first, so it is put in last; what they stand before is replaced before.
         order = sorted(enumerate(self._edits), key=lambda each: (each[1][0], each[1][1] > each[1][0], each[0]))

@@ -51,7 +51,7 @@ class Call:
 
 
 def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[str] = ()) -> Call:
-    """Return this call; inputs that `before` knows are not read again.  AbsentFileError if one is missing."""
+    """Return this call; inputs that `before` knows are not read again.  Raise AbsentFileError if one is missing."""
     known = before.inputs if before else {}
     paths = sorted(path for name in options.inputs for path in _files(folder, name))
     inputs = {path: _read(folder / path, known.get(path)) for path in paths}
@@ -93,7 +93,7 @@ def difference(was: Call, now: Call) -> str:
 
 
 def accept_refused(store: Path) -> str:
-    """Make the command line that was refused last the run's own; ConfigError if there is none."""
+    """Make the command line that was refused last the run's own; raise ConfigError if there is none."""
     call = read_call(store)
     if call is None or not call.refused:
         raise ConfigError([f"{store}: no command line was refused, nothing to accept; type the command again"])

@@ -80,7 +80,7 @@ class PlacingEngine(CalledEngine):
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
         """Put the results in place; what stands there and is not ours goes to the store's `replaced/`.
 
-        SegmentError if one of --outputs is not among them, CheckpointError if what they are made of is not complete.
+        Raise SegmentError if one of --outputs is not among them, CheckpointError if their sources are not complete.
         """
         source, placed = self._placed()
         ours = {name for name, stamp in placed.items() if stamp == self._stamp(name)}

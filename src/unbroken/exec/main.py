@@ -123,7 +123,7 @@ class _Exec:
 
         Raise ConfigError if it is another one, and the user has not decided what to do.
         """
-        refuse_newer(self.places)  # whoever held it until now may have been a newer one
+        refuse_newer(self.places)  # the owner until now may have been a newer one
         was = read_call(self.store)
         now = call_of(self.options, self.folder, was, self._engine.words)
         if self.options.keep:

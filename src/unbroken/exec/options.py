@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Return the options of a command line after `unbroken exec`; ConfigError names what is wrong with it."""
+    """Return the options of a command line after `unbroken exec`; raise ConfigError with what is wrong."""
     own, program = _split(list(words))
     asked = parser()
     options, unknown = asked.parse_known_args(own, Options())

@@ -30,7 +30,7 @@ _WILDCARD = re.compile(r"\{progress\}|[*?]+")
 def store_of(name: str, store: Path | None, called_in: Path) -> Path:
     """Return the folder of a run; `store` is the one that was named, in which all runs lie that were called with it.
 
-    ConfigError if another run's folder is above or below it.
+    Raise ConfigError if another run's folder is above or below it.
     """
     root = top_folder(called_in) / STORES if store is None else (called_in / store).absolute()
     folder = root / name

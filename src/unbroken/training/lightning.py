@@ -128,7 +128,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         # Lightning asks before the first batch too.
         step = trainer.global_step + (not self._has_trained)
         wish = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
-        # Whoever leaves before the first batch has made no progress, and is taken for a failure.
+        # An attempt that leaves before the first batch has made no progress, and counts as a failure.
         if wish is not NextAction.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
             self._save(trainer, batch_idx)
             if wish is NextAction.LEAVE:

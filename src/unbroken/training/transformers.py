@@ -122,14 +122,14 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     ) -> TrainerControl:
         """Ask for the save that had to wait for the epoch's end, and for the last one.
 
-        CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
+        Raise CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
         """
         if self._keeper.contract:
             self._is_epoch_over = True
             self._say_what_counts(kwargs["train_dataloader"])
             if not control.should_training_stop or state.global_step == 0:
                 _check_epoch(state, _steps_an_epoch(args, state, kwargs["train_dataloader"]), control)
-            # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, behind this one: they may
+            # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, after this one: they may
             # end the training when this one was asked already.
             may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
             control.should_save = bool(control.should_save or self._is_due or may_end)
@@ -170,7 +170,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     ) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
 
-        CheckpointError if there is none, because a callback behind this one ended the training.
+        Raise CheckpointError if there is none, because a callback after this one ended the training.
         """
         written, model = self._last, kwargs.get("model")
         if written is None:

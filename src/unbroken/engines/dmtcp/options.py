@@ -39,7 +39,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     return Options(
         found.live.absolute(),
         tuple(path.absolute() for path in found.input),
-        # Its programs are started in other folders than the keeper.
+        # Its programs are started in other folders than the supervisor.
         Programs(str(Path(found.programs).absolute()) if found.programs else ""),
         tuple(found.option),
         found.restart_seconds,

@@ -125,7 +125,7 @@ class DmtcpSession:
     def checkpoint(self, patience_seconds: float) -> bool:
         """Checkpoint and kill; True once all images are complete, False if the program was faster and ended.
 
-        SegmentError if neither happens in time, or if an image is missing.
+        Raise SegmentError if neither happens in time, or if an image is missing.
         """
         end = time.monotonic() + patience_seconds
         ask_again, has_asked = 0.0, False

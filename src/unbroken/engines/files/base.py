@@ -125,7 +125,7 @@ class Supervisor(ABC):
     ) -> bool:
         """Write the list of outputs that belong to a state into its draft; True if there are any.
 
-        UnsteadyOutputError if one changes meanwhile.
+        Raise UnsteadyOutputError if one changes meanwhile.
         """
         if self._tracker is None:
             return False
@@ -135,7 +135,7 @@ class Supervisor(ABC):
         return bool(self._tracker.listed.files)
 
     def list_tables(self, draft: Path) -> None:
-        """List the tables that belong to a state, once they have a record behind it."""
+        """List the tables that belong to a state, once they have a record after it."""
         if self._tracker is not None and self.program.outputs:
             self._note_doubts(self._tracker)
             self._tracker.list_tables(draft)

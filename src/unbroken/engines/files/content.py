@@ -20,7 +20,7 @@ EDGE_BYTES = 64 * 1024
 BUFFER_BYTES = 4096
 # Formats that are changed at their beginning or in their middle while they grow, by their first bytes: kept as state.
 _CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04")
-# The same for formats that count their frames in the head and only grow behind it: the head is kept, and put back.
+# Formats that count their frames in the head and only grow after it: the head is kept, and put back.
 # DCD: 4 bytes of length, `CORD`, the number of frames [VMD, plugins/molfile_plugin/src/dcdplugin.c].
 # netCDF-3: `CDF`, a version byte, the number of records [Unidata, NetCDF Classic Format Specification].
 _COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
@@ -54,7 +54,7 @@ class OutputFile:
 def described(
     path: Path, size: int, resume: int, segment: int, algorithm: str, is_flushed_later: bool = False
 ) -> OutputFile:
-    """Flush an output file to the disk and return what to note of it; OSError if it cannot be read."""
+    """Flush an output file to the disk and return what to note of it; raise OSError if it cannot be read."""
     with path.open("rb", buffering=0) as file:
         if not is_flushed_later:
             os.fsync(file.fileno())

@@ -81,10 +81,10 @@ def is_committed(path: Path) -> bool:
 
 
 def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
-    """Copy what is committed, while the program works or after it was killed; the database stays as it is.
+    """Copy what is committed, while the program runs or after it was killed; the database stays as it is.
 
-    False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it; OSError if
-    the disk is full.  SQLite's own backup does it [SQLite, Online Backup API].
+    Return False, without a copy, if that is impossible, or if the database is not the same (`is_same`) after it.
+    Raise OSError if the disk is full.  SQLite's own backup makes the copy [SQLite, Online Backup API].
     """
     target.unlink(missing_ok=True)
     is_copied = False
@@ -140,7 +140,7 @@ def _roll_back_a_copy(path: Path, target: Path) -> bool:
         shutil.copyfile(path, target)
         shutil.copyfile(*journals)
         with closing(sqlite3.connect(target)) as copy:
-            copy.execute("PRAGMA schema_version")  # whoever reads it first rolls it back
+            copy.execute("PRAGMA schema_version")  # the first reader rolls it back
     finally:
         journals[1].unlink(missing_ok=True)
     return before == times()

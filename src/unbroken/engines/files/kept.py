@@ -320,7 +320,7 @@ class KeptFiles:
             self._tell(doubt)
 
     def _skip(self, why: str) -> bool:
-        """Return False; tell why after some saves in a row."""
+        """Return False; log why after some saves in a row."""
         self._skips += 1
         if self._skips == MOST_SKIPS:
             self._tell(f"not saved: {why}; the next save is tried")

@@ -285,7 +285,7 @@ class FileKnowledge:
         if event.what & Happened.WRITTEN:
             self._in_place.add(name)
             if name not in self._open:
-                self._is_alive()  # whoever writes is known before its end closes the file
+                self._is_alive()  # a writer is known before its end closes the file
             if not event.what & COMPLETED:
                 self._opened.setdefault(name, (time.monotonic(), self._states))
                 batch.seen.add(name)
@@ -386,7 +386,7 @@ class FileKnowledge:
         self._fresh.pop(name, None)
 
     def _forget_all(self) -> None:
-        """Forget what events have told of states: some are lost."""
+        """Forget what events have shown of states: some are lost."""
         for known in (self.moments, self._past, self._fresh, self._completions, self._moved, self._in_place):
             known.clear()
 

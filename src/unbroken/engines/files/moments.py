@@ -36,7 +36,7 @@ class Moment:
     at: float  # time.monotonic()
     blurred: str = ""
     opened: frozenset[str] = frozenset()  # the others that were open for writing
-    is_late_doubt: bool = False  # told before, and not blurred then
+    is_late_doubt: bool = False  # reported before, and not blurred then
     unknown: frozenset[str] = frozenset()
     is_renamed: bool = False  # the file was always put in place by a rename
 

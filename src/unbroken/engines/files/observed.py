@@ -186,7 +186,7 @@ class ObservedFiles:
     def is_save_over(self, stamps: Mapping[str, Stamp], saved: Mapping[str, Stamp]) -> bool:
         """Return True if no file of the save to which the new ones belong is missing.
 
-        True also for files whose writing was not seen to its end, which nothing tells of.
+        Return True also for files whose writing was not seen to its end, because no event shows it.
         """
         if not any(self.observer.completions(name) for name, stamp in stamps.items() if saved.get(name) != stamp):
             return True
@@ -213,7 +213,7 @@ class ObservedFiles:
         """Return the lengths of the outputs when these state files were complete.
 
         `paths` finds the outputs of now.  It may take long, while the program writes its next state, so it is called
-        only where no event tells the lengths.
+        only if no event shows the lengths.
         """
         self.observer.settle()
         moment = self.observer.moment_of(stamps) or self._known_moment_of(stamps)

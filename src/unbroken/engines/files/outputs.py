@@ -68,7 +68,7 @@ class OutputList:
 def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
     """Return the outputs of a checkpoint; an empty list where it has none.
 
-    CheckpointError if the list cannot be read, FormatError if a newer unbroken wrote it.
+    Raise CheckpointError if the list cannot be read, FormatError if a newer unbroken wrote it.
     """
     if checkpoint is None or LIST not in checkpoint.passport.files:
         return OutputList()

@@ -35,7 +35,7 @@ class Reading:
 
 
 def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Reading:
-    """Return how far the restart files in `folder` are; CheckpointError names the file, and what is not in it.
+    """Return the progress of the restart files in `folder`; raise CheckpointError with the file and what it lacks.
 
     `number` is the one in the names of the files.
     """

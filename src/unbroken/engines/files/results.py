@@ -27,7 +27,7 @@ def fill_outputs(
 ) -> None:
     """Put all outputs into `final`, those that segments began again below `segments/`, but `tables` in one piece.
 
-    CheckpointError names an output that is gone, or not as the checkpoint lists it.
+    Raise CheckpointError for an output that is missing, or not as the checkpoint lists it.
     """
     listed = read_outputs(checkpoint)
     _fill(checkpoint, listed, run_folder, final)

@@ -202,7 +202,7 @@ class FileSupervisor(Supervisor):
             return
         try:
             reading = reading_of(self.task.run, self.program, held, "")
-        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will tell
+        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will show
             fs.remove_tree(held)
             return
         done = self._done(reading)
@@ -247,7 +247,7 @@ class FileSupervisor(Supervisor):
         return True
 
     def _is_valid(self, draft: Path, stamps: Mapping[str, Stamp]) -> bool:
-        """Ask check_command about a copy; one that it refuses is removed, and told."""
+        """Ask check_command about a copy; remove and log one that it refuses."""
         why = why_not_whole(self.task.run, self.program, draft)
         if why:
             fs.remove_tree(draft)
@@ -290,7 +290,7 @@ class FileSupervisor(Supervisor):
         is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
         has_saved_last = is_by_exit or is_asked or written >= time.time() - LAST_ACTION_SECONDS
         lengths, _ = self.lengths_at(state.stamps)
-        if is_by_exit or is_asked:  # told to stop, it saved: its buffers follow at its end
+        if is_by_exit or is_asked:  # asked to stop, it saved: its buffers follow at its end
             lengths = None
         end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last, done=done)
         self.list_outputs(draft, lengths, end)

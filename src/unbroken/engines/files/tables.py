@@ -110,7 +110,7 @@ def counted_again(piece: Path, table: Path, pattern: re.Pattern[bytes], done: fl
 
 
 def _longest_gap(*sides: Sequence[float]) -> float:
-    """Return how far a record may be behind the one before, by the steps in these records; infinity if none says it.
+    """Return how far a record may be after the one before, by the steps in these records; infinity if unknown.
 
     A program that counts its steps from its restart writes its first record less than two steps after the last one.
     """
@@ -128,7 +128,7 @@ class Tables:
         self._outputs, self._folder = outputs, folder
 
     def are_behind(self, done: float) -> bool:
-        """Return True if each table has a record behind `done`: all up to there have left the program's buffers."""
+        """Return True if each table has a record after `done`: all up to there have left the program's buffers."""
         last = [self._last(output) for output in self._outputs]
         return all(number is not None and number > done for number in last)
 
@@ -187,7 +187,7 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
 def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
     """Take each record of a table once that a program has continued after restarts; False if it was not restarted.
 
-    A program that was killed behind its last save writes the records after that save again when it resumes; many write
+    A program that was killed after its last save writes the records after that save again when it resumes; many write
     the record of the save itself again too, and some the head of the table.
     """
     begins = _restarts(path, pattern)

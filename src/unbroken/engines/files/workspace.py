@@ -98,7 +98,7 @@ class Workspace:
         """Make the folder hold the outputs of a checkpoint and nothing else; return what is there now.
 
         Files that are no outputs are removed: restart files come from the checkpoint.  Newer ones go to `replaced`.
-        CheckpointError if an output is shorter than listed, or differs.
+        Raise CheckpointError if an output is shorter than listed, or differs.
         """
         sequence = origin.passport.sequence if origin else 0
         aside, removed = Replaced(self.run_folder, self.folder, most=REPLACED_KEPT), []
@@ -153,7 +153,7 @@ class Workspace:
         return True
 
     def _confirm_may_lack(self, name: str, entry: OutputFile, aside: Replaced) -> None:
-        """Move away a file that was written again as a whole; CheckpointError for any other that is there."""
+        """Move away a file that was written again as a whole; raise CheckpointError for any other that is there."""
         path = self.folder / name
         if not os.path.lexists(path):
             return

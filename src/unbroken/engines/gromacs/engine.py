@@ -125,7 +125,7 @@ class GromacsEngine(Engine):
         return task.attempt_folder.root / FOLDER
 
     def command(self, task: Task) -> list[str]:
-        """Return mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
+        """Return mdrun from the checkpoint that was picked; raise CheckpointError if that is none of mdrun's."""
         if task.origin is None:
             # Without a driver nothing is prepared; once there are checkpoints, another tpr would not be theirs.
             self.prepare(task.run)
@@ -141,7 +141,7 @@ class GromacsEngine(Engine):
         return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run)), **extra}
 
     def remarks(self, task: Task) -> list[str]:
-        """Return what is not equal after a restart; SegmentError if it cannot be cut, or not exactly enough."""
+        """Return what is not equal after a restart; raise SegmentError if it cannot be cut, or not exactly enough."""
         simulations = self.simulations(task.run)
         check_replicas(simulations)
         return list(dict.fromkeys(line for simulation in simulations for line in simulation.remarks()))
@@ -149,7 +149,7 @@ class GromacsEngine(Engine):
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
-        """Return none, because files grow while it runs; note how far it is.  DivergedError if it has gone wrong."""
+        """Return none, because files grow during the run; note its progress.  Raise DivergedError if it went wrong."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return []

@@ -20,7 +20,7 @@ _SECONDS_A_DAY = 86400
 
 @dataclass(frozen=True)
 class Start:
-    """Hold the first step that the log told, and when it was seen, on the monotonic clock."""
+    """Hold the first step in the log, and when it was seen, on the monotonic clock."""
 
     step: int
     time_ps: float

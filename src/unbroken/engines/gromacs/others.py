@@ -69,7 +69,7 @@ class Others:
             copy_head(source, target, source.stat().st_size)
 
     def at(self, moment: Moment, own: Sequence[str]) -> list[OtherFile]:
-        """Return the files as they belong to a moment; CheckpointError names one that cannot be cut there.
+        """Return the files as they belong to a moment; raise CheckpointError for one that cannot be cut there.
 
         `own` are the names of mdrun's own files.
         """

@@ -61,7 +61,7 @@ def own_names(cpt: Cpt, folder: Path) -> list[str]:
 
 
 def step_of(checkpoint: Checkpoint, replica: str = ALONE) -> int:
-    """Return the step of a simulation at a checkpoint; CheckpointError if a replica has none there."""
+    """Return the step of a simulation at a checkpoint; raise CheckpointError if a replica has none there."""
     return read_cpt(cpt_of(checkpoint.folder, replica)).step if replica else int(checkpoint.passport.progress.done)
 
 
@@ -113,7 +113,7 @@ def copy_state(
 ) -> None:
     """Make the draft by copies, of each piece what belongs to the checkpoint: mdrun may still live somewhere.
 
-    Whole pieces if the simulation is over.  CheckpointError if one is not what the checkpoint was written with.
+    Whole pieces if the simulation is over.  Raise CheckpointError if one is not what the checkpoint was written with.
     """
     verify_outputs(cpt, folder)
     parts = _new_draft(cpt, draft, counted, replica)

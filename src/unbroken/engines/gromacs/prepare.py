@@ -36,7 +36,7 @@ def prepared_record(run: RunSpec, segment: int) -> list[str]:
 def tpr_of(run: RunSpec, base: Path, replica: str = ALONE) -> Path:
     """Return the tpr of a run, or of one of its replicas.
 
-    SegmentError if it was to be prepared and is not there, or was made of other files.
+    Raise SegmentError if it was to be prepared and is not there, or was made of other files.
     """
     if not is_prepared_here(run):
         tpr = words_of(run, "replicas")[replica_names(run).index(replica)] if replica else run.settings["tpr"]
@@ -56,7 +56,7 @@ def tpr_of(run: RunSpec, base: Path, replica: str = ALONE) -> Path:
 
 
 def prepare(run: RunSpec, base: Path) -> Path:
-    """Make the tpr unless it is there, made of the same files, and return it; SegmentError in grompp's own words.
+    """Make the tpr unless it is there, made of the same files, and return it; raise SegmentError with grompp's text.
 
     If the process dies inside, either nothing is to be seen or all of it.
     """

@@ -69,7 +69,7 @@ class Tpr:
 
 
 def parse_tpr(lines: Iterable[str]) -> Tpr:
-    """Return the parameters in the lines of `gmx dump -s`; SegmentError if one of them is not there."""
+    """Return the parameters in the lines of `gmx dump -s`; raise SegmentError if one of them is not there."""
     pairs = (line.partition("=") for line in lines)
     found = {name.strip(): value.strip() for name, mark, value in pairs if mark}
     try:
@@ -111,13 +111,13 @@ class Simulation:
 
     @functools.cached_property
     def tpr(self) -> Tpr | None:
-        """Return the parameters of the tpr; None if gmx cannot read them, for mdrun tells best why."""
+        """Return the parameters of the tpr; None if gmx cannot read them, because mdrun gives the best reason."""
         answer = gmx(self.run, "dump", "-s", str(self.path.resolve()), is_enough=_is_last_needed, base=self.base)
         return parse_tpr(answer.lines) if answer.code == 0 else None
 
     @property
     def known_tpr(self) -> Tpr:
-        """Return the parameters of the tpr; SegmentError if gmx cannot read them."""
+        """Return the parameters of the tpr; raise SegmentError if gmx cannot read them."""
         if self.tpr is None:
             raise SegmentError(f"`gmx dump` cannot read {self.path}; is it a tpr?", run=self.run.name)
         return self.tpr
@@ -154,7 +154,7 @@ class Simulation:
         return target
 
     def remarks(self) -> list[str]:
-        """Return what is not equal after a restart; SegmentError if it cannot be cut, or not as exactly as is asked."""
+        """Return what is not equal after a restart; raise SegmentError if it cannot be cut, or not exactly enough."""
         if self.tpr is None:
             return []
         if self.tpr.integrator not in RESTARTABLE:

@@ -25,7 +25,7 @@ _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user inp
 
 
 def with_gmxrc(run: RunSpec, command: list[str], base: Path = Path()) -> list[str]:
-    """Return the command behind sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
+    """Return the command after sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
 
     By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
     """
@@ -64,7 +64,7 @@ def gmx(
 
 
 def must_gmx(run: RunSpec, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> None:
-    """Run one of gmx's tools; SegmentError with the tool's own words if it fails."""
+    """Run one of gmx's tools; raise SegmentError with the tool's own message if it fails."""
     answer = gmx(run, *words, folder=folder, told=told, base=base)
     if answer.code != 0:
         what = f"exit code {answer.code} of: gmx {shlex.join(words)}"

@@ -172,7 +172,7 @@ class Signals:
 
 
 def check_thread() -> None:
-    """Raise RuntimeError outside of the main thread: only there Python hears the signals that tell a training to leave.
+    """Raise RuntimeError outside of the main thread: only there Python gets the signals that ask a training to leave.
 
     To be called before anything is taken, such as the lease of a folder.
     """

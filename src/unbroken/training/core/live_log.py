@@ -28,7 +28,7 @@ class Live:
         self._written = 0  # rows of the metrics that are in the file
 
     def cut_back(self, metrics: Metrics, step: int) -> Mapping[str, Any] | None:
-        """Remove what lies behind the step and the metrics to resume from; return the last times before it."""
+        """Remove what is after the step and the metrics to resume from; return the last times before it."""
         self._metrics.parent.mkdir(parents=True, exist_ok=True)
         self._written = max(0, metrics.size - 1)  # the last row may still grow
         _become(self._metrics, _lines(metrics, 0, self._written))

@@ -218,7 +218,7 @@ class Loop(Placed, ABC):
         if self._ranks.is_first and link.reporter.is_due:
             link.report(self._progress(self._course.reported))
             self._book.show()
-        # Between epochs all wait for each other: there a wish is granted at once.
+        # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
         if wish.end:
             self._book.end(self._course)

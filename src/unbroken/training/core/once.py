@@ -19,7 +19,7 @@ _finished: set[Path] = set()
 
 
 def check_run(contract: Contract) -> None:
-    """Raise CheckpointError if a training of this process has begun what the workflow told it."""
+    """Raise CheckpointError if a training of this process has begun with this contract before."""
     if (contract.save, contract.resume) in _begun:
         _refuse(
             f"this process has a training of the run {contract.run!r} already, and a second one would go on from its "

@@ -117,7 +117,7 @@ class Course:
             self.position.step += 1
 
     def find_end(self) -> None:
-        """Note that no batch came, and so how long the epoch is; CheckpointError where that was known before."""
+        """Note that no batch came, and so how long the epoch is; raise CheckpointError if that was known before."""
         at = self.position
         if at.batches is not None:
             raise CheckpointError(
@@ -158,7 +158,7 @@ class Placed:
     def is_last_batch(self) -> bool:
         """Return True while the last batch of the epoch is trained, whatever number of ranks began the epoch.
 
-        ValueError where the length of the epoch is unknown, as with an IterableDataset.
+        Raise ValueError if the length of the epoch is unknown, as with an IterableDataset.
         """
         at = self._course.position
         if at.batches is None:

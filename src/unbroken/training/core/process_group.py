@@ -20,7 +20,7 @@ class RankRequest:
 
     @property
     def is_to_save(self) -> bool:
-        """Return True if a save is wished for any reason."""
+        """Return True if a save is requested for any reason."""
         return self.stop or self.best or self.due
 
     @classmethod
@@ -46,14 +46,14 @@ class Processes:
             print(f"unbroken: {line}", flush=True)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """Return what any of them wishes now, or, without `at_once`, what any of them has told by `ask`."""
+        """Return what any rank requests now, or, without `at_once`, what any rank has sent by `ask`."""
         return wish()
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
         """Send a request to all ranks, on which they agree after the next step; a single process does nothing."""
 
     def all_gather(self, value: T) -> list[T]:
-        """Return everybody's value, by rank, on all of them."""
+        """Return the values of all ranks, by rank, on every rank."""
         return [value]
 
     def broadcast(self, value: T) -> T:

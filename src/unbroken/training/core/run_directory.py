@@ -92,7 +92,7 @@ class Home(SavePlace):
         self._last: Checkpoint | None = None
         self._account: Account | None = None
         try:
-            refuse_newer(self.places)  # whoever held it until now may have been a newer one
+            refuse_newer(self.places)  # the owner until now may have been a newer one
             self._account = Account(self.places, self._lease, self._slurm_job) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:
@@ -158,7 +158,7 @@ class Home(SavePlace):
             self._lease.__exit__()
 
     def contract(self, environment: Mapping[str, str] = os.environ) -> Contract:
-        """Return what a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
+        """Return what a workflow would pass: the end of the Slurm job, if there is one, is the deadline."""
         job_end = self._slurm_job.end_here_unix if self._slurm_job else None
         told = environment.get("UNBROKEN_DEADLINE")
         ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
@@ -236,7 +236,7 @@ class Home(SavePlace):
 def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
     """Return this process's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
 
-    The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a
+    UNBROKEN_FOLDER may name the folder as well.  Return None if there is neither.  Raise CheckpointError if a
     training of this process was there before, RuntimeError outside of the main thread.
     """
     contract = read_contract()

@@ -97,7 +97,7 @@ class AsyncSave:
         return self._thread.is_alive()
 
     def wait(self, patience_seconds: float | None = None) -> None:
-        """Return when the save is over; raise what went wrong with it, CheckpointError if it takes longer."""
+        """Return when the save is over; raise its error, or CheckpointError if it takes longer."""
         self._thread.join(patience_seconds)
         if self._thread.is_alive():
             raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
@@ -196,7 +196,7 @@ class Connection(Link, ABC):
     def _at_exit(self) -> None:
         """Keep what was saved before a training ends by an error."""
         if os.getpid() != self._pid:
-            return  # a fork has no thread that writes, and would wait for it for ever
+            return  # a fork has no thread that writes, and would wait for it forever
         try:
             self._end_async_save(self._exit_seconds)
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)

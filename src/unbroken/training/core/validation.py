@@ -41,7 +41,7 @@ class Validation(ABC):
 
     @abstractmethod
     def _numbers(self, predict: Callable[[], Any]) -> Any:
-        """Return every number in a prediction, as it is saved; TypeError if there is none."""
+        """Return every number in a prediction, as it is saved; raise TypeError if there is none."""
 
     def state(self) -> dict[str, Any] | None:
         """Return the prediction of now and its tolerance, to be saved with the checkpoint."""
@@ -87,7 +87,7 @@ def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: f
 
 
 def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell the process that started us, if there is one that listens."""
+    """Report to the process that started us, if there is one that listens."""
     if path := environment.get("UNBROKEN_VERDICT"):
         write_verdict(Path(path), Verdict(kind, message))
 

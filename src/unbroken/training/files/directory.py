@@ -24,8 +24,8 @@ class AtomicDirectory:
     Kept are the newest `keep` (-1: all), the best, every `milestone_every`-th, and the milestones.  In a process group
     of torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
     calls it one, or only if all do (`milestones`).  With `per_rank` each rank has a folder of its own instead, and
-    waits for no other.  LeaseError if another program, or another rank alone, writes the folder, CheckpointError if
-    not all ranks name the same one.
+    waits for no other.  Raise LeaseError if another program, or another rank alone, writes the folder.  Raise
+    CheckpointError if not all ranks name the same one.
     """
 
     def __init__(

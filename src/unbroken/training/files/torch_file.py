@@ -59,7 +59,7 @@ def verified_torch_load(
 
     If the file is bad or gone, the first good one of `copies` is taken, and said so.  Only tensors, numbers, text and
     containers of them are loaded (`weights_only=True`); whole models and other pickled objects run code when they are
-    loaded, so they are refused unless the file is `trusted`: made by yourself.  CheckpointError says what is wrong.
+    loaded, so they are refused unless the file is `trusted`: made by yourself.  Raise CheckpointError if it is bad.
     """
     first = Path(path)
     places = [first, *(_file_at(copy, first.name) for copy in copies)]

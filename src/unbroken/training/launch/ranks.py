@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with Meeting(options.tasks, options.ranks, os.environ, has_ports=options.tf_config) as meeting:
             assigned = meeting.assigned(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
-            if assigned is None:  # told to leave before there was anything to save
+            if assigned is None:  # asked to leave before there was anything to save
                 return EXIT_PAUSED
             return _RankProcesses(options.command, assigned, meeting).wait()
     except UnbrokenError as error:

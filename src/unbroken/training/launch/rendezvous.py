@@ -46,7 +46,7 @@ class RankAssignment:
         return self.task * self.ranks
 
     def environment(self, local: int) -> dict[str, str]:
-        """Return what torchrun tells the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
+        """Return torchrun's variables for the rank with number `local` of this task, and TF_CONFIG if it has a port."""
         config = {"TF_CONFIG": tf_config(self.workers, self.first_rank + local)} if self.workers else {}
         return {
             **config,
@@ -93,7 +93,7 @@ class Meeting:
                 reserved.close()
 
     def assigned(self, is_told_to_leave: Callable[[], bool]) -> RankAssignment | None:
-        """Wait for the others, and return who we are; None if told to leave.  SegmentError if one does not come."""
+        """Wait for the others, and return our place; None if asked to leave.  Raise SegmentError if one is missing."""
         here = _address(self._tasks, self._environment)
         address = self._environment.get("MASTER_ADDR") or here
         port = int(self._environment.get("MASTER_PORT") or (self._reserved.getsockname()[1] if self._reserved else 0))

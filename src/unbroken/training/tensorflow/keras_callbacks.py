@@ -173,7 +173,7 @@ def _memory(callback: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in JSON's terms; TypeError if it has no such form."""
+    """Return the value in JSON's terms; raise TypeError if it has no such form."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):

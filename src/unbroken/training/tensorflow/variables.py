@@ -27,7 +27,7 @@ Groups = Mapping[str, list[Any]]
 
 
 def variables_of(part: object) -> list[Any]:
-    """Return all variables of a model, optimizer, metric, random generator or variable; TypeError for others."""
+    """Return all variables of a model, optimizer, metric, random generator or variable; raise TypeError for others."""
     if isinstance(part, (keras.random.SeedGenerator, tf.random.Generator)):
         return [part.state]
     if isinstance(part, (keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, tf.Module)):
@@ -41,7 +41,7 @@ def variables_of(part: object) -> list[Any]:
 
 
 def check_built(model: Any, parts: Mapping[str, Any]) -> None:
-    """Make the variables of optimizers: what is made later could not be restored; ValueError for a model without."""
+    """Make the variables of optimizers: later ones could not be restored; raise ValueError for a model without."""
     if not model.built:
         raise ValueError(
             "Training(model): the model is not built, allowed: one that has its variables; begin it with keras.Input, "
@@ -100,7 +100,7 @@ def read_back(folder: Path) -> None:
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """Return what `write` was given as notes; CheckpointError if the file is not one of these."""
+    """Return what `write` was given as notes; raise CheckpointError if the file is not one of these."""
     try:
         notes = json.loads((folder / NOTES).read_text())
     except (OSError, ValueError) as error:

@@ -37,7 +37,7 @@ class Workers(Processes):
 
     @classmethod
     def of(cls, model: Any, environment: Mapping[str, str] = os.environ) -> Workers:
-        """Return the workers that train this model; SegmentError if it was not made for all that TF_CONFIG names."""
+        """Return the workers that train this model; raise SegmentError if it is not made for all of TF_CONFIG's."""
         cluster = read_cluster(environment)
         if cluster is None or (size := len(cluster.workers)) == 1:
             return cls()
@@ -55,7 +55,7 @@ class Workers(Processes):
         return cls(cluster.index, size, strategy)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """Return what any of them wishes, always at once."""
+        """Return what any worker requests, always at once."""
         own = wish()
         return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
 

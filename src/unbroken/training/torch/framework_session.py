@@ -132,9 +132,9 @@ class RanksSession(FrameworkSession):
     def _wish(self, following: Phase) -> NextAction:
         if self.ranks.size == 1:
             return super()._wish(following)
-        # Between epochs all ranks wait for each other: there a wish is granted at once.
+        # Between epochs all ranks wait for each other: there a request is granted at once.
         said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
-        # While gradients are added up a wish has to wait, and must not be forgotten.
+        # While gradients are added up, a request has to wait, and must not be forgotten.
         self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
         if self._agreed.stop:
             return NextAction.LEAVE

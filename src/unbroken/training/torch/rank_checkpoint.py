@@ -94,7 +94,7 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
 def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
     """Return the state with which this rank resumes; "random" is None if another number of ranks made it.
 
-    What is spread stays a note (`sharded_state.put_in`).  CheckpointError if something is missing, before any of it is
+    Sharded tensors stay notes (`sharded_state.put_in`).  Raise CheckpointError if anything is missing, before it is
     used.
     """
     state = torch_state.load(folder, is_mapped=ranks.size > 1)

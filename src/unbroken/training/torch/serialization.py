@@ -39,7 +39,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False, **option
         try:
             torch.save(obj, writer, **options)  # type: ignore[arg-type]
         except RuntimeError:
-            # torch hides what went wrong in `write` behind an error about the zip archive.
+            # torch replaces the error of `write` by one about the zip archive.
             if writer.error is None:
                 raise
             raise writer.error from None

@@ -43,8 +43,8 @@ Kind = TypeVar("Kind")
 def canonical(value: object, where: str) -> Any:
     """Return the value in a form whose pickle depends on nothing but the value.
 
-    Tensors stay the tensors they are, and still share their memory.  CheckpointError names the place of a value
-    that `torch.load(weights_only=True)` would refuse to read back.
+    Tensors stay the tensors they are, and still share their memory.  Raise CheckpointError with the
+    place of a value that `torch.load(weights_only=True)` would refuse to read back.
     """
     match value:
         case torch.Tensor():

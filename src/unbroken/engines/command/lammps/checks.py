@@ -80,7 +80,7 @@ _REFUSED = (
 
 
 def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
-    """Return the variables of a script that can be resumed; NotPlainError with the line of one that cannot."""
+    """Return the variables of a script that can be resumed; raise NotPlainError with the line that prevents it."""
     variables = Variables.of([*commands, *(each for command in commands for each in _included(path, command))])
     for command in commands:
         _confirm_known(command)

@@ -179,7 +179,7 @@ def _text(lines: Sequence[str] | Iterator[str]) -> str:
 
 
 def read_input(path: Path) -> LammpsInput:
-    """Return the script, if it can be resumed; NotPlainError with the line that is in the way."""
+    """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
     lines = tuple(path.read_text().splitlines())
     commands = tuple(commands_in(lines))
     variables = confirm_plain(path, commands)
