@@ -137,7 +137,7 @@ class Engine(ABC):
         """Fill the new folder `draft`, which becomes the run's first checkpoint, and say how far the files are.
 
         A folder `output` next to it becomes that of the run.  Nothing of the source is written, moved, or run as code.
-        ConfigError or CheckpointError says in one line what does not fit.
+        Raise ConfigError or CheckpointError with one line on what does not fit.
         """
         return import_contract(run, source, draft)
 

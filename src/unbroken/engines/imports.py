@@ -152,7 +152,7 @@ def _own_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
-    """Read every byte of a checkpoint and copy it; its digests stay, and are compared once more."""
+    """Read every byte of a checkpoint and copy it; its digests stay, and are compared again."""
     verify_files(checkpoint)
     if checkpoint.parts:
         what = "has pieces of results, which only its own run can join; type there: unbroken export"

@@ -119,7 +119,7 @@ class Script:
     def edited(self) -> str:
         """Return the text with all edits; raise NotPlainError if it is no Python any more."""
         text = self.text
-        # Of edits at one place the first comes first, so it is put in last; what they stand before is replaced before.
+        # The first of several edits at one place comes first, so it is put in last; what follows is replaced before.
         order = sorted(enumerate(self._edits), key=lambda each: (each[1][0], each[1][1] > each[1][0], each[0]))
         for _, (start, end, new) in reversed(order):
             text = text[:start] + new + text[end:]
@@ -194,7 +194,7 @@ def target_name(node: ast.Assign) -> str:
 
 
 def holds(statement: ast.AST, node: ast.AST) -> bool:
-    """Return True if the node stands somewhere inside."""
+    """Return True if the node is somewhere inside."""
     return any(each is node for each in ast.walk(statement))
 
 

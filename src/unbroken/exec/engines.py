@@ -78,7 +78,7 @@ class PlacingEngine(CalledEngine):
         yield from (Mistake(str(text), where=entry.spot.at(name)) for name, text in found)
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
-        """Put the results in place; what stands there and is not ours goes to the store's `replaced/`.
+        """Put the results in place; files there that are not ours go to the store's `replaced/`.
 
         Raise SegmentError if one of --outputs is not among them, CheckpointError if their sources are not complete.
         """
@@ -106,7 +106,7 @@ class PlacingEngine(CalledEngine):
             raise SegmentError(f"--outputs: {names}")
 
     def _place(self, name: str, path: Path, *, is_ours: bool) -> bool:
-        """Put a result in place; False if it is there."""
+        """Put a result in place; return False if it is there."""
         target = self.base / name
         if target.is_file() and filecmp.cmp(path, target, shallow=False):
             return False

@@ -92,7 +92,7 @@ class _Exec:
         return 0 if record.kind is EndKind.FINISHED else self._paused()
 
     def write_note(self, kind: EndKind | None, reason: str = "") -> None:
-        """Note for the driver how this call ended; None while it works."""
+        """Note for the driver how this call ended; return None while it works."""
         write_note(self._note, ExecNote(self.options.name, str(self.store), kind, self._segment, reason))
 
     # --- before ---

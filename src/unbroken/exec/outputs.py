@@ -134,7 +134,7 @@ def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str],
 
 
 def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[str]:
-    """Put back what is missing or differs and return the names; what has to make room goes to `replaced/`.
+    """Put back what is missing or differs and return the names; files in the way go to `replaced/`.
 
     Raise CheckpointError if what is kept is not complete.
     """

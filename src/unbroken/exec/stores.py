@@ -108,7 +108,7 @@ def may_share(one: str, other: str) -> bool:
 
 
 def _may_agree(one: str, other: str) -> bool:
-    """Return True if one name may match both, by what stands before their first wildcard and after their last."""
+    """Return True if one name may match both, by the text before their first wildcard and after their last."""
     left, right = _WILDCARD.split(one), _WILDCARD.split(other)
     if len(left) == 1 or len(right) == 1:
         name, glob = (one, other) if len(left) == 1 else (other, one)

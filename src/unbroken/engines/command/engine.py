@@ -263,7 +263,7 @@ class CommandEngine(Engine):
         return Workspace(task.run_folder, self.folder(task), task.tell)
 
     def _give_back(self, task: Task) -> None:
-        """Bring the program's folder out of the attempt, should it be ours still."""
+        """Move the program's folder out of the attempt if it is still ours."""
         self._supervisor(task).close()
         if not self._program(task.run).folder:
             self._workspace(task).give_back()
@@ -292,14 +292,14 @@ class CommandEngine(Engine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _findable(self, command: list[str], task: Task) -> list[str]:
-        """Name the program by its whole path if it lies in the folder: we look for it from elsewhere."""
+        """Name the program by its absolute path if it lies in the folder: we look for it from elsewhere."""
         place = self.folder(task) / command[0]
         if "/" in command[0] and place.exists():
             return [str(place.absolute()), *command[1:]]
         return command
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """Ask the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
+        """Ask the finished file or the goal; return None if only the exit code or the program's progress decides."""
         if program.finished_file:
             return bool(matching(self.folder(task), [program.finished_file]))
         goal = task.run.goal
@@ -319,7 +319,7 @@ class CommandEngine(Engine):
         write_progress(task.attempt_folder.progress, progress)
 
     def _live(self, task: Task) -> float | None:
-        """Ask the live file, the last record of a table, or the names of restart files; None if none of them says."""
+        """Ask the live file, the last record of a table, or the names of restart files; return None if unknown."""
         program, folder, supervisor = self._program(task.run), self.folder(task), self._supervisor(task)
         if program.live_file:
             names = matching(folder, [program.live_file])

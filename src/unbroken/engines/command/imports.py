@@ -75,7 +75,7 @@ def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
 
 
 def _import_state(run: RunSpec, program: Program, state: RestartState, tables: Path, draft: Path) -> ImportedFiles:
-    """Copy a state and the records that belong to it; CheckpointError or SegmentError if one of them is missing."""
+    """Copy a state and the records that belong to it; raise CheckpointError or SegmentError if one is missing."""
     names = ", ".join(state.files)
     if not copied(state, draft):
         raise CheckpointError(f"{names} changed while copied; stop the program first")

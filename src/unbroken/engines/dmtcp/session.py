@@ -123,7 +123,7 @@ class DmtcpSession:
         return self._main.wait(wait_seconds) if self._main else None
 
     def checkpoint(self, patience_seconds: float) -> bool:
-        """Checkpoint and kill; True once all images are complete, False if the program was faster and ended.
+        """Checkpoint and kill; return True once all images are complete, False if the program was faster and ended.
 
         Raise SegmentError if neither happens in time, or if an image is missing.
         """

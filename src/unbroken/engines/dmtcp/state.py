@@ -23,7 +23,7 @@ class DmtcpState:
     listing: Listing
     pace: SaveSeconds
     machine: Mapping[str, str]
-    live: str  # the whole path of the program's folder
+    live: str  # the absolute path of the program's folder
     slot: str  # the folder that the images must lie in when they are brought back
     images: tuple[str, ...]  # one a process
 

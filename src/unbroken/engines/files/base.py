@@ -123,7 +123,7 @@ class Supervisor(ABC):
         end: ProgramEnd | None = None,
         doubts: Sequence[str] = (),
     ) -> bool:
-        """Write the list of outputs that belong to a state into its draft; True if there are any.
+        """Write the list of outputs that belong to a state into its draft; return True if there are any.
 
         Raise UnsteadyOutputError if one changes meanwhile.
         """
@@ -211,7 +211,7 @@ class ContractSupervisor(Supervisor):
         return self.tables.are_behind(found.handover.progress.done)
 
     def _is_listed(self, found: HandedOver, known: Lengths) -> bool:
-        """List the outputs that belong to a state; False for one whose outputs are not known."""
+        """List the outputs that belong to a state; return False for one whose outputs are not known."""
         if (found.draft / LIST).is_file():
             return True
         (lengths, blurred), doubts = known, []

@@ -105,7 +105,7 @@ def put_head_back(path: Path, entry: OutputFile) -> None:
 
 
 def cut(path: Path, entry: OutputFile, place: Callable[[], Path]) -> bool:
-    """Cut a file to the length that belongs to the state; the tail goes to `place()`.  True if there was one."""
+    """Cut a file to the length that belongs to the state; the tail goes to `place()`.  Return True if there was one."""
     if path.stat().st_nlink > 1:  # a result of the run has the same bytes
         draft = path.with_name(fs.unique_name("private"))
         fs.copy_file(path, draft)

@@ -100,7 +100,7 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
 
 
 def _back_up(path: Path, target: Path) -> bool:
-    """Copy a database by reading alone; False if a transaction of a program that was killed is to be rolled back.
+    """Copy a database by reading alone; return False if a killed program's transaction is to be rolled back.
 
     A connection that may write would do so, and the last one that closes a database moves its log into it: both look
     like a commit of the program.
@@ -128,7 +128,7 @@ def _back_up(path: Path, target: Path) -> bool:
 
 
 def _roll_back_a_copy(path: Path, target: Path) -> bool:
-    """Copy a database with its journal, and roll back there; False if it was changed meanwhile."""
+    """Copy a database with its journal, and roll back there; return False if it was changed meanwhile."""
     journals = [each.with_name(f"{each.name}{JOURNAL}") for each in (path, target)]
 
     def times() -> list[tuple[int, int, int]]:

@@ -232,7 +232,7 @@ class ObservedFiles:
         return (None, moment.blurred) if moment.blurred else self._lengths_of(moment)
 
     def lengths_by_time(self, mtime_ns: int, paths: Callable[[], Mapping[str, Path]]) -> Lengths:
-        """Compare by the clock of the file system, which stands still for milliseconds: an equal time says nothing."""
+        """Compare by the file system's clock, which does not advance for milliseconds: an equal time proves nothing."""
         lengths = {}
         for name, path in paths().items():
             stamp = stamp_of(path)

@@ -55,7 +55,7 @@ class PutBack:
         self._moved += [each for each in (name, *(beside(name) if is_database else ())) if self._replaced.move(each)]
 
     def _is_put_back(self, origin: Checkpoint, name: str) -> bool:
-        """Put a kept file back; False if it is there as it was."""
+        """Put a kept file back; return False if it is there as it was."""
         source, target = origin.folder / KEPT / stored(name), self._folder / name
         if is_as_in(origin, name, self._folder) and not has_journal(target):
             return False

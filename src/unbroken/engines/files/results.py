@@ -42,7 +42,7 @@ def fill_outputs(
 def fill_tables(
     checkpoint: Checkpoint, run_folder: Path, folder: Path, tables: Mapping[str, re.Pattern[bytes]]
 ) -> None:
-    """Put the tables into a folder, up to a checkpoint; CheckpointError as above."""
+    """Put the tables into a folder, up to a checkpoint; raise CheckpointError as `fill_outputs` does."""
     listed = read_outputs(checkpoint)
     files = {name: entry for name, entry in listed.files.items() if name in tables}
     listed = replace(listed, files=files, pieces=tuple(piece for piece in listed.pieces if piece.name in tables))

@@ -144,9 +144,9 @@ def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
 
 
 def copied(state: RestartState, draft: Path) -> bool:
-    """Copy the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
+    """Copy the files of a state to a new folder; return False, without a folder, if they changed.
 
-    Meanwhile is: since they were found complete, where they were.
+    A change counts from the moment at which the files were found complete.
     """
     before = state.stamps if state.complete_stamps is None else state.complete_stamps
     if state.is_in_doubt:
@@ -158,7 +158,7 @@ def copied(state: RestartState, draft: Path) -> bool:
 
 
 def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
-    """Copy files that must be as `stamps` say, each to its target; False if one of them was changed.
+    """Copy files that must be as `stamps` say, each to its target; return False if one of them was changed.
 
     Of a database with a journal all that is committed is copied.
     """
@@ -167,7 +167,7 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     if any(
         is_database(folder / name) and stamp[2] / 1e9 > time.time() - _TICK_SECONDS for name, stamp in plain.items()
     ):
-        time.sleep(_TICK_SECONDS)  # it may be written once more without another time of change
+        time.sleep(_TICK_SECONDS)  # it may be written again without another modification time
     for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
     for name, stamp in databases.items():

@@ -82,7 +82,7 @@ class Replaced:
         return target
 
     def move(self, name: str) -> bool:
-        """Move a file, or a link as the link that it is; False if it is not there."""
+        """Move a file, or a link as the link that it is; return False if it is not there."""
         path = self._folder / name
         if not os.path.lexists(path):
             return False

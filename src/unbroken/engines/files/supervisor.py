@@ -223,7 +223,7 @@ class FileSupervisor(Supervisor):
                 os.rename(draft, held)
 
     def _is_copied(self, state: RestartState, draft: Path, *, is_running: bool) -> bool:
-        """Copy a complete state and list the outputs that belong to it; False, and nothing there, if that fails."""
+        """Copy a complete state and list the outputs that belong to it; return False, without a copy, if that fails."""
         stamps = dict(state.complete_stamps or state.stamps)
         lengths, blurred = self.lengths_at(stamps)
         if blurred:

@@ -1,8 +1,8 @@
 """Handle tables: outputs whose records contain the program's progress when it wrote them.
 
 Each attempt begins its tables again; what the attempts before have written are pieces.  The program writes the records
-after its restart files once more, so joined, each record is taken once, as it was written last.  A checkpoint waits
-until its tables have a later record: then all that belongs to it has left the program's buffers.
+after its restart files again.  So when tables are joined, each record is taken once, as it was written last.  A
+checkpoint waits until its tables have a later record: then all that belongs to it has left the program's buffers.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
 
 
 def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
-    """Take each record of a table once that a program has continued after restarts; False if it was not restarted.
+    """Take each record of a table once that a program has continued; return False if it was not restarted.
 
     A program that was killed after its last save writes the records after that save again when it resumes; many write
     the record of the save itself again too, and some the head of the table.
@@ -231,7 +231,7 @@ def _part_of(span: Span, pattern: re.Pattern[bytes], following: float) -> _Part 
 
 
 def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
-    """Return where the numbers do not count up, or where a record is the one before once more."""
+    """Return where the numbers do not count up, or where a record repeats the one before."""
     found: list[int] = []
     head, before, last = b"", 0, -math.inf
     for begin, number in records(path, pattern, 0, is_closed=True):
@@ -244,7 +244,7 @@ def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
 
 
 def _is_again(path: Path, before: int, begin: int, head: bytes) -> bool:
-    """Return True if the head of the table stands between, or the next record has the bytes of the one before."""
+    """Return True if the table's head is between, or the next record has the bytes of the one before."""
     record = _bytes(path, before, begin)
     return (bool(head) and record.endswith(head)) or _bytes(path, begin, begin + len(record)) == record
 

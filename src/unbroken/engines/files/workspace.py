@@ -132,7 +132,7 @@ class Workspace:
     def _is_put_back(
         self, origin: Checkpoint | None, name: str, entry: OutputFile, algorithm: str, aside: Replaced
     ) -> bool:
-        """Make an output what it was, also where a later segment has begun it again; False if it is gone altogether."""
+        """Make an output what it was, also if a later segment has begun it again; return False if it is gone."""
         path = self.folder / name
         if entry.is_rewritten:
             if origin is not None:

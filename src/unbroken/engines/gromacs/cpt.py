@@ -27,7 +27,7 @@ _MOST_CHECKED_BYTES = 1024 * 1024  # GROMACS, src/gromacs/fileio/gmxfio.cpp, gmx
 
 
 class Xdr:
-    """Read XDR (RFC 4506) from a place in some bytes on; ValueError or struct.error where they are something else."""
+    """Read XDR (RFC 4506) from a place in some bytes on; raise ValueError or struct.error for other bytes."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at

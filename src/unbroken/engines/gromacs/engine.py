@@ -179,7 +179,7 @@ class GromacsEngine(Engine):
             child.terminate()
 
     def leaving_since(self, task: Task) -> float | None:
-        """Return when its log said so."""
+        """Return when mdrun's log said that it began to leave."""
         return next((log.leaving_at for log in self.logs(task) if log.leaving_at is not None), None)
 
     # --- when it is gone ---

@@ -40,7 +40,7 @@ def words_in(options: Options, without: Collection[str] = ()) -> list[str]:
 
 
 def value_of(options: Options, option: str, default: str = "") -> str:
-    """Return the first word after an option; the default where it is not given, or nothing stands after it."""
+    """Return the first word after an option; the default if it is not given, or nothing follows it."""
     return next((values[0] for name, values in options if name == option and values), default)
 
 

@@ -17,7 +17,7 @@ from unbroken.runs.run import RunSpec
 EXTENDED_TPR = "extended.tpr"
 # Those that mdrun can resume from a checkpoint; a minimization begins again.
 RESTARTABLE = ("md", "md-vv", "md-vv-avek", "sd", "bd")
-# The parameters that are needed here all stand before one of these.
+# The parameters that are needed here all come before one of these.
 _LAST_NEEDED, _LAST_OF_ROTATION = "rotation", "rot-nstsout"
 _PICOSECONDS_SLACK = 1e-6
 
@@ -137,7 +137,7 @@ class Simulation:
         return self.run.settings["exact"] is True and self.known_tpr.is_exact
 
     def tpr_to_run(self, folder: Path, done: float | None) -> Path:
-        """Return the tpr, or a copy in `folder` that ends where the settings say; `done` steps are behind it.
+        """Return the tpr, or a copy in `folder` that ends where the settings say; `done` steps are made.
 
         A goal that was lowered below them ends one step on: mdrun refuses a tpr that ends before its checkpoint, and
         writes no structure where it ends at it.

@@ -27,7 +27,7 @@ _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user inp
 def with_gmxrc(run: RunSpec, command: list[str], base: Path = Path()) -> list[str]:
     """Return the command after sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
 
-    By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
+    The path is absolute: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
     """
     gmxrc = str(run.settings["gmxrc"])
     if not gmxrc:
@@ -42,7 +42,7 @@ def program_of(run: RunSpec, setting: str, base: Path = Path()) -> str:
 
 
 def whole_path(word: str, base: Path) -> str:
-    """Return a word, or the whole path if it is one: it was written for `base`, and programs start in other folders."""
+    """Return a word, or the absolute path if it is a path: it is relative to `base`, and programs start elsewhere."""
     return str(folder_of(word, base)) if "/" in word else word
 
 

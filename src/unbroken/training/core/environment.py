@@ -40,7 +40,7 @@ def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
     """Hide all that is loaded by now from Python's garbage collector, in a segment.
 
     A framework has some 500,000 objects that stay to the end, and a collection at the end of the process would look
-    through all of them once more, for half a second.
+    through all of them again, for half a second.
     """
     if environment.get("UNBROKEN_SAVE"):
         gc.freeze()

@@ -100,7 +100,7 @@ class FrameworkSession:
         return self._wish(following)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
-        """Hand over a folder that `write` fills; a kill inside leaves a draft, no more.  Nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
         if self.contract is None:
             return
         began = time.monotonic()

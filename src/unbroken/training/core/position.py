@@ -95,7 +95,7 @@ class Course:
         return left * batches / self.per_step if batches else None
 
     def begin(self, batches: int, source: str) -> None:
-        """Note how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
+        """Note how long the epoch is; raise CheckpointError with the source if it was begun with another length."""
         at = self.position
         if at.batch and at.batches != batches:
             raise CheckpointError(

@@ -57,11 +57,11 @@ class Processes:
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """Return the first one's value, on all of them."""
+        """Return the first rank's value, on all ranks."""
         return value
 
     def by_first(self, make: Callable[[], T]) -> T:
-        """Return what the first one makes, on all of them; what it raises is raised on all of them."""
+        """Return what the first rank makes, on all ranks; what it raises is raised on all ranks."""
         made, error = None, None
         if self.is_first:
             try:

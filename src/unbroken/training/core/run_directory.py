@@ -46,7 +46,7 @@ from unbroken.training.core.environment import (
 )
 from unbroken.training.core.save_policy import Saves
 
-# A holder on another machine shows that it is dead by silence alone.
+# An owner on another machine shows that it is dead by silence alone.
 OTHER_MACHINE_SECONDS = lease.STALE_SECONDS + 30.0
 
 

@@ -67,7 +67,7 @@ class SaveSchedule:
         self._began = self._now()
 
     def end_step(self, phase: Phase) -> None:
-        if self._signals.resumed_at < self._began:  # else it stood still for a part of that
+        if self._signals.resumed_at < self._began:  # else it was suspended for a part of that
             self._steps[phase].append(self._now() - self._began)
 
     @property
@@ -91,7 +91,7 @@ class SaveSchedule:
         self._saved_at, self._saved_step = self._now(), step
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took; the training stood still for all of it, or for `stall_seconds`."""
+        """Note how long a save took; the training paused for all of it, or for `stall_seconds`."""
         self._save_seconds = seconds
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:

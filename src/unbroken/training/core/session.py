@@ -177,7 +177,7 @@ class Connection(Link, ABC):
         return self._has_memory
 
     def _note_saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took, and `stall_seconds` if the training did not stand still for all of it.
+        """Note how long a save took, and `stall_seconds` if the training did not pause for all of it.
 
         The interval that follows is logged if it is new.
         """

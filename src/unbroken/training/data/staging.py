@@ -40,7 +40,7 @@ def staged(
     """Return the path from which to read `source`: its copy on this node's fast disk, which is made if it is missing.
 
     `source` is a file, a folder, or an archive (tar, tar.gz, zip, ...), which becomes a folder.  The fast disk is
-    `fast`, or UNBROKEN_FAST, or SLURM_TMPDIR; without one, or where there is no room, it is the source itself (for an
+    `fast`, or UNBROKEN_FAST, or SLURM_TMPDIR; without one, or without space, it is the source itself (for an
     archive: StorageError).  A copy serves all processes of the node, and later ones, as long as size and time of each
     file are those of the source.  If the process dies inside, the next one begins the copy again.
     """

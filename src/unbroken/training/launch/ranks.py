@@ -20,7 +20,7 @@ from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.training.launch.rendezvous import Meeting, RankAssignment
 
-# Ranks whose neighbour died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
+# Ranks whose neighbor died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
 LEAVE_SECONDS = 10.0
 POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0

@@ -50,7 +50,7 @@ class KerasWriter(Connection):
             if is_last:
                 self.close_place(is_paused=True)
             return
-        # By all workers, as long as they stand still: to read a variable may take all of them.
+        # By all workers, while they pause: to read a variable may take all of them.
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
         if not self._workers.is_first:

@@ -57,7 +57,7 @@ def end_of(scheduler: object, steps: float) -> End | None:
 
 
 def too_short(name: str, scheduler: object, course: Course) -> tuple[str, bool]:
-    """Say that a schedule ends before the goal, empty if not; True if the next step of the scheduler fails."""
+    """Say that a schedule ends before the goal, empty if not; return True if the next step of the scheduler fails."""
     if not isinstance(scheduler, LRScheduler) or not math.isfinite(course.goal):
         return "", False
     steps = _steps_to_goal(steps_done(scheduler), course)

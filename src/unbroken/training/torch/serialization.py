@@ -24,7 +24,7 @@ INLINE_ALGORITHM = "xxh3_128"
 
 
 def save_verified(obj: object, path: Path, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
-    """Save like `torch.save` and return size and digest; None if xxhash is missing (digest the file later).
+    """Save like `torch.save` and return size and digest; return None if xxhash is missing (digest the file later).
 
     `options` are those of `torch.save`.
 

@@ -18,7 +18,7 @@ def open_board(book: Book, step: int, folder: Path | None) -> SummaryWriter:
 
     The default folder is `tensorboard` next to the other live files, or here if nothing is saved.
     """
-    # Not needed by anybody who does not ask for it, and it takes a second to load.
+    # Imported on demand, because it takes a second to load.
     from torch.utils.tensorboard import SummaryWriter
 
     target = folder or (book.folder or Path()) / "tensorboard"

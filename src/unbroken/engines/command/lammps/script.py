@@ -55,12 +55,12 @@ class Command:
 
     @property
     def style(self) -> str:
-        """Return the style of a `fix`, `compute` or `dump` without the suffix of an accelerator; else nothing."""
+        """Return the style of a `fix`, `compute` or `dump` without the suffix of an accelerator; "" for others."""
         is_styled = self.name in ("fix", "compute", "dump") and len(self.words) > 3
         return _SUFFIX.sub("", self.words[3]) if is_styled else ""
 
     def value(self, keyword: str, start: int = 1) -> str:
-        """Return the word after a keyword that stands at `start` or later, empty if it is not there."""
+        """Return the word after a keyword at `start` or later; "" if it is not there."""
         words = self.words
         found = [words[at + 1] for at in range(start, len(words) - 1) if words[at] == keyword]
         return found[-1] if found else ""
