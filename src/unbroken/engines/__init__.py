@@ -1,1 +1,1 @@
-"""The interface of an engine, and the engines."""
+"""Define the interface of an engine, and hold the engines."""

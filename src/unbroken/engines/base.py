@@ -1,7 +1,7 @@
-"""An engine: what knows how to start, stop and read one kind of program.
+"""Define an engine: it can start, stop and read one kind of program.
 
 The base class keeps the environment contract (docs/contract.md), so an engine for a program that keeps it too has only
-its command to say.  This is a whole one:
+to give its command.  This is a whole one:
 
     from unbroken.engines.base import Engine, Task
 
@@ -12,8 +12,8 @@ its command to say.  This is a whole one:
         def command(self, task: Task) -> list[str]:
             return ["python3", "walk.py", str(task.run.settings["steps"])]
 
-with `schema.yaml` beside its module and an entry point (docs/engines/your-own.md).  An engine for a program with habits
-of its own overrides what differs.
+with `schema.yaml` next to its module and an entry point (docs/engines/your-own.md).  An engine for a program that
+differs overrides the methods in question.
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt at a segment, as the engine is given it."""
+    """Describe one attempt at a segment to the engine."""
 
     run: RunSpec
     segment: int
     origin: Checkpoint | None
     attempt_folder: AttemptFolder
     deadline_unix: float
-    stop_unix: float = math.inf  # when it will be told, should it not have left by then
+    stop_unix: float = math.inf  # when it will be asked, should it not have left by then
     tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
     is_warned: Callable[[], bool] = _never  # whether a signal has come that asks us, and maybe the program, to leave
 
     @property
     def run_folder(self) -> Path:
-        """The run's own folder, in which `work` holds those of its attempts."""
+        """Return the run's own folder, in which `work` holds those of its attempts."""
         return self.attempt_folder.root.parents[1]
 
 
 class Engine(ABC):
-    """How one kind of program is started, stopped and read; one object serves one attempt, or one question.
+    """Define how one kind of program is started, stopped and read.  One object serves one attempt, or one question.
 
-    `base` is the folder in which snakemake was started.  Beside the module stands `schema.yaml`, which describes the
+    `base` is the folder in which snakemake was started.  The file `schema.yaml` next to the module describes the
     settings.
     """
 
@@ -99,28 +99,28 @@ class Engine(ABC):
         """
         return iter(())
 
-    # Globs of results that tell how a run was cut: a rehearsal compares none of them, and its verdict names them.
+    # Globs of results that show how a run was cut: a rehearsal compares none of them, and its verdict names them.
     results_of_pieces: tuple[str, ...] = ()
     # True where a checkpoint can be gone on from only under the path where it was made.
     is_tied_to_its_folder = False
 
     def hears_a_wish(self, run: RunSpec) -> bool:
-        """False if the program knows only by when it must be out, and not that it shall leave sooner."""
+        """Return False if the program knows only its deadline, and cannot be asked to leave sooner."""
         return True
 
     def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
-        """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
+        """Return the position of a byte of a result in the engine's terms, such as `frame 12 (step 600)`, or ""."""
         return ""
 
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
-        """What says how far the checkpoint in a folder is, for a rehearsal."""
+        """Return the source of a checkpoint's progress, as a rehearsal prints it."""
         return f"the program itself says it ({HANDOVER_FILE})"
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        """What `unbroken init` can begin with in `base`; `words` are a file, or a command line, that the user gave.
+        """Return the runs that `unbroken init` can create in `base`; `words` are the user's file or command line.
 
-        If `is_named` the user asked for this engine, and what cannot be recognized counts too; ConfigError in one line
-        if something is missing.
+        If `is_named`, the user asked for this engine, and unrecognized words are accepted too.  Raise ConfigError in
+        one line if something is missing.
         """
         return iter(())
 
@@ -128,7 +128,7 @@ class Engine(ABC):
     prepared = ""
 
     def prepare(self, run: RunSpec) -> bool:
-        """Makes what `prepared` names, if it is not there; False if nothing has to be."""
+        """Make what `prepared` names if it is missing; return False if nothing has to be made."""
         return False
 
     # --- import and export ---
@@ -137,14 +137,14 @@ class Engine(ABC):
         """Fill the new folder `draft`, which becomes the run's first checkpoint, and say how far the files are.
 
         A folder `output` next to it becomes that of the run.  Nothing of the source is written, moved, or run as code.
-        ConfigError or CheckpointError says in one line what does not fit.
+        Raise ConfigError or CheckpointError with one line on what does not fit.
         """
         return import_contract(run, source, draft)
 
     def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Fill the new folder so that `resume.sh` in it resumes the program without unbroken; return lines about it.
 
-        ConfigError if that is not possible.
+        Raise ConfigError if that is not possible.
         """
         task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), math.inf)
         return export_contract(run, checkpoint, self.command(task), self.environment(task), folder)
@@ -153,10 +153,10 @@ class Engine(ABC):
 
     @abstractmethod
     def command(self, task: Task) -> list[str]:
-        """The argument list that starts the program, or makes it go on from `task.origin`."""
+        """Return the argument list that starts the program, or resumes it from `task.origin`."""
 
     def environment(self, task: Task) -> dict[str, str]:
-        """What the program is told by its environment."""
+        """Return the environment variables that the program receives."""
         resume = str(task.origin.folder.resolve()) if task.origin else ""
         goal = task.run.goal
         return {
@@ -180,43 +180,43 @@ class Engine(ABC):
         }
 
     def folder(self, task: Task) -> Path | None:
-        """Where the program runs; None: where snakemake was started."""
+        """Return the program's working directory, or None for the folder in which snakemake was started."""
         return None
 
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
-        """Where the program's outputs go and its input comes from; None: both outputs into the log, no input."""
+        """Open the program's input and outputs.  None sends both outputs into the log and gives no input."""
         return nullcontext()
 
     def remarks(self, task: Task) -> list[str]:
-        """What the user should know of this attempt before the program starts, a line each."""
+        """Return what the user should know about this attempt before the program starts, one line each."""
         return []
 
     def exit_meaning(self, task: Task, code: int) -> int:
-        """The exit code in the words of the contract (0, 85, or any other), for a program that has its own."""
+        """Translate the program's own exit code into one of the contract: 0, 85, or any other."""
         return code
 
     def leaving_since(self, task: Task) -> float | None:
-        """When, on the monotonic clock, a program that watches the deadline itself began to leave."""
+        """Return the monotonic time at which a program that watches the deadline itself began to leave, or None."""
         return None
 
     def states(self, task: Task) -> list[HandedOver]:
-        """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
+        """Return complete states that wait to become checkpoints, oldest first.  It is called often during the run."""
         return ready_states(task.attempt_folder)
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """The same once the program is gone; what it left loose counts only if it left well."""
+        """Return the complete states after the program's end; files it left loose count only if `has_left_well`."""
         found = ready_states(task.attempt_folder)
         loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if has_left_well else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:
-        """Why what the program left is no newer checkpoint, for the line of a failed attempt; empty if unknown."""
+        """Return why the program left no newer checkpoint, for the line of a failed attempt; "" if unknown."""
         return ""
 
     def salvage(self, task: Task) -> list[HandedOver]:
-        """Complete states in the folder of an attempt that was killed, oldest first; `task` is that attempt's.
+        """Return complete states in the folder of a killed attempt, oldest first; `task` is that attempt's.
 
-        Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
+        The attempt's program may still run on a node that is lost to us, so its files must be copied, never moved.
         """
         return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
 
@@ -238,19 +238,19 @@ class Engine(ABC):
         return ()
 
     def progress(self, task: Task) -> Progress | None:
-        """How far the program says it is, now."""
+        """Return the program's current progress as it reports it, or None."""
         return read_progress(task.attempt_folder.progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
-        """The gentle way: the program saves and leaves by itself."""
+        """Ask the program to save and leave by itself."""
         task.attempt_folder.stop.touch()
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of the program, as far as they are known without asking it."""
+        """Return the program's versions, as far as they are known without starting it."""
         return {}
 
     def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
-        """Fills the new folder `final` with what the user came for: the checkpoint's `final/`, or all of its files."""
+        """Fill the new folder `final` with the results: the checkpoint's `final/`, or all of its files."""
         source = checkpoint.folder / FINAL
         if source.is_dir():
             shutil.copytree(source, final, dirs_exist_ok=True)

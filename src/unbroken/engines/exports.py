@@ -1,4 +1,4 @@
-"""Exports a checkpoint to a folder from which its program resumes without unbroken: what engines share."""
+"""Export a checkpoint to a folder from which its program resumes without unbroken: what engines share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_script(
 def export_contract(
     run: RunSpec, checkpoint: Checkpoint, command: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> list[str]:
-    """Copy the checkpoint of a program that keeps the contract; the script tells it what unbroken would tell."""
+    """Copy the checkpoint of a program that keeps the contract; the script passes what unbroken would pass."""
     _copy(checkpoint, [*_own_files(checkpoint), FILE_NAME], folder / "checkpoint")
     (folder / "save").mkdir()
     here = {

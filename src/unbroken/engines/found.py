@@ -1,10 +1,10 @@
-"""The engines that there are: each says so by an entry point of the group `unbroken.engines`, in any installed package.
+"""Find the installed engines: each has an entry point of the group `unbroken.engines`, in any installed package.
 
     [project.entry-points."unbroken.engines"]
     mine = "my_package.engine:MyEngine"
 
-The name is what a run says under `engine:`.  Beside the module lies `schema.yaml`, the engine's settings.  Finding an
-engine imports its package, not its module: the plan of a run loads that one's engine alone.
+The name is what a run has under `engine:`.  The file `schema.yaml` next to the module describes the engine's settings.
+Finding an engine imports its package, not its module: the plan of a run loads that one's engine alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OURS = "unbroken.engines."
 
 @dataclass(frozen=True)
 class FoundEngine:
-    """An engine that some package brings; `is_ours` if that is this one, whose engines have rules of their own."""
+    """Describe an engine of an installed package; `is_ours` if that is unbroken, whose engines have their own rules."""
 
     name: str
     module: str
@@ -47,7 +47,7 @@ class FoundEngine:
 
     @property
     def schema(self) -> Path:
-        """The description of its settings; ConfigError if it is not beside the module, or is none."""
+        """Return the path of the settings' schema; raise ConfigError if it is not next to the module, or is invalid."""
         try:
             spec = importlib.util.find_spec(self.module)
         except ImportError:  # a package above it is missing
@@ -63,7 +63,7 @@ class FoundEngine:
         return path
 
     def load(self, base: Path) -> Engine:
-        """The engine for the folder in which snakemake was started; ConfigError in one line if it is none."""
+        """Return the engine for the folder in which snakemake was started; raise ConfigError if it is none."""
         try:
             made = getattr(importlib.import_module(self.module), self.attribute)
         except (ImportError, AttributeError) as error:
@@ -85,7 +85,7 @@ class FoundEngine:
 
 @functools.cache
 def found_engines() -> Mapping[str, FoundEngine]:
-    """By name, in alphabetical order; ConfigError if two packages bring one of a name, or ours are not there."""
+    """Return the engines by name, in alphabetical order; raise ConfigError if two share a name, or ours are missing."""
     found: dict[str, FoundEngine] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         engine = _found(point)
@@ -106,18 +106,18 @@ def _found(point: EntryPoint) -> FoundEngine:
 
 @functools.cache
 def known_schemas() -> Schemas:
-    """All that a configuration may say, the settings of each engine that there is included."""
+    """Return the schemas of the configuration, with the settings of every installed engine."""
     engines = {name: engine.schema for name, engine in found_engines().items()}
     return load_schemas(workflow_folder() / "schemas", engines)
 
 
 def engine_of(run: RunSpec, base: Path) -> Engine:
-    """The engine of a run."""
+    """Return the engine of a run."""
     return found_engines()[run.engine].load(base)
 
 
 def outputs_of(checkpoint: Checkpoint) -> Sequence[RunOutput]:
-    """Return what belongs to a checkpoint and lies outside of it; ConfigError if its engine is not installed."""
+    """Return what belongs to a checkpoint and lies outside of it; raise ConfigError if its engine is not installed."""
     name = checkpoint.passport.engine
     if name not in found_engines():
         raise ConfigError([f"{checkpoint.folder}: engine {name} is not installed here; install the package of it"])
@@ -125,7 +125,7 @@ def outputs_of(checkpoint: Checkpoint) -> Sequence[RunOutput]:
 
 
 def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[RunSpec, ...]:
-    """The runs of a configuration; ConfigError with all mistakes, those that only their engines find among them."""
+    """Return the runs of a configuration; raise ConfigError with all mistakes, also those that only engines find."""
     return read_runs(config, known_schemas(), base, own_mistakes)
 
 

@@ -1,4 +1,4 @@
-"""Imports files that another program saved: what engines share, and the import of programs that keep the contract."""
+"""Import files that another program saved: what engines share, and the import of programs that keep the contract."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ImportedFiles:
 
 @contextmanager
 def unchanged(paths: Sequence[Path]) -> Iterator[None]:
-    """Raise CheckpointError if a file changes inside the block: the program that writes it is still at work."""
+    """Raise CheckpointError if a file changes inside the block: the program that writes it still runs."""
     before = [_stamp(path) for path in paths]
     yield
     for path, was in zip(paths, before, strict=True):
@@ -65,7 +65,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
-    """Copy files below `root` into the draft under their names; CheckpointError if one changes meanwhile."""
+    """Copy files below `root` into the draft under their names; raise CheckpointError if one changes meanwhile."""
     with unchanged([root / name for name in names]):
         for name in names:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def copy_files(root: Path, names: Sequence[str], draft: Path) -> None:
 def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft with a file or folder that only the program can read, or with a checkpoint of unbroken.
 
-    How far it is says `progress.json` in the folder, else the user.  CheckpointError if a file is torn.
+    How far it is says `progress.json` in the folder, else the user.  Raise CheckpointError if a file is torn.
     """
     if (checkpoint := _own_checkpoint(source.path)) is not None:
         source.refuse_done(run)
@@ -106,7 +106,7 @@ def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> Imported
 
 
 def _typed(run: RunSpec, source: ImportSource, done: float, draft: Path) -> Handover:
-    """Note in the draft how far the files are; ConfigError if it is no whole number."""
+    """Note in the draft how far the files are; raise ConfigError if it is no whole number."""
     unit = str(run.settings.get("goal_unit", "steps"))
     if done != int(done) and unit in ("epochs", "steps"):
         raise ConfigError([f"{run.name}: --done: found {done:g}, allowed: a whole number"])
@@ -152,7 +152,7 @@ def _own_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
-    """Read every byte of a checkpoint and copy it; its digests stay, and are compared once more."""
+    """Read every byte of a checkpoint and copy it; its digests stay, and are compared again."""
     verify_files(checkpoint)
     if checkpoint.parts:
         what = "has pieces of results, which only its own run can join; type there: unbroken export"

@@ -1,4 +1,4 @@
-"""Reads a script as its syntax tree and edits its text: for the lines that `unbroken init` shows."""
+"""Read a script as its syntax tree and edit its text: for the lines that `unbroken init` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class NotPlainError(Exception):
-    """The script is not written in the usual way; the text says which part of it."""
+    """Report that the script is not written in the usual way; the text names the part."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Script:
         self._insert(self._line_start(statement.lineno), statement, lines)
 
     def insert_import(self, line: str) -> None:
-        """Insert a line below the imports at the top; NotPlainError if there are none."""
+        """Insert a line below the imports at the top; raise NotPlainError if there are none."""
         imports = [each for each in self.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
         if not imports:
             raise NotPlainError("no import at its top")
@@ -117,9 +117,9 @@ class Script:
         self._edits.append((at, at, "\n" * is_open_end + block))
 
     def edited(self) -> str:
-        """Return the text with all edits; NotPlainError if it is no Python any more."""
+        """Return the text with all edits; raise NotPlainError if it is no Python any more."""
         text = self.text
-        # Of edits at one place the first comes first, so it is put in last; what they stand before is replaced before.
+        # The first of several edits at one place comes first, so it is put in last; what follows is replaced before.
         order = sorted(enumerate(self._edits), key=lambda each: (each[1][0], each[1][1] > each[1][0], each[0]))
         for _, (start, end, new) in reversed(order):
             text = text[:start] + new + text[end:]
@@ -194,7 +194,7 @@ def target_name(node: ast.Assign) -> str:
 
 
 def holds(statement: ast.AST, node: ast.AST) -> bool:
-    """Return True if the node stands somewhere inside."""
+    """Return True if the node is somewhere inside."""
     return any(each is node for each in ast.walk(statement))
 
 

@@ -1,4 +1,4 @@
-"""Finds files that a training script opens to write them from their start: each restart empties them."""
+"""Find files that a training script opens to write them from their start: each restart empties them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `unbroken init` can begin with: a run that an engine makes of what lies in a folder."""
+"""Describe what `unbroken init` can create: a run that an engine makes from the files of a folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from unbroken.errors import ConfigError
 
 @dataclass(frozen=True)
 class Starter:
-    """A run for a new configuration.
+    """Describe a run for a new configuration.
 
-    `source` is the file that it was found by, empty if it was not found but asked for.  `settings` are lines of YAML
+    `source` is the file by which it was found, empty if it was not found but asked for.  `settings` are lines of YAML
     with their comments, `minutes` those of a segment.  `todo` is what the user still has to do, a line each; `diff`
     the lines that a program needs first, which `patch` understands.
     """
@@ -32,12 +32,12 @@ class Starter:
 
 
 def files_like(folder: Path, *patterns: str) -> list[Path]:
-    """Files of a folder whose names are like one of the patterns, in alphabetical order."""
+    """Return the folder's files whose names match one of the patterns, in alphabetical order."""
     return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
 
 
 def given_file(engine: str, folder: Path, words: Sequence[str]) -> Path | None:
-    """The file that the first word names, None if there is no word; ConfigError if there is no such file."""
+    """Return the file that the first word names, None without words; raise ConfigError if it does not exist."""
     if not words:
         return None
     path = folder / words[0]
@@ -47,24 +47,24 @@ def given_file(engine: str, folder: Path, words: Sequence[str]) -> Path | None:
 
 
 def run_name(text: str, otherwise: str) -> str:
-    """A name of a run like the name of a file; digits, letters and `_` alone."""
+    """Make a run's name from a file's name: digits, letters and `_` alone."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in text).strip("_")
     return name or otherwise
 
 
 def files_named(folder: Path, words: Sequence[str]) -> list[str]:
-    """The words of a command line that are files of the folder, each once."""
+    """Return the words of a command line that are files of the folder, each once."""
     return list(dict.fromkeys(str(PurePath(word)) for word in words if os.path.isfile(folder / word)))
 
 
 def seen_in_own_folder(folder: Path, words: Sequence[str]) -> list[str]:
-    """A command line for a program that runs in a folder of its own, and finds there its files by their last names."""
+    """Return the command line of a program in a folder of its own, where its files have only their last names."""
     seen = [PurePath(word).name if os.path.isfile(folder / word) else word for word in words]
     return [f"./{seen[0]}" if os.path.isfile(folder / words[0]) else seen[0], *seen[1:]]
 
 
 def not_installed(package: str) -> tuple[str, ...]:
-    """What to do where a package that the program imports is not in unbroken's own Python; nothing where it is."""
+    """Return what to do if unbroken's own Python lacks a package that the program imports; () if it has it."""
     if importlib.util.find_spec(package) is not None:
         return ()
     return (
@@ -73,7 +73,7 @@ def not_installed(package: str) -> tuple[str, ...]:
 
 
 def as_yaml(value: object) -> str:
-    """On one line, such as `[python3, orbit.py, 0.01]`."""
+    """Return the value as YAML on one line, such as `[python3, orbit.py, 0.01]`."""
     import yaml  # here: every segment loads this module, and no segment needs YAML
 
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

@@ -1,4 +1,4 @@
-"""The engine of trainings: starts the user's own Python script, in one process or several; what frameworks share."""
+"""Start the user's own Python script of a training, in one process or several: what all frameworks share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Advice:
 
 
 class TrainingEngine(Engine):
-    """The script keeps the environment contract, by `unbroken.training` or by itself.
+    """Run a script that keeps the environment contract, by `unbroken.training` or by itself.
 
     `processes` is the setting that says how many of them each task starts, `options` are those of the launcher then.
     """

@@ -1,1 +1,1 @@
-"""`unbroken exec`: the life of a segment around a program of anybody's, where that was called."""
+"""Run `unbroken exec`: the life of a segment around any program, where that was called."""

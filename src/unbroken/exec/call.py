@@ -1,4 +1,4 @@
-"""The call of a run, `exec.json` in its folder, and whether the present call is the same computation."""
+"""Record the call of a run, `exec.json` in its folder, and check that a later call is the same computation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VOLATILE = ("TMPDIR", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID")
 
 @dataclass(frozen=True)
 class Call:
-    """What a run was called with; `volatile` are words of that job alone, such as its temporary folder."""
+    """Hold a run's arguments; `volatile` are words of that job alone, such as its temporary folder."""
 
     program: Sequence[str]
     more: Sequence[str]  # words of --resume, and those that an engine adds
@@ -51,7 +51,7 @@ class Call:
 
 
 def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[str] = ()) -> Call:
-    """Return this call; inputs that `before` knows are not read again.  AbsentFileError if one is missing."""
+    """Return this call; inputs that `before` knows are not read again.  Raise AbsentFileError if one is missing."""
     known = before.inputs if before else {}
     paths = sorted(path for name in options.inputs for path in _files(folder, name))
     inputs = {path: _read(folder / path, known.get(path)) for path in paths}
@@ -93,7 +93,7 @@ def difference(was: Call, now: Call) -> str:
 
 
 def accept_refused(store: Path) -> str:
-    """Make the command line that was refused last the run's own; ConfigError if there is none."""
+    """Make the command line that was refused last the run's own; raise ConfigError if there is none."""
     call = read_call(store)
     if call is None or not call.refused:
         raise ConfigError([f"{store}: no command line was refused, nothing to accept; type the command again"])

@@ -1,4 +1,4 @@
-"""The engine of `unbroken exec`: the user's command line where it was called, and what of it is kept."""
+"""Run the user's command line of `unbroken exec` where it was called, and keep its files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEARING_SECONDS = 0.2
 
 
 class ExecEngine(CalledEngine):
-    """A program that has no engine: its kept files, or the contract."""
+    """Run a program that has no engine, with its kept files or the contract."""
 
     name = NAME
 
@@ -135,7 +135,7 @@ class ExecEngine(CalledEngine):
     # --- when it is gone ---
 
     def exit_meaning(self, task: Task, code: int) -> int:
-        """Return 0 as done only if nobody has asked the program to leave; a death by our signal is a pause."""
+        """Return 0 as done only if the program was not asked to leave; a death by our signal is a pause."""
         is_asked = self._files(task).stop_asked_unix is not None or self._is_warned(task, code)
         self._is_ended = code < 0 or (is_asked and code > 128)
         if code == EXIT_PAUSED or (is_asked and self._is_ended):

@@ -1,4 +1,4 @@
-"""`--engine`: GROMACS and DMTCP as `unbroken exec` calls them, on the engines that runs of a config have.
+"""Run GROMACS and DMTCP for `unbroken exec --engine`, on the engines that runs of a config have.
 
 Their programs work in a folder of their own in the store; what the run was made for is put where it was called at the
 end.  Nothing of it is kept twice: should a result be missing or differ later, it is made again from the checkpoints.
@@ -42,7 +42,7 @@ _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
 class PlacingEngine(CalledEngine):
-    """An engine whose results are made of its checkpoints, and put where it was called."""
+    """Make an engine's results of its checkpoints, and put them where it was called."""
 
     def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)
@@ -78,9 +78,9 @@ class PlacingEngine(CalledEngine):
         yield from (Mistake(str(text), where=entry.spot.at(name)) for name, text in found)
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
-        """Put the results in place; what stands there and is not ours goes to the store's `replaced/`.
+        """Put the results in place; files there that are not ours go to the store's `replaced/`.
 
-        SegmentError if one of --outputs is not among them, CheckpointError if what they are made of is not complete.
+        Raise SegmentError if one of --outputs is not among them, CheckpointError if their sources are not complete.
         """
         source, placed = self._placed()
         ours = {name for name, stamp in placed.items() if stamp == self._stamp(name)}
@@ -106,7 +106,7 @@ class PlacingEngine(CalledEngine):
             raise SegmentError(f"--outputs: {names}")
 
     def _place(self, name: str, path: Path, *, is_ours: bool) -> bool:
-        """Put a result in place; False if it is there."""
+        """Put a result in place; return False if it is there."""
         target = self.base / name
         if target.is_file() and filecmp.cmp(path, target, shallow=False):
             return False
@@ -137,7 +137,7 @@ class PlacingEngine(CalledEngine):
 
 
 class CalledGromacs(PlacingEngine, GromacsEngine):
-    """`gmx mdrun`, its results under the names that the command line gives them."""
+    """Run `gmx mdrun`, its results under the names that the command line gives them."""
 
     def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)
@@ -168,7 +168,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
 
 
 class CalledDmtcp(PlacingEngine, DmtcpEngine):
-    """Any process under DMTCP, its results those of --outputs."""
+    """Run any process under DMTCP, its results those of --outputs."""
 
     def read_program(self) -> dict[str, object]:
         """Return the words for a folder of its own: files that are there by absolute paths, outputs as they are."""

@@ -1,6 +1,6 @@
-"""The entry point of `unbroken exec`: is it the same computation, one segment of it, and the exit code.
+"""Run `unbroken exec`: check that it is the same computation, run one segment of it, and return the exit code.
 
-Loads the standard library alone, so that it costs a short program little and works in any environment.
+This module loads the standard library alone, so that it costs a short program little and works in any environment.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def main(words: Sequence[str]) -> int:
 
 
 class _NoTimeLeft(InterruptedSegment):
-    """Nothing was started, so the job's note stays what the attempt before has made it."""
+    """Report that nothing was started, so the job's record stays as the earlier attempt has left it."""
 
 
 class _Exec:
-    """One call of `unbroken exec`."""
+    """Run one call of `unbroken exec`."""
 
     def __init__(self, options: Options) -> None:
         self.options, self.folder = options, Path.cwd()
@@ -92,7 +92,7 @@ class _Exec:
         return 0 if record.kind is EndKind.FINISHED else self._paused()
 
     def write_note(self, kind: EndKind | None, reason: str = "") -> None:
-        """Note for the driver how this call ended; None while it works."""
+        """Note for the driver how this call ended; return None while it works."""
         write_note(self._note, ExecNote(self.options.name, str(self.store), kind, self._segment, reason))
 
     # --- before ---
@@ -121,9 +121,9 @@ class _Exec:
     def _prepare(self, held: Lease) -> Job:
         """Return the segment that comes next, if it is the same computation, or begins from zero.
 
-        ConfigError if it is another one, and nobody has decided what to do.
+        Raise ConfigError if it is another one, and the user has not decided what to do.
         """
-        refuse_newer(self.places)  # whoever held it until now may have been a newer one
+        refuse_newer(self.places)  # the owner until now may have been a newer one
         was = read_call(self.store)
         now = call_of(self.options, self.folder, was, self._engine.words)
         if self.options.keep:
@@ -193,7 +193,7 @@ class _Exec:
         self._say(f"done before, nothing is computed; {what}; to compute it anew add --anew")
 
     def _failed(self, error: UnbrokenError) -> int:
-        """Return 85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
+        """Return 85 if the job was asked to leave; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
             if not isinstance(error, _NoTimeLeft):
                 self.write_note(EndKind.INTERRUPTED)

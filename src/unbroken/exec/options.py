@@ -1,4 +1,4 @@
-"""The command line of `unbroken exec`: options, then `--`, then the program; every default stands here."""
+"""Parse the command line of `unbroken exec`: options, then `--`, then the program; all defaults are here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROMACS, DMTCP = "gromacs", "dmtcp"
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*")
 _ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of which begins with a point"
 _INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
-# What does nothing beside an engine: it says how a program is kept that has none.
+# Options without effect for an engine: they say how a program without one is kept.
 _OF_FILES = ("keep", "saved_by", "resume", "progress", "goal", "done_if")
 _BESIDE = {"": (), GROMACS: (*_OF_FILES, "stdout"), DMTCP: _OF_FILES}
 
@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Return the options of a command line after `unbroken exec`; ConfigError names what is wrong with it."""
+    """Return the options of a command line after `unbroken exec`; raise ConfigError with what is wrong."""
     own, program = _split(list(words))
     asked = parser()
     options, unknown = asked.parse_known_args(own, Options())

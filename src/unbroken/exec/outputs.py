@@ -1,4 +1,4 @@
-"""What a program makes and prints: its streams, and the results that are kept in the last checkpoint and put back."""
+"""Handle a program's streams, and the results that are kept in the last checkpoint and put back."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BLOCK_BYTES = 1 << 16
 
 
 class CalledEngine(Engine):
-    """An engine as `unbroken exec` calls it; one object serves one call."""
+    """Define an engine as `unbroken exec` calls it; one object serves one call."""
 
     fills_final = False
-    words: Sequence[str] = ()  # what makes another computation of it, beside the command line
+    words: Sequence[str] = ()  # what makes it another computation, in addition to the command line
     printed: Path | None = None  # where what it prints goes, if that is a result
     has_started = False
 
@@ -51,10 +51,10 @@ class CalledEngine(Engine):
 
 @contextmanager
 def streams(log: Path, result: Path | None) -> Iterator[Streams]:
-    """Streams for a program; both outputs are passed on and kept in `log`.
+    """Open the streams of a program; both outputs are passed on and kept in `log`.
 
     Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own.
-    Standard input is passed on if it is a file: of a terminal or a pipe a program that resumes would not see the rest.
+    Standard input is passed on only if it is a file: a resumed program would miss the rest of a terminal or a pipe.
     """
     with ExitStack() as stack:
 
@@ -134,9 +134,9 @@ def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str],
 
 
 def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[str]:
-    """Put back what is missing or differs and return the names; what has to make room goes to `replaced/`.
+    """Put back what is missing or differs and return the names; files in the way go to `replaced/`.
 
-    CheckpointError if what is kept is not complete.
+    Raise CheckpointError if what is kept is not complete.
     """
     replaced = Replaced(store, folder)
     done: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the runs of `unbroken exec` lie, `.unbroken/NAME` beside Snakemake's own folder; no two share a file."""
+"""Locate the runs of `unbroken exec`: `.unbroken/NAME`, next to Snakemake's own folder; no two share a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WILDCARD = re.compile(r"\{progress\}|[*?]+")
 def store_of(name: str, store: Path | None, called_in: Path) -> Path:
     """Return the folder of a run; `store` is the one that was named, in which all runs lie that were called with it.
 
-    ConfigError if another run's folder is above or below it.
+    Raise ConfigError if another run's folder is above or below it.
     """
     root = top_folder(called_in) / STORES if store is None else (called_in / store).absolute()
     folder = root / name
@@ -69,7 +69,7 @@ def set_aside(places: RunFolder, folder: Path) -> Path:
 
 
 def begin_from_zero(places: RunFolder) -> Path:
-    """Set aside what was saved in the store, where the two newest such states stay; its lease must be held."""
+    """Move what was saved in the store to a backup; the two newest backups stay.  The caller must hold the lease."""
     aside = set_aside(places, places.root / OLD)
     for old in fs.by_number(aside.parent)[:-OLD_STATES]:
         fs.remove_tree(old)
@@ -97,7 +97,7 @@ def refuse_shared(name: str, call: Call, store: Path, root: Path) -> None:
 
 
 def may_share(one: str, other: str) -> bool:
-    """Return True if some file may match both globs: a folder that matches stands for all in it."""
+    """Return True if some file may match both globs: a folder that matches includes everything in it."""
     parts = (_ONE_OF.sub("?", os.path.normpath(glob)).split("/") for glob in (one, other))
     for left, right in zip(*parts, strict=False):
         if "**" in (left, right):
@@ -108,7 +108,7 @@ def may_share(one: str, other: str) -> bool:
 
 
 def _may_agree(one: str, other: str) -> bool:
-    """Return True if one name may match both, by what stands before their first wildcard and after their last."""
+    """Return True if one name may match both, by the text before their first wildcard and after their last."""
     left, right = _WILDCARD.split(one), _WILDCARD.split(other)
     if len(left) == 1 or len(right) == 1:
         name, glob = (one, other) if len(left) == 1 else (other, one)

@@ -1,4 +1,4 @@
-"""For training programs: a script becomes a run of segments by a handful of lines.
+"""Turn a training script into a run of segments by a handful of lines.
 
 `unbroken.training.torch` serves PyTorch.  What is public here needs none of the rest of unbroken; nothing is imported
 before it is asked for, so that no library is loaded unasked.

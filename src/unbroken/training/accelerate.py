@@ -1,4 +1,4 @@
-"""A loop with Accelerate in segments: `save_state` and `load_state`, handed over, left in time, in mid-epoch too."""
+"""Run a loop with Accelerate in segments: hand over what `save_state` writes and leave in time, in mid-epoch too."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ RANDOM_FILE = "random_states_{}.pkl"
 
 
 class Segments(Placed):
-    """The segments of a loop with Accelerate.  Make it before any worker process; `seed` is that of the data's order.
+    """Run a loop with Accelerate in segments.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
     without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
@@ -62,7 +62,7 @@ class Segments(Placed):
             self._keeper.join()
         self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
         self._omitted: Omitted | None = None
-        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
+        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
         self._plan: SamplePlan | None = None  # of the epoch
         self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
         self._made = 0  # loaders
@@ -70,7 +70,7 @@ class Segments(Placed):
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
-        """A DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves what it gives.
+        """Return a DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves its items.
 
         Each has a seed of its own, by its number in the order in which the script makes them.
         """
@@ -81,9 +81,9 @@ class Segments(Placed):
         return loader
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """The numbers, from 0, of the epochs still to be trained; first it puts back what the newest checkpoint holds.
+        """Yield the numbers, from 0, of the epochs still to be trained; first restore the newest checkpoint.
 
-        What the configuration says of the goal and its unit comes first.
+        The configuration's goal and unit take precedence over these arguments.
         """
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
@@ -102,7 +102,7 @@ class Segments(Placed):
                 self._ask(Phase.END, Phase.START)
 
     def batches(self, loader: ResumableLoader) -> Iterator[Any]:
-        """The batches of this epoch that are still to be trained, on their device; saves or leaves between them.
+        """Yield this epoch's batches still to be trained, on their device; save or leave between them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
@@ -134,11 +134,11 @@ class Segments(Placed):
                 end_workers(iterator)
 
     def log(self, **metrics: float) -> None:
-        """Metrics to be shown; the last value of each counts."""
+        """Log metrics; the last value of each counts."""
         self.metrics |= {name: float(value) for name, value in metrics.items()}
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
-        """Hands over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
+        """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
         self._course.count_batch()
         self._save(self._course.done, files or {}, is_finished=True)
 
@@ -153,9 +153,9 @@ class Segments(Placed):
         return state | (self._omitted.state() if self._omitted else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes it over; random numbers and gradients follow where the loop goes on.
+        """Load the state; random numbers and gradients follow where the loop resumes.
 
-        CheckpointError if it was made with another seed or by other ranks.
+        Raise CheckpointError if the state was made with another seed or by other ranks.
         """
         if state["seed"] != self._seed:
             refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, and Segments has {self._seed}")
@@ -200,7 +200,7 @@ class Segments(Placed):
         position.batches = len(loader)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
-        """Between two steps; while `accumulate` adds up gradients, a save waits for its end.  Others are saved."""
+        """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         wish = self._keeper.step(self._progress(self._course.reported), self._course.position.step, ended, following)
         if wish is NextAction.GO_ON or not self._accelerator.sync_gradients:
             return
@@ -228,14 +228,14 @@ class Segments(Placed):
             self._omitted.put_back(loaded, str(self._keeper.resume))
 
     def _parts(self) -> dict[str, object]:
-        """What was prepared and may hold gradients."""
+        """Return the prepared models and optimizers, which may hold gradients."""
         models, optimizers = self._accelerator._models, self._accelerator._optimizers
         parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
         return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
 
 
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
-    """Tells Accelerate of a loader that it did not prepare, so that the last batch of an epoch ends an accumulation."""
+    """Announce to Accelerate a loader that it did not prepare, so that an epoch's last batch ends an accumulation."""
 
     def __init__(self, batches: int) -> None:
         self.gradient_state = accelerate.state.GradientState()

@@ -1,4 +1,4 @@
-"""How Accelerate, and what is built on it, trains on several ranks, as far as the adapters can save it."""
+"""Check how Accelerate, and what is built on it, trains on several ranks: the adapters cannot save every kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from accelerate.state import AcceleratorState
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.framework_session import refuse
 
-# By these and not by `distributed_type`, which each AcceleratorState() that somebody makes sets back.
+# By these and not by `distributed_type`, which each new AcceleratorState() resets.
 SPREADING = {
     "fsdp_plugin": "FSDP",
     "deepspeed_plugins": "DeepSpeed",
@@ -18,7 +18,7 @@ SPREADING = {
 
 
 def check_kind(state: AcceleratorState | None) -> None:
-    """CheckpointError unless each rank has the whole model, as with one process or DistributedDataParallel."""
+    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
     for name, kind in SPREADING.items():
         if state is not None and vars(state).get(name) is not None:
             refuse(

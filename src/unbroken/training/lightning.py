@@ -1,4 +1,4 @@
-"""Lightning's Trainer in segments: its own checkpoints, handed over, left in time, resumed before any batch."""
+"""Run Lightning's Trainer in segments: hand over its checkpoints, leave in time, resume before any batch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MODEL_FILE = "model.ckpt"
 
 
 class UnbrokenCallback(pl.callbacks.Checkpoint):
-    """Saves through unbroken and leaves in time; Lightning calls it as the last of the callbacks.
+    """Save through unbroken and leave in time; Lightning calls it as the last of the callbacks.
 
     `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
     model is in `final/model.ckpt` of a run that is finished.  Make it before the Trainer; `seed` is that of the order
-    of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on
-    from there; without one it does nothing.  `saves` says how often.
+    of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it does nothing.  `saves` says how often.
     """
 
     def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
@@ -58,17 +58,17 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
     @property
     def resume(self) -> str | None:
-        """For `trainer.fit(ckpt_path=...)`."""
+        """Return the value for `trainer.fit(ckpt_path=...)`."""
         name = self._note.path if self._note else STATE_FILE
         return str(self._keeper.resume / name) if self._keeper.resume else None
 
     @property
     def goal(self) -> int | None:
-        """The goal of the configuration, for `max_epochs` or `max_steps`; None by hand."""
+        """Return the goal of the configuration, for `max_epochs` or `max_steps`; None if started by hand."""
         return None if self._keeper.goal is None else int(self._keeper.goal)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
-        """A DataLoader like that of `Training.loader`, which begins in the middle of an epoch without reading it."""
+        """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
         loader = resumable_loader(dataset, batch_size, self._seed, **options)
         loader.share_with(self._share)
         loader.go_to(self._epoch, 0)
@@ -78,7 +78,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     # --- what Lightning calls ---
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """CheckpointError if the processes are not those that unbroken has started, or each has a part of the model."""
+        """Raise CheckpointError if unbroken did not start these processes, or each has only a part of the model."""
         self._share = Share(trainer.global_rank, trainer.world_size)
         self._omitted = Omitted({"model": pl_module})
         for loader in self._loaders:
@@ -100,7 +100,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._keeper.join()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """TypeError if the data cannot be resumed."""
+        """Raise TypeError if the data cannot be resumed."""
         if self._keeper.contract is None:
             return
         # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well.
@@ -116,7 +116,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Between two batches all that belongs to the one before is done, with its validation and its epoch's end."""
+        """Save or leave here: everything of the batch before is done, with its validation and its epoch's end."""
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
             _put_back(trainer, self._loaded, own)
@@ -128,7 +128,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         # Lightning asks before the first batch too.
         step = trainer.global_step + (not self._has_trained)
         wish = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
-        # Whoever leaves before the first batch has made no progress, and is taken for a failure.
+        # An attempt that leaves before the first batch has made no progress, and counts as a failure.
         if wish is not NextAction.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
             self._save(trainer, batch_idx)
             if wish is NextAction.LEAVE:
@@ -136,13 +136,13 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._has_trained = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A restart in the middle of an epoch is no reason to leave out what belongs to its end."""
+        """Let Lightning run what belongs to an epoch's end even after a restart in the middle of it."""
         # Lightning does not ask a scheduler that watches a metric in an epoch that it calls restarted.
         # Not by `restarting`, which sets itself to True with max_steps: no epoch after this one would have a batch.
         trainer.fit_loop._restarting = trainer.fit_loop.epoch_loop._restarting = False
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Hands over the last checkpoint, with the model in its folder `final/`."""
+        """Hand over the last checkpoint, with the model in its folder `final/`."""
         self._save(trainer, 0, is_finished=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         return {**(self._omitted.state() if self._omitted else {}), "ranks": self._share.ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keeps it until the first batch: what Lightning does before draws from the generators."""
+        """Keep the state until the first batch: what Lightning does before that draws from the generators."""
         self._keeper.check_ranks(state_dict.get("ranks", 1))
         self._loaded = state_dict
         self._begin_at(state_dict["epoch"])
@@ -158,7 +158,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """CheckpointError if an imported checkpoint is from the middle of an epoch: it lacks the loader's place."""
+        """Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place."""
         if self._note is None:
             return
         fit = checkpoint["loops"]["fit_loop"]
@@ -180,7 +180,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Adds the metrics that schedulers watch, and what Lightning counts twice when it goes on from here."""
+        """Add the metrics that schedulers watch, and what Lightning counts twice when it resumes from here."""
         checkpoint["callbacks"][self.state_key] |= {
             "epoch": trainer.current_epoch,
             "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
@@ -212,7 +212,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
 @functools.cache
 def _check_trainers() -> None:
-    """Refuse from now on, when a Trainer is made, what Lightning refuses by naming a class that nobody has used."""
+    """Refuse in each new Trainer what Lightning itself refuses by naming a class that the user has not used."""
     init = pl.Trainer.__init__
 
     @functools.wraps(init)
@@ -235,9 +235,9 @@ def _limit(value: int | None) -> float | None:
 
 
 def _has_no_gradients(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """True if Lightning has added up none that a later batch will use: it begins each epoch with a new group.
+    """Return True if Lightning has added up no gradients for a later batch: it begins each epoch with a new group.
 
-    Those of a manual optimization are saved.
+    Gradients of a manual optimization are saved.
     """
     return batch_idx % trainer.accumulate_grad_batches == 0
 
@@ -247,7 +247,7 @@ def _processes(count: int) -> str:
 
 
 def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Before the first batch after a restart: this rank's own, and what Lightning has counted once more."""
+    """Restore, before the first batch after a restart, this rank's own state and what Lightning has counted again."""
     loop = trainer.fit_loop.epoch_loop
     loop._batches_that_stepped = state["stepped"]
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1

@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face in segments: its own checkpoints, handed over, left in time, resumed in mid-epoch."""
+"""Run Hugging Face's Trainer in segments: hand over its checkpoints, leave in time, resume in mid-epoch."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ REFUSED = {
 
 
 class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are not read
-    """Saves through unbroken and leaves in time.  Give it to the Trainer as the last callback.
+    """Save through unbroken and leave in time.  Give it to the Trainer as the last callback.
 
     `TrainingArguments(output_dir=callback.output_dir("out"), save_strategy="no", ...)`, then
     `trainer.train(resume_from_checkpoint=callback.resume)`.  The model is in `final/` of a run that is finished.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
     without one it does nothing.  `saves` says how often.
     """
 
@@ -53,16 +53,16 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     @property
     def resume(self) -> str | None:
-        """For `trainer.train(resume_from_checkpoint=...)`."""
+        """Return the value for `trainer.train(resume_from_checkpoint=...)`."""
         return str(self._keeper.resume) if self._keeper.resume else None
 
     @property
     def goal(self) -> float | None:
-        """The goal of the configuration, for `max_steps` or `num_train_epochs`; None by hand."""
+        """Return the goal of the configuration, for `max_steps` or `num_train_epochs`; None if started by hand."""
         return self._keeper.contract.goal if self._keeper.contract else None
 
     def output_dir(self, by_hand: str) -> str:
-        """For `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
+        """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
         contract = self._keeper.contract
         return str(contract.save / DRAFTS) if contract else by_hand
 
@@ -76,7 +76,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
+        """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         if self._keeper.contract is None:
             return
         _check_arguments(args, self.output_dir(""))
@@ -122,14 +122,14 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     ) -> TrainerControl:
         """Ask for the save that had to wait for the epoch's end, and for the last one.
 
-        CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
+        Raise CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
         """
         if self._keeper.contract:
             self._is_epoch_over = True
             self._say_what_counts(kwargs["train_dataloader"])
             if not control.should_training_stop or state.global_step == 0:
                 _check_epoch(state, _steps_an_epoch(args, state, kwargs["train_dataloader"]), control)
-            # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, behind this one: they may
+            # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, after this one: they may
             # end the training when this one was asked already.
             may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
             control.should_save = bool(control.should_save or self._is_due or may_end)
@@ -150,7 +150,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Hands over what the Trainer has just written, and leaves if it is time."""
+        """Hand over what the Trainer has just written, and leave if it is time."""
         if self._keeper.contract is None:
             return
         self._is_due = False
@@ -170,7 +170,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     ) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
 
-        CheckpointError if there is none, because a callback behind this one ended the training.
+        Raise CheckpointError if there is none, because a callback after this one ended the training.
         """
         written, model = self._last, kwargs.get("model")
         if written is None:
@@ -202,7 +202,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
                 )
 
     def _move(self, source: Path, target: Path) -> None:
-        """The first rank alone; by now all of them have written their files."""
+        """Move the files, on the first rank alone; by now all ranks have written theirs."""
         if self._keeper.ranks.is_first:
             for path in sorted(source.iterdir()):
                 os.rename(path, target / path.name)
@@ -257,7 +257,7 @@ def _check_epoch(state: TrainerState, steps: int, control: TrainerControl) -> No
 
 
 def _ranks_that_made(checkpoint: Path) -> int:
-    """Several ranks leave their random numbers in numbered files, a single process in one without a number."""
+    """Count the ranks by their numbered files of random numbers; a single process has one without a number."""
     return len(list(checkpoint.glob(RANDOM_FILE.format("*")))) or 1
 
 

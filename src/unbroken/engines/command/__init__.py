@@ -1,1 +1,1 @@
-"""The engine for any program with restart files of its own, told in the config how to start, resume and read it."""
+"""Run any program with restart files of its own; the config says how to start, resume and read it."""

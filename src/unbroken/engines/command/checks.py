@@ -1,4 +1,4 @@
-"""Finds mistakes in the settings of a run of this engine taken together, before anything is queued."""
+"""Check the settings of a run of this engine against each other before anything is queued."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _template_mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[M
 
 
 def _name_mistakes(program: Program) -> Iterator[Mistake]:
-    """Names must lie in the program's own folder, and those of a checkpoint are not ours."""
+    """Yield names that lie outside of the program's own folder, or that unbroken uses in a checkpoint."""
     tables = [output.name for output in program.outputs]
     named_files = {"files": program.files, "outputs": tables, "put_back_as": program.put_back_as.values()}
     singles = ("saved_marker", "progress_file", "live_file", "finished_file", "stop_file")
@@ -211,7 +211,7 @@ def _ending_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
 
 
 def _launcher_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
-    """srun and mpirun start the program once for each task, and decide what of a signal it hears."""
+    """Yield mistakes of launchers: srun and mpirun start the program once a task, and decide which signals it gets."""
     enters = [word for word in run.environment.enter if is_launcher(word)]
     for setting, command in (("start", program.start), ("resume", _own_resume(program))):
         if enters and command and is_launcher(command[0]):

@@ -1,4 +1,4 @@
-"""The engine: starts the user's own command lines, tells the program to stop as it likes, and judges its exit code."""
+"""Start the user's own command lines, stop the program in its own way, and interpret its exit code."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 OWN_FOLDER = "program"
-# The folder is looked at so often; less often where a look takes long, but a file server that hangs once mutes nobody.
+# How often the folder is scanned; less often if a scan takes long, but one hang of a file server must not end it.
 LOOK_SECONDS = 0.5
 LOOK_SHARE = 0.05
 LONGEST_REST_SECONDS = 30.0
 
 
 class CommandEngine(Engine):
-    """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
+    """Run any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
 
@@ -92,7 +92,7 @@ class CommandEngine(Engine):
             return "nothing says how far its restart files are, so they are counted"
         states = states_in(checkpoint, program.files)[:1]
         try:
-            if program.progress_command:  # not asked again: it may write beside the files that it reads
+            if program.progress_command:  # not asked again: it may write next to the files that it reads
                 said = read_passport(checkpoint).progress.done
                 return f"progress_command {' '.join(program.progress_command)} printed {said:.10g}"
             return reading_of(run, program, checkpoint, states[0].number if states else "").how
@@ -263,13 +263,13 @@ class CommandEngine(Engine):
         return Workspace(task.run_folder, self.folder(task), task.tell)
 
     def _give_back(self, task: Task) -> None:
-        """Bring the program's folder out of the attempt, should it be ours still."""
+        """Move the program's folder out of the attempt if it is still ours."""
         self._supervisor(task).close()
         if not self._program(task.run).folder:
             self._workspace(task).give_back()
 
     def _has_a_way_to_stop(self, run: RunSpec) -> bool:
-        """Return True if the program is told by when it must be out, or that it must leave."""
+        """Return True if the program receives its deadline, or a request to leave."""
         program = self._program(run)
         has_clock = bool({"seconds", "minutes", "hours", "hms"} & _placeholders(program))
         return self.hears_a_wish(run) or has_clock or bool(program.templates)
@@ -292,14 +292,14 @@ class CommandEngine(Engine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _findable(self, command: list[str], task: Task) -> list[str]:
-        """Name the program by its whole path if it lies in the folder: we look for it from elsewhere."""
+        """Name the program by its absolute path if it lies in the folder: we look for it from elsewhere."""
         place = self.folder(task) / command[0]
         if "/" in command[0] and place.exists():
             return [str(place.absolute()), *command[1:]]
         return command
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """Ask the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
+        """Ask the finished file or the goal; return None if only the exit code or the program's progress decides."""
         if program.finished_file:
             return bool(matching(self.folder(task), [program.finished_file]))
         goal = task.run.goal
@@ -319,7 +319,7 @@ class CommandEngine(Engine):
         write_progress(task.attempt_folder.progress, progress)
 
     def _live(self, task: Task) -> float | None:
-        """Ask the live file, the last record of a table, or the names of restart files; None if none of them says."""
+        """Ask the live file, the last record of a table, or the names of restart files; return None if unknown."""
         program, folder, supervisor = self._program(task.run), self.folder(task), self._supervisor(task)
         if program.live_file:
             names = matching(folder, [program.live_file])
@@ -340,6 +340,6 @@ class CommandEngine(Engine):
 
 
 def _placeholders(program: Program) -> set[str]:
-    """Return the placeholders that the program is told by its words and its environment."""
+    """Return the placeholders in the program's arguments and its environment."""
     texts = [*program.start, *program.resume, *program.environment.values()]
     return {name for text in texts for name in named(text)}

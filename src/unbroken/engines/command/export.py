@@ -1,4 +1,4 @@
-"""Exports a folder in which the user's program resumes by itself: inputs, restart files, outputs, its `resume`."""
+"""Export a folder in which the user's program resumes by itself: inputs, restart files, outputs, its `resume`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbroken.system.copying import copy_head
 
 # The tables lie here: many programs write over what they find under that name when they resume.
 SO_FAR = "so-far"
-# For a program that is told how long it may work, and then has no limit.
+# For a program that receives how long it may run, and then has no limit.
 _YEAR_SECONDS = 365 * 86400
 
 

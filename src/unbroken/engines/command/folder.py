@@ -1,4 +1,4 @@
-"""The folder of its own in which the program runs: carried from attempt to attempt, with the run's inputs in it."""
+"""Provide the program's own folder: it is carried from attempt to attempt, with the run's inputs in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _show(path: Path, place: Path) -> None:
 
 
 def first_file(origin: Checkpoint, program: Program) -> Path:
-    """Return the file that the first of `files` names; CheckpointError if the checkpoint has none."""
+    """Return the file that the first of `files` names; raise CheckpointError if the checkpoint has none."""
     found = [name for name in matching(origin.folder, program.files[:1]) if name in set(restart_files(origin))]
     if not found:
         raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}")

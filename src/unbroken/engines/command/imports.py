@@ -1,4 +1,4 @@
-"""Imports a program's restart files, the records of its tables that belong to them, and all its other files."""
+"""Import a program's restart files, the records of its tables that belong to them, and all its other files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN = 5
 
 
 def import_files(run: RunSpec, program: Program, base: Path, source: ImportSource, draft: Path) -> ImportedFiles:
-    """Fill the draft from the folder in which the program ran; CheckpointError says what does not fit."""
+    """Fill the draft from the folder in which the program ran; raise CheckpointError with what does not fit."""
     folder = source.path
     source.refuse_done(run)
     if not folder.is_dir():
@@ -75,7 +75,7 @@ def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
 
 
 def _import_state(run: RunSpec, program: Program, state: RestartState, tables: Path, draft: Path) -> ImportedFiles:
-    """Copy a state and the records that belong to it; CheckpointError or SegmentError if one of them is missing."""
+    """Copy a state and the records that belong to it; raise CheckpointError or SegmentError if one is missing."""
     names = ", ".join(state.files)
     if not copied(state, draft):
         raise CheckpointError(f"{names} changed while copied; stop the program first")
@@ -118,7 +118,7 @@ def _scratch_copy(draft: Path) -> Iterator[Path]:
 
 
 def _copy_tables(program: Program, folder: Path, draft: Path) -> Path:
-    """Copy the tables, each record once, to a folder next to the draft; CheckpointError if one is not there."""
+    """Copy the tables, each record once, to a folder next to the draft; raise CheckpointError if one is not there."""
     tables = draft.with_name("tables")
     tables.mkdir()
     for output in program.outputs:
@@ -144,7 +144,7 @@ def _copy_once(output: OutputSetting, path: Path, target: Path) -> None:
 
 
 def _confirm_tables(program: Program, tables: Path, done: float) -> None:
-    """CheckpointError if a table lacks records up to `done`."""
+    """Raise CheckpointError if a table lacks records up to `done`."""
     for output in program.outputs:
         if why := why_incomplete(tables / output.name, output.record, done):
             raise CheckpointError(f"{output.name}: records are missing: {why}")
@@ -158,7 +158,7 @@ def _import_outputs(
 ) -> tuple[list[str], list[str]]:
     """Put tables and all other files into the run's output; return what was taken, and what was not or is in doubt.
 
-    CheckpointError if a file changes while it is copied.
+    Raise CheckpointError if a file changes while it is copied.
     """
     folder, kinds = state.folder, FileKinds(program)
     found = [name for name in _names(folder, base) if kinds.is_output(name) and not kinds.is_table(name)]

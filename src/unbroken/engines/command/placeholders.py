@@ -1,4 +1,4 @@
-"""Placeholders: what the config may leave open in the words of a command, and what stands there in an attempt."""
+"""Fill placeholders, which the config may use in the words of a command, with the values of an attempt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def named(text: str) -> set[str]:
 
 
 def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path | None) -> dict[str, str]:
-    """Return what stands for each placeholder in this attempt; those of the checkpoint are empty at the start."""
+    """Return each placeholder's value in this attempt; those of the checkpoint are empty at the start."""
     left = seconds_left(task, program)
     goal, origin = task.run.goal, task.origin
     return {

@@ -1,4 +1,4 @@
-"""Finds for `unbroken init` programs with restart files: LAMMPS's input scripts, or a command line."""
+"""Find programs with restart files for `unbroken init`: LAMMPS's input scripts, or a command line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The DMTCP engine: any unmodified process, checkpointed from outside."""
+"""Checkpoint any unmodified process from outside: the DMTCP engine."""

@@ -1,4 +1,4 @@
-"""What can be wrong with the settings of a DMTCP run taken together, found before anything is queued."""
+"""Check the settings of a DMTCP run against each other before anything is queued."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS_ALSO = ("--interval", "--gzip", "--no-gzip", "--ckpt-open-files", "--check
 
 
 def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, str]]:
-    """Each setting that does not fit the others, and what is wrong with it."""
+    """Yield each setting that does not fit the others, and what is wrong with it."""
     command = _words(run, "command")
     if not command:
         yield "command", "found an empty list; type the program and its arguments, such as [python3, simulate.py]"
@@ -43,7 +43,7 @@ def _mpi_mistakes(run: RunSpec, command: list[str]) -> Iterator[tuple[str, str]]
 
 
 def _path_mistakes(run: RunSpec, command: list[str], base: Path) -> Iterator[tuple[str, str]]:
-    """The program has a folder of its own, in which the words of its command must mean something."""
+    """Yield paths of the command that do not exist in the program's own folder."""
     shown = {Path(name).name for name in _words(run, "inputs")}
     for word in command:
         if Path(word).is_absolute() or word in (".", ".."):

@@ -1,4 +1,4 @@
-"""The command line of the keeper, the child process of a segment."""
+"""Build the command line of the supervisor, the child process of a segment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}
 
 
 def keeper_command(run: RunSpec, base: Path, root: Path) -> list[str]:
-    """The keeper for a run whose program lives below `root`.
+    """Return the command that starts the supervisor of a run whose program lives below `root`.
 
-    By the Python that runs unbroken; `-I`, because a module's PYTHONPATH is for the program alone.
+    It uses the Python that runs unbroken, with `-I`, because a module's PYTHONPATH is for the program alone.
     """
     settings = run.settings
     words = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", "--live", str(root / LIVE)]

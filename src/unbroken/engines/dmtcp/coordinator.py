@@ -1,4 +1,4 @@
-"""The coordinator of a stage: started on a port that the kernel chooses, asked, and read once it is gone."""
+"""Start a stage's coordinator on a port that the kernel chooses, query it, and read its output after its end."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ LOOK_SECONDS = 0.02
 TALKATIVE = {"DMTCP_QUIET": "0"}
 _PEERS = re.compile(r"NUM_PEERS=(\d+)")
 _PID = re.compile(r"\[\d+:(\d+)\]@")
-# Said before the first process is told to die.  By itself it says it too, once the last one has left.
+# Printed before the first process is killed.  The coordinator also prints it once the last process has left.
 _KILLS, _LEAVES = "illing all connected peers", "last client exited"
 _SAVES = re.compile(r"starting checkpoint.*?numPeers\s*=\s*(\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Peers:
-    """The processes under a coordinator: how many, and whether they are all at work."""
+    """Hold how many processes are under a coordinator, and whether they all run."""
 
     count: int
     is_running: bool
 
 
 class Coordinator:
-    """Leaves when the last process of its program has left."""
+    """Run a coordinator, which leaves when the last process of its program has left."""
 
     def __init__(self, programs: Programs, folder: Path, images: Path) -> None:
         self._programs = programs
@@ -50,7 +50,7 @@ class Coordinator:
         return int(text)
 
     def peers(self) -> Peers:
-        """Nobody where it does not answer."""
+        """Return the number of connected processes and whether they run; none if the coordinator does not answer."""
         if self.is_gone():
             return Peers(0, is_running=False)
         text = self._ask("--status")
@@ -58,11 +58,11 @@ class Coordinator:
         return Peers(int(match[1]) if match else 0, "RUNNING=yes" in text)
 
     def pids(self) -> list[int]:
-        """Of the program's processes."""
+        """Return the process IDs of the program."""
         return [int(pid) for pid in _PID.findall(self._ask("--list"))]
 
     def save_and_kill(self) -> None:
-        """Asks for it; the exit code differs by release and says nothing."""
+        """Request a checkpoint and the program's end; the exit code differs by release and means nothing."""
         self._programs.ask(self.port, "--kcheckpoint")
 
     def _ask(self, request: str) -> str:
@@ -74,16 +74,16 @@ class Coordinator:
         return self._child.wait(wait_seconds) is not None
 
     def has_killed(self) -> bool:
-        """True if it was told to kill its program, or was killed itself.
+        """Return True if the coordinator killed its program, or was killed itself.
 
-        Then an exit code that the program's shell noted is not the program's word: processes are killed one after the
-        other, with exit code 0, and the shell may live long enough to note it.
+        Then an exit code that the program's shell recorded is not the program's: processes are killed one after the
+        other, with exit code 0, and the shell may live long enough to record it.
         """
         code = self._child.wait(LEAVING_SECONDS)
         return code not in (0, None) or _KILLS in self._words().partition(_LEAVES)[0]
 
     def saved_count(self) -> int:
-        """How many processes, and so images, the last checkpoint was begun with; 0 if there is none."""
+        """Return how many processes, and so images, the last checkpoint was begun with; 0 if there is none."""
         return max((int(count) for count in _SAVES.findall(self._words())[-1:]), default=0)
 
     def _words(self) -> str:

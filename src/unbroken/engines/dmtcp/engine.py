@@ -1,4 +1,4 @@
-"""The DMTCP engine: starts the keeper, which keeps the contract for a program that knows nothing of it."""
+"""Start the supervisor of DMTCP, which keeps the contract for a program that does not know it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIED = "they can be resumed only in the folder in which they were made"
 
 
 class DmtcpEngine(Engine):
-    """Any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
+    """Run any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
 
     name = "dmtcp"
     fits_container = False
@@ -49,19 +49,19 @@ class DmtcpEngine(Engine):
         return keeper_command(task.run, self.base, task.run_folder)
 
     def environment(self, task: Task) -> dict[str, str]:
-        """What the keeper is told; of it the program sees the number of threads, and hwloc's setting."""
+        """Return the supervisor's environment.  The program sees only the number of threads and hwloc's setting."""
         hwloc = {name: os.environ.get(name, value) for name, value in HWLOC.items()}
         return {**hwloc, **super().environment(task)}
 
     def leaving_since(self, task: Task) -> float | None:
-        """The keeper begins to save when it thinks that it must."""
+        """Return when the supervisor began its last save, or None if it has not."""
         try:
             return float((task.attempt_folder.root / LEAVING).read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """What was saved; SegmentError with the keeper's own line if that is nothing and it failed."""
+        """Return what was saved.  Raise SegmentError with the supervisor's line if it failed and saved nothing."""
         found = ready_states(task.attempt_folder)
         why = task.attempt_folder.root / WHY
         if not found and why.exists():

@@ -1,7 +1,7 @@
-"""The program's folder: saved whole beside the images, and put back before a restart.
+"""Save all of the program's folder next to the images, and restore it before a restart.
 
-DMTCP does not save files.  At a restart it cuts an open one back to where the program was, fills one that is gone with
-NUL bytes up to there, and knows nothing of those that were closed.
+DMTCP does not save files.  At a restart it truncates an open file to where the program was, fills a missing one with
+NUL bytes up to there, and ignores those that were closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALL = 1 << 40
 
 @dataclass(frozen=True)
 class Listing:
-    """What a checkpoint, which holds plain files only, cannot show of a folder."""
+    """Describe what a checkpoint of plain files cannot hold: folders, links and modes."""
 
     folders: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Listing:
 
 
 def save_files(live: Path, target: Path, left_out: Collection[Path] = ()) -> Listing:
-    """Copies the files of the folder, with their times, but for some; the program must not be at work."""
+    """Copy the folder's files with their times, except those in `left_out`; the program must not run."""
     target.mkdir()
     folders, links, modes = [], {}, {}
     for path in _walk(live):
@@ -52,7 +52,7 @@ def save_files(live: Path, target: Path, left_out: Collection[Path] = ()) -> Lis
 
 
 def put_back(source: Path, listing: Listing, live: Path) -> None:
-    """Makes the new folder `live` what it was when the files were saved."""
+    """Create the folder `live` as it was when the files were saved."""
     live.mkdir()
     for name in listing.folders:
         (live / name).mkdir()
@@ -64,7 +64,7 @@ def put_back(source: Path, listing: Listing, live: Path) -> None:
 
 
 def show_inputs(inputs: Sequence[Path], live: Path) -> None:
-    """Makes the inputs to be seen from the program's folder, by their last names; a file of the program's own stays."""
+    """Link the inputs into the program's folder by their last names; a file of the program's own stays."""
     for path in inputs:
         link = live / path.name
         if link.is_symlink():
@@ -74,9 +74,9 @@ def show_inputs(inputs: Sequence[Path], live: Path) -> None:
 
 
 def take_results(live: Path, final: Path) -> None:
-    """Renames what the finished program left; links and the mark of its end are no result.
+    """Rename what the finished program left to `final`; links and the mark of its end are no result.
 
-    ForeignFolderError if it has put something else in the place of its folder.
+    Raise ForeignFolderError if the program has put something else in the place of its folder.
     """
     confirm_own(live)
     for path in list(_walk(live)):
@@ -86,7 +86,7 @@ def take_results(live: Path, final: Path) -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """The bytes of all files below, in which a program may be at work: what goes meanwhile counts nothing."""
+    """Return the bytes of all files below; a program may run there, and files that vanish meanwhile count zero."""
     return sum(_size(Path(base) / name) for base, _, names in os.walk(folder) for name in names)
 
 
@@ -99,7 +99,7 @@ def _size(path: Path) -> int:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """By the kernel, on some file systems without moving a byte; keeps the time of the last change."""
+    """Copy a file through the kernel, on some file systems without moving a byte; keep its modification time."""
     with source.open("rb") as old, target.open("xb") as new:
         while fs.copy_range(old.fileno(), new.fileno(), _ALL):
             pass
@@ -108,7 +108,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def link_folder(source: Path, target: Path) -> None:
-    """The folder once more, as `fs.link_or_copy` does with its files; without what in it is a link."""
+    """Copy a folder without its symbolic links, each file by `fs.link_or_copy`."""
     shutil.copytree(source, target, ignore=_links, copy_function=fs.link_or_copy)
 
 
@@ -117,7 +117,7 @@ def _links(folder: str, names: Iterable[str]) -> set[str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Everything below, a folder before what is in it; links are not followed."""
+    """Yield everything below, a folder before its content; links are not followed."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Compresses images, if there is time: DMTCP reads gzip by itself."""
+"""Compress images if there is time: DMTCP reads gzip by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-# gzip at its quickest, on a slow core; measured figures stand in docs/engines/dmtcp.md.
+# gzip at its quickest, on a slow core; measured figures are in docs/engines/dmtcp.md.
 BYTES_PER_SECOND = 30e6
 _LEVEL = 1
 _BLOCK = 1 << 20
@@ -15,12 +15,12 @@ _GZIP = b"\x1f\x8b"
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images of a checkpoint, one a process."""
+    """Return the images of a checkpoint, one for each process."""
     return sorted(folder.glob("ckpt_*.dmtcp"))
 
 
 def compress(folder: Path, left_seconds: float) -> int:
-    """Compresses the images that can be done in time; how many."""
+    """Compress the images that fit into the time left; return how many."""
     done = 0
     for image in images_in(folder):
         seconds = image.stat().st_size / BYTES_PER_SECOND

@@ -1,4 +1,4 @@
-"""What a checkpoint image binds a program to: DMTCP's release, the C library, and what the processor can do."""
+"""Describe what a checkpoint image depends on: DMTCP's release, the C library, and the processor's features."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SWITCH = "settings.machine_may_differ: true"
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a machine that a restarted program still counts on."""
+    """Hold the properties of a machine on which a restarted program still depends."""
 
     dmtcp: str
     glibc: str
     cpu_features: frozenset[str]
 
     def to_versions(self) -> dict[str, str]:
-        """For the passport."""
+        """Return the entries for the manifest."""
         return {"dmtcp": self.dmtcp, "glibc": self.glibc, "cpu_features": " ".join(sorted(self.cpu_features))}
 
     def mismatch(self, origin: Mapping[str, str]) -> str:
-        """Why what was saved there cannot go on here, with what to do; empty if it can.  More features do no harm."""
+        """Return why images from there cannot resume here, and what to do, or "".  More features do no harm."""
         for name, here in (("dmtcp", self.dmtcp), ("glibc", self.glibc)):
             if (was := origin.get(name, here)) != here:
                 return (
@@ -47,12 +47,12 @@ class Machine:
 
 
 def this_machine(dmtcp: str) -> Machine:
-    """The machine that this process runs on."""
+    """Return the machine on which this process runs."""
     return Machine(dmtcp, (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc "), cpu_features())
 
 
 def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """The instruction sets of this processor; none where it does not say."""
+    """Return the instruction sets of this processor; empty if it does not list them."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

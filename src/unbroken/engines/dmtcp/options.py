@@ -1,4 +1,4 @@
-"""What the engine asks of the keeper, as words of a command line."""
+"""Pass options from the engine to the supervisor, as arguments of a command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbroken.engines.dmtcp.programs import Programs
 
 @dataclass(frozen=True)
 class Options:
-    """One run's settings, as the keeper needs them."""
+    """Hold one run's settings, as the supervisor needs them."""
 
     live: Path
     inputs: tuple[Path, ...]
@@ -25,7 +25,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str]) -> Options:
-    """The keeper's own command line, which engine.py writes."""
+    """Read the supervisor's own command line, which engine.py writes."""
     parser = argparse.ArgumentParser(prog="unbroken.engines.dmtcp.supervisor", description=__doc__)
     parser.add_argument("--live", type=Path, required=True)
     parser.add_argument("--input", type=Path, action="append", default=[])
@@ -39,7 +39,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     return Options(
         found.live.absolute(),
         tuple(path.absolute() for path in found.input),
-        # Its programs are started in other folders than the keeper.
+        # Its programs are started in other folders than the supervisor.
         Programs(str(Path(found.programs).absolute()) if found.programs else ""),
         tuple(found.option),
         found.restart_seconds,

@@ -1,4 +1,4 @@
-"""How long a save takes, learned from the ones before, so that the last one begins just early enough."""
+"""Estimate how long a save takes from earlier saves, so that the last one begins just early enough."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LEAST_SECONDS = 0.5
 
 @dataclass
 class SaveSeconds:
-    """Saves as pairs: the bytes in memory and files before, and the seconds it took."""
+    """Keep saves as pairs: the bytes in memory and files before, and the seconds that the save took."""
 
     saves: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, size_bytes: int, seconds: float) -> None:
-        """Only the last few count: a program grows, a file server gets busy."""
+        """Add a save; only the last few count: a program grows, a file server gets busy."""
         self.saves = [*self.saves, (size_bytes, round(seconds, 3))][-LEARNED_SAVES:]
 
     def seconds_for(self, size_bytes: int) -> float:
-        """What to allow for a save of so many bytes; more bytes than before take longer, fewer not less."""
+        """Return the time to allow for a save of this size.  More bytes take longer; fewer do not take less."""
         times = [seconds * max(1.0, size_bytes / max(before, 1)) for before, seconds in self.saves]
         longest = max(times, default=size_bytes / FIRST_BYTES_PER_SECOND)
         return SAFETY * longest + LEAST_SECONDS
 
     @staticmethod
     def of(saves: Iterable[Iterable[float]]) -> SaveSeconds:
-        """From what a checkpoint says."""
+        """Create it from the saves that a checkpoint lists."""
         return SaveSeconds([(int(size), float(seconds)) for size, seconds in saves])

@@ -1,4 +1,4 @@
-"""DMTCP's programs: where they are, which release, and their command lines for 3.x, 4.x and later."""
+"""Locate DMTCP's programs, read their release, and build their command lines for 3.x, 4.x and later."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ QUIET = {"DMTCP_GZIP": "0", "DMTCP_QUIET": "1"}
 
 @dataclass(frozen=True)
 class Programs:
-    """The folder of DMTCP's programs; empty means that they are found on the PATH."""
+    """Hold the folder of DMTCP's programs; "" means that they are found on the PATH."""
 
     folder: str = ""
 
     def path(self, name: str) -> str:
-        """The program to start; SegmentError if there is none of that name."""
+        """Return the path of a program of DMTCP; raise SegmentError if there is none of that name."""
         found = shutil.which(name, path=self.folder or None)
         if found is None:
             where = f"in {self.folder}" if self.folder else "on the PATH"
@@ -44,7 +44,7 @@ class Programs:
         return found
 
     def version(self) -> str:
-        """The release, such as 4.1.1; SegmentError if the program does not say it."""
+        """Return the release, such as 4.1.1; raise SegmentError if the program does not print it."""
         answer = child.ask([self.path("dmtcp_launch"), "--version"], seconds=ASKING_SECONDS)
         match = _VERSION.search("\n".join(answer.lines))
         if match is None:
@@ -52,27 +52,27 @@ class Programs:
         return match[1]
 
     def coordinator(self, port_file: Path, images: Path) -> list[str]:
-        """One coordinator a stage, on a free port; it writes DMTCP's restart script once all images are complete."""
+        """Return the command of a stage's coordinator, on a free port; its restart script follows all images."""
         words = ["--exit-on-last", "--coord-port", "0", "--port-file", str(port_file), "--ckptdir", str(images)]
         return [self.path("dmtcp_coordinator"), *words]
 
     def launch(self, port: int, images: Path, options: Sequence[str], command: Sequence[str]) -> list[str]:
-        """The program under the coordinator of that port, its outputs and its exit code kept in its folder."""
+        """Return the command that starts the program; its outputs and its exit code are kept in its folder."""
         words = ["--join-coordinator", "--coord-port", str(port), "--no-gzip", "--ckptdir", str(images), *options]
         return [self.path("dmtcp_launch"), *words, "sh", "-c", _SENTINEL, "sh", *command]
 
     def restart(self, port: int, new_images: Path, images: Sequence[Path]) -> list[str]:
-        """All processes of a checkpoint, an image each; further images go to a folder of their own."""
+        """Return the command that restarts all processes, an image each; further images go to a folder of their own."""
         words = ["--join-coordinator", "--coord-port", str(port), "--ckptdir", str(new_images)]
         return [self.path("dmtcp_restart"), *words, *map(str, images)]
 
     def ask(self, port: int, request: str) -> child.Answer:
-        """What the coordinator answers; exit code 2 may mean that there is none, or success (4.1.1)."""
+        """Return the coordinator's answer.  Exit code 2 may mean that there is no coordinator, or success (4.1.1)."""
         return child.ask([self.path("dmtcp_command"), "--coord-port", str(port), request], seconds=ASKING_SECONDS)
 
 
 def clean_environment() -> None:
-    """Removes from our environment, which the program gets, what is not for it; quiet, and nothing compressed."""
+    """Remove from our environment, which the program gets, what is not for it; turn messages and compression off."""
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
     os.environ.update(QUIET)

@@ -1,4 +1,4 @@
-"""What unbroken tells the keeper by the environment, and where the keeper answers (docs/contract.md)."""
+"""Read what unbroken passes to the supervisor in the environment, and write its answers (docs/contract.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.progress import Handover
 
-# Files in the attempt folder: when the keeper began to leave (for the learned margin), and why it failed.
+# Files in the attempt folder: when the supervisor began to leave (for the learned margin), and why it failed.
 LEAVING, WHY = "leaving", "why"
 # As many checkpoints as may lie there unpublished.
 _WAITING = 2
@@ -20,7 +20,7 @@ _WAITING = 2
 
 @dataclass(frozen=True)
 class Told:
-    """The contract's variables."""
+    """Hold the contract's variables."""
 
     resume: Path | None
     save: Path
@@ -35,31 +35,31 @@ class Told:
 
     @property
     def draft(self) -> Path:
-        """The folder of a checkpoint that is being made; nobody else looks at it."""
+        """Return the folder of a checkpoint that is being made; no other process reads it."""
         return self.save / "draft"
 
     def left_seconds(self) -> float:
-        """To the deadline, as it stands now."""
+        """Return the seconds to the current deadline."""
         return float(self.deadline.read_text()) - time.time()
 
     def is_stopped(self) -> bool:
         return self.stop.exists()
 
     def may_save(self) -> bool:
-        """False while unbroken has not published the ones before."""
+        """Return False while unbroken has not published the earlier checkpoints."""
         return len(self._ready()) < _WAITING
 
     def hand_over(self, handover: Handover, number: int) -> None:
-        """Make the draft the keeper's checkpoint of that number."""
+        """Make the draft the supervisor's checkpoint of that number."""
         (self.draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json()))
         os.rename(self.draft, self.save / f"{number:06d}{READY}")
 
     def say_leaving(self) -> None:
-        """From now on the keeper saves for the last time."""
+        """Record that the supervisor begins its last save."""
         (self.attempt_folder / LEAVING).write_text(f"{time.monotonic()}\n")
 
     def say_why(self, line: str) -> None:
-        """What failed, in a line for the user."""
+        """Write what failed, in one line for the user."""
         (self.attempt_folder / WHY).write_text(f"{line}\n")
 
     def _ready(self) -> list[Path]:
@@ -67,7 +67,7 @@ class Told:
 
 
 def told_by(environment: Mapping[str, str]) -> Told:
-    """What stands in the environment of a program that unbroken started."""
+    """Read the environment of a program that unbroken started."""
     resume = environment["UNBROKEN_RESUME"]
     return Told(
         Path(resume) if resume else None,

@@ -1,4 +1,4 @@
-"""A stage: one coordinator and the program under it, from its launch or restart to its checkpoint or its end."""
+"""Run a stage: one coordinator and the program under it, from launch or restart to its checkpoint or its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from unbroken.program import process as child
 from unbroken.program.process import Child
 from unbroken.system import fs
 
-# A request that comes while an earlier checkpoint is being written is lost without a word (4.1.1).
+# A request that comes while an earlier checkpoint is being written is silently lost (4.1.1).
 ASK_AGAIN_SECONDS = 5.0
 
 
 class DmtcpSession:
-    """The program at work in `live`; `images` is a new folder, empty until a checkpoint is asked for."""
+    """Run the program in `live`; `images` is a new folder, empty until a checkpoint is requested."""
 
     def __init__(self, programs: Programs, folder: Path, images: Path, live: Path, log: Path) -> None:
         folder.mkdir(parents=True)
@@ -33,19 +33,19 @@ class DmtcpSession:
         self._running_at = time.monotonic()
 
     def launch(self, options: Sequence[str], command: Sequence[str]) -> None:
-        """Starts the program anew."""
+        """Start the program from the beginning."""
         self._start(self._programs.launch(self._coordinator.port, self.images, options, command))
 
     def restart(self, images: Sequence[Path], limit_seconds: float) -> None:
-        """Brings the processes of a checkpoint back, all at work together.
+        """Restart the processes of a checkpoint, and wait until all run together.
 
-        SegmentError if they are not all at work within the limit: DMTCP waits for ever at a truncated image.
+        Raise SegmentError if they do not all run within the limit: DMTCP waits forever at a truncated image.
         """
         self._start(self._programs.restart(self._coordinator.port, self.images, images))
         end, most = time.monotonic() + limit_seconds, 0
         while time.monotonic() < end:
             peers = self._coordinator.peers()
-            if peers.is_running:  # all were at work together; some may have come to their end since
+            if peers.is_running:  # all ran together; some may have ended since
                 return
             most = max(most, peers.count)
             if 0 < peers.count < most:
@@ -62,7 +62,7 @@ class DmtcpSession:
         )
 
     def _was_faster(self) -> bool:
-        """True if the program that is gone had been at work; an exit code of dmtcp_restart's own does not say so."""
+        """Return True if the program ended by itself; dmtcp_restart's own exit code does not show it."""
         return (self._live / ENDED).exists()
 
     def _start(self, command: Sequence[str]) -> None:
@@ -71,10 +71,10 @@ class DmtcpSession:
     # --- while it works ---
 
     def vitals(self, limit_seconds: float) -> Vitals:
-        """What the processes hold and have computed.
+        """Return the memory and the CPU time of the processes.
 
-        SegmentError if they have not all been at work together for so long, a hang that DMTCP does not end, or if the
-        shell that was to note the program's end is gone.
+        Raise SegmentError if the processes have not all run together for `limit_seconds`, which is a hang that DMTCP
+        does not end, or if the shell that was to record the program's end is gone.
         """
         peers, now = self._coordinator.peers(), time.monotonic()
         if peers.count and self._is_without_shell():
@@ -92,12 +92,12 @@ class DmtcpSession:
         return vitals(self._coordinator.pids())
 
     def _is_without_shell(self) -> bool:
-        """True if the shell alone was killed; where all are told to die, the coordinator leaves too."""
+        """Return True if the shell alone was killed; if all processes are killed, the coordinator leaves too."""
         is_killed = self.dmtcp_code() is not None and not (self._live / ENDED).exists()
         return is_killed and not self._coordinator.is_gone(LEAVING_SECONDS)
 
     def has_ended(self, wait_seconds: float) -> bool:
-        """True if the program is gone, by whatever cause."""
+        """Return True if the program has ended, whatever the cause."""
         if self._coordinator.is_gone():
             return True
         if self._main is not None and self._main.wait(wait_seconds) is not None:
@@ -108,7 +108,7 @@ class DmtcpSession:
 
     @property
     def exit_code(self) -> int | None:
-        """The program's own exit code, noted by its shell; None if it was ended before, or by its coordinator."""
+        """Return the program's own exit code, recorded by its shell; None if it was killed, or by its coordinator."""
         try:
             text = (self._live / ENDED).read_text()
         except FileNotFoundError:
@@ -116,16 +116,16 @@ class DmtcpSession:
         return int(text) if text.endswith("\n") and not self._coordinator.has_killed() else None
 
     def dmtcp_code(self, wait_seconds: float = 0) -> int | None:
-        """What DMTCP's process ended with, where 0 says nothing; None if it has not.
+        """Return the exit code of DMTCP's process, where 0 means nothing; None while it runs.
 
         The coordinator leaves with the last connection, which a process closes a little before its end.
         """
         return self._main.wait(wait_seconds) if self._main else None
 
     def checkpoint(self, patience_seconds: float) -> bool:
-        """Checkpoint and kill; True once all images are complete, False if the program was faster and ended.
+        """Checkpoint and kill; return True once all images are complete, False if the program was faster and ended.
 
-        SegmentError if neither happens in time, or if an image is missing.
+        Raise SegmentError if neither happens in time, or if an image is missing.
         """
         end = time.monotonic() + patience_seconds
         ask_again, has_asked = 0.0, False
@@ -148,15 +148,15 @@ class DmtcpSession:
         raise SegmentError(f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}")
 
     def _forget_images(self) -> None:
-        """A checkpoint that somebody else asked for does not belong to the files as they are now."""
+        """Remove the images of a checkpoint that another process requested: they do not match the current files."""
         for path in [*self.images.glob("dmtcp_restart_script*"), *images_in(self.images)]:
             path.unlink()
 
     def is_complete(self) -> bool:
-        """True if every process has written its image.
+        """Return True if every process has written its image.
 
-        Only then the coordinator writes its restart script; 3.2 does not come to that when it was to kill as well,
-        but says, as all do, how many processes there were.
+        Only then the coordinator writes its restart script.  Release 3.2 does not write it if it must kill as well, but
+        reports, as all releases do, how many processes there were.
         """
         has_script = any(self.images.glob("dmtcp_restart_script*.sh"))
         images = len(images_in(self.images))
@@ -171,7 +171,7 @@ class DmtcpSession:
         return f"it left {', '.join(names) or 'nothing'} in {self.images}, where {free_mb:.0f} MB are free"
 
     def close(self) -> None:
-        """Nobody of this stage is left, nor its folders."""
+        """End all processes of this stage, and remove its folders."""
         if self._main is not None:
             self._main.end(LEAVING_SECONDS)
         self._coordinator.close()

@@ -1,4 +1,4 @@
-"""What `unbroken init dmtcp -- COMMAND` begins with: any program, saved from outside."""
+"""Create the run of `unbroken init dmtcp -- COMMAND`: any program, saved from outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unbroken.errors import ConfigError
 
 
 def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-    """One for the command line, if it was asked for; files that it names are given along."""
+    """Yield a run for the command line, if DMTCP was asked for; files that it names become inputs."""
     if not is_named:
         return
     if not words:

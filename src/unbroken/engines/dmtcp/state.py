@@ -1,4 +1,4 @@
-"""One checkpoint of this engine: images/, files/ and state.json, written and read."""
+"""Write and read one checkpoint of this engine: images/, files/ and state.json."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ IMAGES, FILES, FINAL = "images", "files", "final"
 
 @dataclass(frozen=True)
 class DmtcpState:
-    """What stands in `state.json`: how long the program has worked, and what its folder and saves were like."""
+    """Hold the content of `state.json`: how long the program has worked, and its folder and saves."""
 
     done_seconds: float
     listing: Listing
     pace: SaveSeconds
     machine: Mapping[str, str]
-    live: str  # the whole path of the program's folder
+    live: str  # the absolute path of the program's folder
     slot: str  # the folder that the images must lie in when they are brought back
     images: tuple[str, ...]  # one a process
 
     def write(self, folder: Path) -> None:
-        """Into a draft of a checkpoint."""
+        """Write it into the draft of a checkpoint."""
         data = {
             "done_seconds": self.done_seconds,
             "listing": self.listing.to_json(),
@@ -42,7 +42,7 @@ class DmtcpState:
 
 
 def read_state(folder: Path) -> DmtcpState:
-    """The state of a checkpoint; CheckpointError if it is none of this engine's."""
+    """Read the state of a checkpoint; raise CheckpointError if it is not one of this engine."""
     path = folder / FILE_NAME
     try:
         data = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The keeper: the child process of a segment that runs a program under DMTCP and keeps unbroken's contract for it.
+"""Run a program under DMTCP in a child process of the segment, and keep unbroken's contract for it.
 
 Every checkpoint ends the processes, so that no file changes between the images and the copies of the files; inside a
 segment they are then started again from those very images.
@@ -41,7 +41,7 @@ PATIENCE, LEAST_PATIENCE_SECONDS = 10, 60.0
 
 @dataclass
 class DmtcpSupervisor:
-    """One segment of a program."""
+    """Run one segment of a program."""
 
     options: Options
     told: Told
@@ -59,7 +59,7 @@ class DmtcpSupervisor:
         self._since = self._saved_at = self._looked_at = time.monotonic()
 
     def run(self) -> int:
-        """Works until the deadline, the stop file or the program's end; returns the exit code of the contract."""
+        """Run until the deadline, the stop file or the program's end; return the exit code of the contract."""
         self._stage = self._begin()
         while not self._stage.has_ended(POLL_SECONDS):
             self._look(self._stage)
@@ -70,7 +70,7 @@ class DmtcpSupervisor:
         return self._end(self._stage)
 
     def close(self) -> None:
-        """Nothing of the program is left at work; its folder stays as it is."""
+        """End all processes of the program; its folder stays as it is."""
         if self._stage is not None:
             self._stage.close()
         self._stage = None
@@ -103,9 +103,10 @@ class DmtcpSupervisor:
         return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log)
 
     def _restarted(self, folder: Path) -> DmtcpSession:
-        """The program at work again.
+        """Restart the program from the images in a folder.
 
-        Also if unbroken tells to leave meanwhile: then it is saved at once, a little further, which is a step forward.
+        This happens even if unbroken asks to leave meanwhile: then the program is saved at once, a little further,
+        which is progress.
         """
         began, limit = time.monotonic(), self._limit_seconds(size_bytes(folder))
         self._stage = stage = self._new_stage()
@@ -115,7 +116,7 @@ class DmtcpSupervisor:
         return stage
 
     def _limit_seconds(self, size: int) -> float:
-        """How long DMTCP may keep a program of so many bytes from its work."""
+        """Return how long DMTCP may suspend a program of this size in bytes."""
         return self.options.restart_seconds or RESTART_SECONDS + size / RESTART_BYTES_PER_SECOND
 
     def _at_work(self) -> None:
@@ -124,7 +125,7 @@ class DmtcpSupervisor:
     # --- while it works ---
 
     def _look(self, stage: DmtcpSession) -> None:
-        """Now and then: whether it is alive, how far it is, and how large a save would be."""
+        """Check now and then that the program is alive, its progress, and how large a save would be."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS and self._size_bytes:
             return
@@ -138,7 +139,7 @@ class DmtcpSupervisor:
         write_progress(self.told.progress, self._progress(self._shown))
 
     def _worked(self) -> float:
-        """Seconds at work so far, saves and restarts left out."""
+        """Return the seconds of computation so far, without saves and restarts."""
         return round(self._done + time.monotonic() - self._since, 3)
 
     def _need_seconds(self) -> float:
@@ -148,14 +149,14 @@ class DmtcpSupervisor:
         return bool(self.termed) or self.told.is_stopped() or self.told.left_seconds() <= self._need_seconds()
 
     def _is_due(self) -> bool:
-        """True if a save is due, fits in, and the ones before are not waiting any more."""
+        """Return True if a save is due, fits into the time left, and the earlier ones are published."""
         if time.monotonic() - self._saved_at < self.told.save_seconds:
             return False
         needed = 2 * self._need_seconds() + self._restart_seconds
         return self.told.may_save() and self.told.left_seconds() > needed
 
     def _save_and_go_on(self, stage: DmtcpSession) -> DmtcpSession:
-        """A checkpoint in mid-segment; the stage as it is if the program was faster and ended."""
+        """Save in mid-segment and restart; return the stage as it is if the program ended first."""
         if not self._save(stage, is_last=False):
             return stage
         again = self._restarted(stage.images)
@@ -169,7 +170,7 @@ class DmtcpSupervisor:
         return EXIT_PAUSED if self._save(stage, is_last=True) else self._end(stage)
 
     def _save(self, stage: DmtcpSession, is_last: bool) -> bool:
-        """Hands a checkpoint over; False if the program ended by itself meanwhile."""
+        """Hand over a checkpoint; return False if the program ended by itself meanwhile."""
         began, before, done = time.monotonic(), self._size_bytes, self._worked()
         if not stage.checkpoint(max(LEAST_PATIENCE_SECONDS, PATIENCE * self._need_seconds())):
             return False
@@ -209,7 +210,7 @@ class DmtcpSupervisor:
     # --- the end of the program ---
 
     def _end(self, stage: DmtcpSession) -> int:
-        """The program is gone: only its own exit code says how, for DMTCP's is 0 for a killed one too."""
+        """Handle the program's end by its own exit code: DMTCP's is 0 for a killed program too."""
         done = self._worked()
         code, dmtcp_code = stage.exit_code, stage.dmtcp_code(LEAVING_SECONDS)
         self.close()
@@ -229,7 +230,7 @@ class DmtcpSupervisor:
 
 
 def _signal(code: int) -> str:
-    """A shell reports a program that a signal ended as 128 and the signal's number."""
+    """Name the signal in a shell's exit code, which is 128 plus the signal's number; "" if it is none."""
     try:
         return f", as one that {signal.Signals(code - 128).name} ended"
     except ValueError:
@@ -237,7 +238,7 @@ def _signal(code: int) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The program of the child process; what failed stands in the attempt folder, in a line for the user."""
+    """Run the supervisor; a failure is written into the attempt folder, in one line for the user."""
     options, told = read_options(arguments), told_by(os.environ)
     clean_environment()
     termed: list[int] = []

@@ -1,4 +1,4 @@
-"""The ground that a program stands on: its folder and those of its images, under the names that its images remember."""
+"""Manage a program's folder and those of its images, under the names that its images contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAIL_LINES = 20
 
 
 class Ground:
-    """`live` is the program's folder, `slots` beside it holds a folder of images for each stage of this segment."""
+    """Hold the folders: `live` is the program's; `slots` next to it has a folder of images for each stage."""
 
     def __init__(self, live: Path, attempt_folder: Path) -> None:
         self.live, self.slots = live, live.with_name(SLOTS)
@@ -25,20 +25,20 @@ class Ground:
         self._count = 0
 
     def clear(self, inputs: Sequence[Path]) -> None:
-        """An empty folder for a program that starts anew."""
+        """Make an empty folder for a program that starts from the beginning."""
         draft = self._desk / "live"
         draft.mkdir()
         self._show(draft, inputs)
 
     def bring_back(self, checkpoint: Path, state: DmtcpState, inputs: Sequence[Path]) -> Path:
-        """The program's folder as it was saved; the folder of its images, under the path that they were written to.
+        """Restore the program's folder as it was saved; return the folder of its images, under their original path.
 
-        SegmentError if one of them is missing.
+        Raise SegmentError if an image is missing.
         """
         draft = self._desk / "live"
         put_back(checkpoint / FILES, state.listing, draft)
         self._show(draft, inputs)
-        # An image names the copies of files that DMTCP keeps beside it by the whole path it was written with.
+        # An image names the file copies that DMTCP keeps next to it by the absolute path with which it was written.
         slot = self.slots / state.slot
         self.slots.mkdir()
         link_folder(checkpoint / IMAGES, slot)
@@ -47,7 +47,7 @@ class Ground:
         return slot
 
     def _show(self, draft: Path, inputs: Sequence[Path]) -> None:
-        """A new folder under the old name: whoever still writes into the old one, writes into nothing."""
+        """Put the new folder in the old one's place: a process that still writes into the old one writes to nowhere."""
         show_inputs(inputs, draft)
         for old in (self.live, self.slots):
             if old.exists():
@@ -56,15 +56,15 @@ class Ground:
         os.rename(draft, self.live)
 
     def next_stage(self) -> tuple[Path, Path]:
-        """Two names not used before: one in the attempt folder, and one for the images."""
+        """Return two unused paths: one in the attempt folder, and one for the images."""
         self._count += 1
         return self._desk / f"stage{self._count:06d}", self.slots / f"{self._desk.name}-{self._count:06d}"
 
     def last_words(self) -> list[str]:
-        """The end of what the program printed."""
+        """Return the last lines that the program printed."""
         path = self.live / OUTPUT
         return path.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if path.exists() else []
 
     def leave(self) -> None:
-        """No image is needed any more; the program's folder stays as it is."""
+        """Remove the images, which are no longer needed; the program's folder stays as it is."""
         shutil.rmtree(self.slots, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The file supervisor: how the files of a program are watched, saved, put back and joined.
+"""Watch, save, restore and join the files of a program: the file supervisor.
 
 - `file_events` of the kernel -> `batch` -> `knowledge` (`observer` is its thread) -> `moments`: when a state file was
   complete, and how long each other file was then.  `observed` asks them, also for an attempt that was killed.

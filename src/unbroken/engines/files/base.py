@@ -1,4 +1,4 @@
-"""Makes checkpoints of an attempt: while its program runs, when that is gone, and after it was killed."""
+"""Make checkpoints of an attempt: while its program runs, after its end, and after it was killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_SKIPS = 3
 
 
 class Supervisor(ABC):
-    """Decides what of an attempt becomes checkpoints; its outputs are kept if the folder is the run's own."""
+    """Decide what of an attempt becomes checkpoints; its outputs are kept if the folder is the run's own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         self.task, self.program, self.folder = task, program, folder
@@ -66,7 +66,7 @@ class Supervisor(ABC):
         return self.kinds.is_state(name)
 
     def also_observed(self) -> Mapping[str, Path]:
-        """Return what is observed beside the program's folder, by the names that it has there."""
+        """Return what is observed in addition to the program's folder, by the names that it has there."""
         return {}
 
     def begin(self, restored: OutputList | None) -> None:
@@ -123,9 +123,9 @@ class Supervisor(ABC):
         end: ProgramEnd | None = None,
         doubts: Sequence[str] = (),
     ) -> bool:
-        """Write the list of outputs that belong to a state into its draft; True if there are any.
+        """Write the list of outputs that belong to a state into its draft; return True if there are any.
 
-        UnsteadyOutputError if one changes meanwhile.
+        Raise UnsteadyOutputError if one changes meanwhile.
         """
         if self._tracker is None:
             return False
@@ -135,7 +135,7 @@ class Supervisor(ABC):
         return bool(self._tracker.listed.files)
 
     def list_tables(self, draft: Path) -> None:
-        """List the tables that belong to a state, once they have a record behind it."""
+        """List the tables that belong to a state, once they have a record after it."""
         if self._tracker is not None and self.program.outputs:
             self._note_doubts(self._tracker)
             self._tracker.list_tables(draft)
@@ -149,7 +149,7 @@ class Supervisor(ABC):
 
 
 class ContractSupervisor(Supervisor):
-    """For a program that hands its states over by itself (docs/contract.md)."""
+    """Serve a program that hands its states over by itself (docs/contract.md)."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
@@ -211,7 +211,7 @@ class ContractSupervisor(Supervisor):
         return self.tables.are_behind(found.handover.progress.done)
 
     def _is_listed(self, found: HandedOver, known: Lengths) -> bool:
-        """List the outputs that belong to a state; False for one whose outputs are not known."""
+        """List the outputs that belong to a state; return False for one whose outputs are not known."""
         if (found.draft / LIST).is_file():
             return True
         (lengths, blurred), doubts = known, []

@@ -1,4 +1,4 @@
-"""Events of files that are processed together, and how the files were after all of them."""
+"""Collect events of files that are processed together, and how the files were after all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GONE = Happened.DELETED | Happened.MOVED_FROM
 
 @dataclass
 class Batch:
-    """Events, and for each name the place of its last event of a kind among them."""
+    """Hold events, and for each name the place of its last event of a kind among them."""
 
     events: list[FileEvent]
     sizes: dict[str, int | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchReader:
-    """Reads batches; `is_suspect` names a state file that may turn out to be appended to, so its length is read too."""
+    """Read batches; `is_suspect` names a state file that may turn out to be appended to, so its length is read too."""
 
     path_of: Callable[[str], Path]
     is_state: Callable[[str], bool]
@@ -118,7 +118,7 @@ class BatchReader:
         return found.st_size if stat.S_ISREG(found.st_mode) else None, found.st_mtime_ns
 
     def _complete_stamp(self, event: FileEvent) -> Stamp | None:
-        """Return the stamp of a state that this event may complete; None if somebody has it open for writing.
+        """Return the stamp of a state that this event may complete; None if a process has it open for writing.
 
         What was made before its folder was watched, or by a link, is reported as created and nothing more.
         """

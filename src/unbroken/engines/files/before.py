@@ -1,4 +1,4 @@
-"""The note of what was there before a run began, and of what its program has written since: `before.json`."""
+"""Record what was there before a run began, and what its program has written since: `before.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_SIGN_SECONDS = 10.0
 
 
 class BeforeNote:
-    """Reads and writes the note of one run; `is_new` is True before the first attempt has written it.
+    """Read and write the note of one run; `is_new` is True before the first attempt has written it.
 
     `late` are files of `foreign` that were found only after that, without a checkpoint: the program gets them once, as
     it would without us; they are never taken for what was there before it.

@@ -1,4 +1,4 @@
-"""Reads in the bytes of an output file whether it is as listed, was flushed, or is changed before its end.
+"""Check the bytes of an output file: is it as listed, was it flushed, or is it changed before its end?
 
 An output is compared by the digests of its first and last 64 KiB, and cut to the length that belongs to a state.
 """
@@ -20,7 +20,7 @@ EDGE_BYTES = 64 * 1024
 BUFFER_BYTES = 4096
 # Formats that are changed at their beginning or in their middle while they grow, by their first bytes: kept as state.
 _CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04")
-# The same for formats that count their frames in the head and only grow behind it: the head is kept, and put back.
+# Formats that count their frames in the head and only grow after it: the head is kept, and put back.
 # DCD: 4 bytes of length, `CORD`, the number of frames [VMD, plugins/molfile_plugin/src/dcdplugin.c].
 # netCDF-3: `CDF`, a version byte, the number of records [Unidata, NetCDF Classic Format Specification].
 _COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
@@ -28,7 +28,7 @@ _COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An output file at a checkpoint: `size_bytes` belong to the result, `resume_bytes` to the state.
+    """Describe an output file at a checkpoint: `size_bytes` belong to the result, `resume_bytes` to the state.
 
     `segment` has begun the file.  `is_continued` is True if a resumed program continued in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
@@ -54,7 +54,7 @@ class OutputFile:
 def described(
     path: Path, size: int, resume: int, segment: int, algorithm: str, is_flushed_later: bool = False
 ) -> OutputFile:
-    """Flush an output file to the disk and return what to note of it; OSError if it cannot be read."""
+    """Flush an output file to the disk and return what to note of it; raise OSError if it cannot be read."""
     with path.open("rb", buffering=0) as file:
         if not is_flushed_later:
             os.fsync(file.fileno())
@@ -105,7 +105,7 @@ def put_head_back(path: Path, entry: OutputFile) -> None:
 
 
 def cut(path: Path, entry: OutputFile, place: Callable[[], Path]) -> bool:
-    """Cut a file to the length that belongs to the state; the tail goes to `place()`.  True if there was one."""
+    """Cut a file to the length that belongs to the state; the tail goes to `place()`.  Return True if there was one."""
     if path.stat().st_nlink > 1:  # a result of the run has the same bytes
         draft = path.with_name(fs.unique_name("private"))
         fs.copy_file(path, draft)
@@ -142,7 +142,7 @@ def is_cut_by_a_buffer(path: Path, length: int, size: int) -> bool:
 
 
 def stops_within_a_line(path: Path, length: int) -> bool:
-    """Return True for a text of which the first `length` bytes do not end with a line."""
+    """Return True if the first `length` bytes of a text do not end with a line."""
     end = _end(path, length)
     return bool(end) and _is_text(end) and not end.endswith((b"\n", b"\r"))
 

@@ -1,8 +1,8 @@
-"""SQLite databases among the state files: a program keeps them open for all its life, and commits.
+"""Copy SQLite databases among the state files: a program keeps them open for all its life, and commits.
 
-A database is complete at any moment, with the journal beside it.  Without that, or with the journal of another moment,
-it may be corrupt [SQLite, How To Corrupt An SQLite Database File, 1.4].  So a copy is one file that needs no journal,
-and what lies beside a database is never state or output, and is moved away when a copy is put back.
+A database is complete at any moment, with the journal next to it.  Without that, or with the journal of another moment,
+it may be corrupt [SQLite, How To Corrupt An SQLite Database File, 1.4].  So a copy is one file that needs no journal.
+The files next to a database are never state or output, and are moved away when a copy is restored.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ def is_database(path: Path) -> bool:
 
 
 def database_of(name: str) -> str:
-    """Return the name of the database beside which a file of this name would lie; empty for any other name."""
+    """Return the name of the database to which a journal of this name would belong; "" for any other name."""
     return next((name.removesuffix(each) for each in (JOURNAL, LOG, INDEX) if name.endswith(each)), "")
 
 
 def is_beside(name: str, is_state: Callable[[str], bool]) -> bool:
-    """Return True for what lies beside a database that is state."""
+    """Return True for a journal or index of a database that is state."""
     database = database_of(name)
     return bool(database) and is_state(database)
 
 
 def beside(name: str) -> list[str]:
-    """Return the names of what may lie beside a database."""
+    """Return the names of the files that may belong to a database."""
     return [f"{name}{each}" for each in (JOURNAL, LOG, INDEX)]
 
 
 def has_journal(path: Path) -> bool:
-    """Return True for a database that is not whole without what lies beside it."""
+    """Return True for a database that is not complete without the files next to it."""
     return any(path.with_name(each).exists() for each in beside(path.name)) and is_database(path)
 
 
 def is_committed(path: Path) -> bool:
     """Return False while a transaction is being written to the write-ahead log, or if a kill has torn one there.
 
-    The index beside the log counts the frames that are committed.  The frame behind them has the salts of the log only
+    The index next to the log counts the committed frames.  The frame after them has the salts of the log only
     if the program is at it [SQLite, WAL-mode File Format: 1 and 2.1].
     """
     try:
@@ -74,17 +74,17 @@ def is_committed(path: Path) -> bool:
             committed = int.from_bytes(index[16:20], sys.byteorder)
             log.seek(32 + committed * (24 + size))
             following = log.read(24)
-    except FileNotFoundError:  # no log, or one without an index, which nobody else can read
+    except FileNotFoundError:  # no log, or one without an index, which no other process can read
         return not path.with_name(f"{path.name}{LOG}").exists()
     # Of a log that was begun again nothing is committed yet.
     return len(index) == 48 and index[32:40] == salts and following[8:16] != salts
 
 
 def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
-    """Copy what is committed, while the program works or after it was killed; the database stays as it is.
+    """Copy what is committed, while the program runs or after it was killed; the database stays as it is.
 
-    False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it; OSError if
-    the disk is full.  SQLite's own backup does it [SQLite, Online Backup API].
+    Return False, without a copy, if that is impossible, or if the database is not the same (`is_same`) after it.
+    Raise OSError if the disk is full.  SQLite's own backup makes the copy [SQLite, Online Backup API].
     """
     target.unlink(missing_ok=True)
     is_copied = False
@@ -100,7 +100,7 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
 
 
 def _back_up(path: Path, target: Path) -> bool:
-    """Copy a database by reading alone; False if a transaction of a program that was killed is to be rolled back.
+    """Copy a database by reading alone; return False if a killed program's transaction is to be rolled back.
 
     A connection that may write would do so, and the last one that closes a database moves its log into it: both look
     like a commit of the program.
@@ -128,7 +128,7 @@ def _back_up(path: Path, target: Path) -> bool:
 
 
 def _roll_back_a_copy(path: Path, target: Path) -> bool:
-    """Copy a database with its journal, and roll back there; False if it was changed meanwhile."""
+    """Copy a database with its journal, and roll back there; return False if it was changed meanwhile."""
     journals = [each.with_name(f"{each.name}{JOURNAL}") for each in (path, target)]
 
     def times() -> list[tuple[int, int, int]]:
@@ -140,7 +140,7 @@ def _roll_back_a_copy(path: Path, target: Path) -> bool:
         shutil.copyfile(path, target)
         shutil.copyfile(*journals)
         with closing(sqlite3.connect(target)) as copy:
-            copy.execute("PRAGMA schema_version")  # whoever reads it first rolls it back
+            copy.execute("PRAGMA schema_version")  # the first reader rolls it back
     finally:
         journals[1].unlink(missing_ok=True)
     return before == times()

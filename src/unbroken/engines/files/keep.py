@@ -1,4 +1,4 @@
-"""Says what the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
+"""Define what the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\{progress\}")
 
 @dataclass(frozen=True)
 class Keep:
-    """The user's wish: globs of the files from which the program resumes, and what else it writes."""
+    """Hold the user's request: globs of the files from which the program resumes, and what else it writes."""
 
     globs: tuple[str, ...]
     saved_by: SavedBy
@@ -47,7 +47,7 @@ class Keep:
                 yield from (each for each in found if self._is_meant(each, pattern))
 
     def _is_meant(self, name: str, pattern: str) -> bool:
-        """Return False for what no wildcard means, for the store, for drafts of ours, and beside a database."""
+        """Return False for what no wildcard means, for the store, for our drafts, and for a database's other files."""
         first = Path(name).parts[0] if name else ""
         if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
             return False
@@ -91,11 +91,11 @@ class Keep:
         return name == PRINTED or any(path in named for path in (name, *map(str, Path(name).parents)))
 
     def number(self, names: Iterable[str]) -> float | None:
-        """Return the highest number that stands for {progress} in these names."""
+        """Return the highest number in place of {progress} in these names."""
         return max((number for name in names if (number := self.number_in(name)) is not None), default=None)
 
     def number_in(self, name: str) -> float | None:
-        """Return the number that stands for {progress} in a name; None if there is none."""
+        """Return the number in place of {progress} in a name; None if there is none."""
         patterns = [glob_pattern(pattern) for pattern in self.globs if _NUMBER.search(pattern)]
         paths = (name, *map(str, Path(name).parents))
         found = (match for pattern in patterns for path in paths if (match := pattern.fullmatch(path)) is not None)

@@ -1,7 +1,7 @@
-"""The files of a program that runs where the user called it: copied when complete, and listed where they grow.
+"""Keep the files of a program that runs where the user called it: copy complete files, and list growing ones.
 
-Only files are moved that match `keep` and that this run's program wrote.  Nothing is removed: what has to make room
-goes to the store's `replaced/`.  What the program appends to is cut in place.
+Only files are moved that match `keep` and that this run's program wrote.  Nothing is removed: files in the
+way are moved to the store's `replaced/`.  What the program appends to is cut in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IN_BUFFER = "is buffered by the program, and lines were lost in the buffer; let
 
 
 class KeptFiles:
-    """The kept files of one attempt."""
+    """Hold the kept files of one attempt."""
 
     def __init__(self, keep: Keep, attempt: AttemptFolder, segment: int, tell: Callable[[str], None]) -> None:
         self.keep, self.folder, self._tell, self._segment = keep, keep.folder, tell, segment
@@ -206,7 +206,7 @@ class KeptFiles:
         is_at_end: bool = False,
         is_finished: bool = False,
     ) -> bool:
-        """Copy the files of a state to `draft/kept`, and list what grows; False, and nothing there, if they changed.
+        """Copy the files of a state to `draft/kept`, and list what grows; return False, without a copy, on a change.
 
         What has not changed since the last checkpoint gets a second name there.
         """
@@ -234,7 +234,7 @@ class KeptFiles:
         return True
 
     def _is_linked(self, name: str, stamp: Stamp, target: Path) -> bool:
-        """Give a file that is in the last checkpoint a second name; False if it is another by now."""
+        """Give a file that is in the last checkpoint a second name; return False if it is another by now."""
         source = self._source / stored(name) if self._source else None
         if source is None or self._saved.get(name) != stamp or not source.exists():
             return False
@@ -320,7 +320,7 @@ class KeptFiles:
             self._tell(doubt)
 
     def _skip(self, why: str) -> bool:
-        """Return False; tell why after some saves in a row."""
+        """Return False; log why after some saves in a row."""
         self._skips += 1
         if self._skips == MOST_SKIPS:
             self._tell(f"not saved: {why}; the next save is tried")

@@ -1,4 +1,4 @@
-"""Says of each name in the program's folder what it is: state, output, or neither."""
+"""Classify each name in the program's folder: state, output, or neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_OUTPUT = re.compile(r"(?:.*/)?(?:core(?:\.\d+)?|__pycache__/.*|\.cache/.*)")
 
 
 class FileKinds:
-    """The kinds of files of one program."""
+    """Classify the files of one program."""
 
     def __init__(self, program: Program) -> None:
         self._program = program

@@ -1,4 +1,4 @@
-"""Learns from the events of a program's files: which states are complete, and how long each other file was then.
+"""Learn from the events of a program's files: which states are complete, and how long each other file was then.
 
 The kernel reports events in their order, so the length that a growing file had when a state was written is known,
 although it is read a moment later: it is the length read before, if no write was reported in between; or the length
@@ -24,7 +24,7 @@ from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened, is_nobodys
 
-# What is kept open is appended to if it was written so long, while so many states were completed beside it.
+# An open file is being appended to if it was written for this long, while this many states were completed.
 APPENDED_SECONDS = 1.0
 APPENDED_STATES = 2
 # A program that replaces its state again and again is copied from a file that was held open for a moment.
@@ -34,7 +34,7 @@ REWRITES = 2
 
 
 class FileKnowledge:
-    """Learns from batches of events.
+    """Learn from batches of events.
 
     `is_state` says which names are state files, `also` what is watched elsewhere, by the names that its events have.
     `is_measured` names files whose lengths must be known.  `life` knows the program's processes: a file that was closed
@@ -285,7 +285,7 @@ class FileKnowledge:
         if event.what & Happened.WRITTEN:
             self._in_place.add(name)
             if name not in self._open:
-                self._is_alive()  # whoever writes is known before its end closes the file
+                self._is_alive()  # a writer is known before its end closes the file
             if not event.what & COMPLETED:
                 self._opened.setdefault(name, (time.monotonic(), self._states))
                 batch.seen.add(name)
@@ -386,7 +386,7 @@ class FileKnowledge:
         self._fresh.pop(name, None)
 
     def _forget_all(self) -> None:
-        """Forget what events have told of states: some are lost."""
+        """Forget what events have shown of states: some are lost."""
         for known in (self.moments, self._past, self._fresh, self._completions, self._moved, self._in_place):
             known.clear()
 

@@ -1,4 +1,4 @@
-"""Makes the list of outputs of one checkpoint: what became of each file since the checkpoint before."""
+"""Make the list of outputs of one checkpoint: what became of each file since the checkpoint before."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ COPY_TRIES = 3
 
 
 class UnsteadyOutputError(Exception):
-    """An output that does not stay as it belongs to a state; the text names it, and says what happens to it."""
+    """Report an output that does not stay as it belongs to a state; the text names it, and what happens to it."""
 
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """The end of the program whose outputs are listed: it is done, or saved as its last action; how far it is."""
+    """Describe the end of the program whose outputs are listed: done, or saved as its last action; its progress."""
 
     is_finished: bool = False
     has_saved_last: bool = False
@@ -45,7 +45,7 @@ class ProgramEnd:
 
 @dataclass(frozen=True)
 class Known:
-    """Knowledge of the outputs since the attempt began."""
+    """Hold what is known of the outputs since the attempt began."""
 
     undecided: set[str] = field(default_factory=set)  # put back, and not yet seen to be continued or begun again
     absent: set[str] = field(default_factory=set)  # kept in pieces: what has their names was begun again
@@ -58,7 +58,7 @@ class Known:
 
 @dataclass
 class TrackedOutputs:
-    """The outputs in the program's folder, in addition to those of the checkpoint that the attempt resumes from.
+    """Track the outputs in the program's folder, in addition to those of the checkpoint that the attempt resumes from.
 
     `sequence` is the number of that checkpoint, 0 if there is none; `is_rewritten` says of a name whether it was seen
     to be written from its beginning again and again.
@@ -99,7 +99,7 @@ class TrackedOutputs:
 
 @dataclass
 class NewList:
-    """A list in the making, at the `end` of the program, or while it works: it counts only once it is written."""
+    """Build a list, at the `end` of the program, or while it runs: it counts only once it is written."""
 
     tracker: TrackedOutputs
     draft: Path
@@ -263,7 +263,7 @@ class NewList:
         raise UnsteadyOutputError(f"{name} is written again while it is copied")
 
     def _confirm_leads_into(self, name: str, target: str) -> None:
-        """UnsteadyOutputError for a link to another save than the one in this draft: it is about to be changed."""
+        """Raise UnsteadyOutputError for a link to another save than the one in this draft: it is about to change."""
         place = os.path.normpath(os.path.join(os.path.dirname(name), target))
         if os.path.isabs(place) or place.startswith(".."):
             return

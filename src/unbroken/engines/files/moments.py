@@ -1,4 +1,4 @@
-"""The moments at which state files were complete, and their journal: what a successor must know of a killed attempt.
+"""Record when state files were complete, in a journal: what a successor must know of a killed attempt.
 
 A line of `moments.jsonl` is a completed state file, with the lengths of the outputs that have changed since the line
 before.
@@ -24,7 +24,7 @@ MOST_KEPT = 1000
 
 @dataclass(frozen=True)
 class Moment:
-    """The completion of a state file: its stamp then, and the length in bytes of every other file, by name.
+    """Hold the completion of a state file: its stamp then, and the length in bytes of every other file, by name.
 
     `unknown` are files whose length then is unknown; `blurred` names one of them that is measured: the lengths are good
     only if it is empty.
@@ -36,13 +36,13 @@ class Moment:
     at: float  # time.monotonic()
     blurred: str = ""
     opened: frozenset[str] = frozenset()  # the others that were open for writing
-    is_late_doubt: bool = False  # told before, and not blurred then
+    is_late_doubt: bool = False  # reported before, and not blurred then
     unknown: frozenset[str] = frozenset()
     is_renamed: bool = False  # the file was always put in place by a rename
 
 
 class MomentJournal:
-    """Writes the moments of one attempt; a disk that is full is told of once, and tried again with the next moment."""
+    """Write the moments of one attempt; a full disk is reported once, and tried again with the next moment."""
 
     def __init__(self, path: Path, tell: Callable[[str], None] = lambda _: None) -> None:
         self._path, self._tell = path, tell

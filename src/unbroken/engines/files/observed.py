@@ -1,4 +1,4 @@
-"""Answers from what was observed of the files of an attempt, by its own process or by one that was killed."""
+"""Answer from what was observed of an attempt's files, by its own process or by one that was killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Lengths = tuple[Mapping[str, int] | None, str]
 
 
 class SaveCycle:
-    """The order in which state files are completed; a name that comes again begins the next save.
+    """Hold the order in which state files are completed; a name that comes again begins the next save.
 
     Files whose names differ in numbers alone are one file: `step-100.pt`, `step-200.pt`.  `known` are the names of an
     earlier save, or of the only files that there can be.
@@ -67,7 +67,7 @@ def literal_names(globs: Iterable[str]) -> tuple[str, ...]:
 
 
 class ObservedFiles:
-    """Events of the files below `root`, their journal in the attempt folder, and what both say of a state."""
+    """Combine events of the files below `root` with their journal in the attempt folder, to judge a state."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class ObservedFiles:
         return moment.stamp == stamp and not self.observer.is_open(name)
 
     def _is_left_alone(self, name: str, stamp: Stamp) -> bool:
-        """Return True for a file that nobody writes, whose writing was not seen, and that is the same for a while.
+        """Return True for a file that no process writes, whose writing was not seen, and that is the same for a while.
 
         Such is a file that came with its folder, before that was watched.  Where nothing can be observed it must have
         been seen so while the program worked: its death would leave a torn file alone.
@@ -186,7 +186,7 @@ class ObservedFiles:
     def is_save_over(self, stamps: Mapping[str, Stamp], saved: Mapping[str, Stamp]) -> bool:
         """Return True if no file of the save to which the new ones belong is missing.
 
-        True also for files whose writing was not seen to its end, which nothing tells of.
+        Return True also for files whose writing was not seen to its end, because no event shows it.
         """
         if not any(self.observer.completions(name) for name, stamp in stamps.items() if saved.get(name) != stamp):
             return True
@@ -213,7 +213,7 @@ class ObservedFiles:
         """Return the lengths of the outputs when these state files were complete.
 
         `paths` finds the outputs of now.  It may take long, while the program writes its next state, so it is called
-        only where no event tells the lengths.
+        only if no event shows the lengths.
         """
         self.observer.settle()
         moment = self.observer.moment_of(stamps) or self._known_moment_of(stamps)
@@ -232,7 +232,7 @@ class ObservedFiles:
         return (None, moment.blurred) if moment.blurred else self._lengths_of(moment)
 
     def lengths_by_time(self, mtime_ns: int, paths: Callable[[], Mapping[str, Path]]) -> Lengths:
-        """Compare by the clock of the file system, which stands still for milliseconds: an equal time says nothing."""
+        """Compare by the file system's clock, which does not advance for milliseconds: an equal time proves nothing."""
         lengths = {}
         for name, path in paths().items():
             stamp = stamp_of(path)
@@ -255,8 +255,8 @@ class ObservedFiles:
     def _without_time(self, names: Iterable[str]) -> str:
         """Return the name of a database whose time is not that of its last commit; empty if there is none.
 
-        With a journal beside it the time may be that of a transaction that was not committed, and is rolled back.
-        Whoever opens it last moves the log of a killed program into it.
+        With a journal next to it, the time may be that of a transaction that was not committed, and is rolled back.
+        The last process that opens it moves the log of a killed program into it.
         """
         databases = [name for name in sorted(names) if is_database(self.root / name)]
         return next((name for name in databases if has_journal(self.root / name) or self.moment(name)), "")

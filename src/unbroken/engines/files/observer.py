@@ -1,4 +1,4 @@
-"""Watches a program's files in a thread of its own."""
+"""Watch a program's files in a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REST_SECONDS = 0.05
 
 
 class FileObserver(FileKnowledge):
-    """Observes the files below `root`, from `start` to `close`.
+    """Observe the files below `root`, from `start` to `close`.
 
     `is_watched` says which folders are watched.  In the observer's thread `on_moment` is called for each completed
     state, and `on_rest` every now and then.

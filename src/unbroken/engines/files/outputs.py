@@ -1,4 +1,4 @@
-"""The list of output files that belong to a checkpoint, `unbroken-output/list.json` in its folder.
+"""List the output files that belong to a checkpoint, in `unbroken-output/list.json` of its folder.
 
 An output file lies once per run, in the program's folder: a checkpoint holds its length and the digests of its first
 and last 64 KiB.  What the program writes again from its beginning is copied into the checkpoint, to
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """An output that a later segment began again: it lies in `pieces/<sequence>/NAME` of the run's folder."""
+    """Locate an output that a later segment began again: `pieces/<sequence>/NAME` of the run's folder."""
 
     name: str
     sequence: int  # of the checkpoint from which that segment resumed
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class OutputList:
-    """All outputs at a checkpoint, by their names in the program's folder."""
+    """Hold all outputs at a checkpoint, by their names in the program's folder."""
 
     files: Mapping[str, OutputFile] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class OutputList:
 def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
     """Return the outputs of a checkpoint; an empty list where it has none.
 
-    CheckpointError if the list cannot be read, FormatError if a newer unbroken wrote it.
+    Raise CheckpointError if the list cannot be read, FormatError if a newer unbroken wrote it.
     """
     if checkpoint is None or LIST not in checkpoint.passport.files:
         return OutputList()
@@ -124,7 +124,7 @@ def _outside(listed: OutputList, *, is_finished: bool) -> Iterator[RunOutput]:
 
 @dataclass(frozen=True)
 class OutputSpace:
-    """How many output files belong to a checkpoint, their size in bytes, and the globs of what the run drops."""
+    """Count the output files of a checkpoint and their bytes, and list the globs of what the run drops."""
 
     files: int = 0
     size_bytes: int = 0

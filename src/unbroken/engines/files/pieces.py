@@ -1,4 +1,4 @@
-"""Outputs as they were at a checkpoint, in `pieces/<sequence>/NAME` of the run's folder: segments begin them again."""
+"""Keep outputs as they were at a checkpoint, in `pieces/<sequence>/NAME`: later segments begin them again."""
 
 from __future__ import annotations
 

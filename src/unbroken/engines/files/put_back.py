@@ -1,4 +1,4 @@
-"""Makes kept files what they were at a checkpoint, where the user called the program."""
+"""Restore kept files to what they were at a checkpoint, where the user called the program."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from unbroken.system.digests import digest_file
 
 
 def is_other(name: str) -> str:
-    """Return the doubt about a file that somebody else has written."""
+    """Return the doubt about a file that another program has written."""
     return f"{name.lstrip(ELSEWHERE)} does not begin with what it held at the checkpoint; it stays as it is"
 
 
 class PutBack:
-    """Puts kept files back; what has to make room goes to the store's `replaced/`."""
+    """Put kept files back; files in their place are moved to the store's `replaced/`."""
 
     def __init__(self, keep: Keep, before: BeforeNote, tell: Callable[[str], None]) -> None:
         self._keep, self._before, self._tell, self._folder = keep, before, tell, keep.folder
@@ -51,11 +51,11 @@ class PutBack:
         return doubts
 
     def _move(self, name: str, *, is_database: bool = False) -> None:
-        """Move a file away; of a database what lies beside it too."""
+        """Move a file away; with a database, also the files next to it."""
         self._moved += [each for each in (name, *(beside(name) if is_database else ())) if self._replaced.move(each)]
 
     def _is_put_back(self, origin: Checkpoint, name: str) -> bool:
-        """Put a kept file back; False if it is there as it was."""
+        """Put a kept file back; return False if it is there as it was."""
         source, target = origin.folder / KEPT / stored(name), self._folder / name
         if is_as_in(origin, name, self._folder) and not has_journal(target):
             return False

@@ -1,4 +1,4 @@
-"""How far a program is: read in its restart files, or in what it writes while it works."""
+"""Read a program's progress in its restart files, or in what it writes while it runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Reading:
-    """How far restart files are, None where the config does not say how to know, and what says so."""
+    """Hold the progress of restart files and its source; `done` is None if the config gives no way to read it."""
 
     done: float | None
     how: str
 
 
 def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Reading:
-    """Return how far the restart files in `folder` are; CheckpointError names the file, and what is not in it.
+    """Return the progress of the restart files in `folder`; raise CheckpointError with the file and what it lacks.
 
     `number` is the one in the names of the files.
     """
@@ -64,7 +64,7 @@ def last_number(path: Path, pattern: str) -> float | None:
 
 
 def _in_text(path: Path, pattern: str) -> Reading:
-    """Read the last match in a whole restart file, which may be larger than the memory and is written by nobody now."""
+    """Read the last match in a whole restart file, which may be larger than the memory and is no longer written."""
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -110,7 +110,7 @@ def _in_json(path: Path, dotted: str) -> Reading:
 
 
 def confirm_check(run: RunSpec, program: Program) -> None:
-    """SegmentError if check_command cannot be started, which would leave every restart file out."""
+    """Raise SegmentError if check_command cannot be started, which would leave every restart file out."""
     words = program.check_command
     if words and not run.environment.is_entered and shutil.which(words[0]) is None:
         found = f"found '{words[0]}', which is not a program that can be found here"

@@ -1,4 +1,4 @@
-"""Fills `final/` of a run with the outputs that belong to its last checkpoint, and says what of them was not joined."""
+"""Fill `final/` of a run with the outputs of its last checkpoint, and report which of them were not joined."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fill_outputs(
 ) -> None:
     """Put all outputs into `final`, those that segments began again below `segments/`, but `tables` in one piece.
 
-    CheckpointError names an output that is gone, or not as the checkpoint lists it.
+    Raise CheckpointError for an output that is missing, or not as the checkpoint lists it.
     """
     listed = read_outputs(checkpoint)
     _fill(checkpoint, listed, run_folder, final)
@@ -42,7 +42,7 @@ def fill_outputs(
 def fill_tables(
     checkpoint: Checkpoint, run_folder: Path, folder: Path, tables: Mapping[str, re.Pattern[bytes]]
 ) -> None:
-    """Put the tables into a folder, up to a checkpoint; CheckpointError as above."""
+    """Put the tables into a folder, up to a checkpoint; raise CheckpointError as `fill_outputs` does."""
     listed = read_outputs(checkpoint)
     files = {name: entry for name, entry in listed.files.items() if name in tables}
     listed = replace(listed, files=files, pieces=tuple(piece for piece in listed.pieces if piece.name in tables))

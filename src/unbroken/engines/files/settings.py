@@ -1,4 +1,4 @@
-"""Describes a program: the settings of a run of `command`, typed, or what an engine of its own says."""
+"""Describe a program: the settings of a run of `command`, typed, or what an engine of its own says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS_KIND = "rows"
 
 
 class SavedBy(Enum):
-    """How the program says that a restart file is complete."""
+    """Name the way by which the program shows that a restart file is complete."""
 
     OBSERVED = "observed"  # its own way, learned from the events of its files
     EXIT = "exit"  # it has left well
@@ -30,7 +30,7 @@ class SavedBy(Enum):
 
 @dataclass(frozen=True)
 class OutputSetting:
-    """A table that grows from segment to segment, and what begins a record in it."""
+    """Define a table that grows from segment to segment, and what begins a record in it."""
 
     name: str
     record: re.Pattern[bytes]
@@ -38,7 +38,7 @@ class OutputSetting:
 
 @dataclass(frozen=True)
 class Program:
-    """A program, as the config or an engine of its own describes it.
+    """Describe a program, as the config or an engine of its own does.
 
     Patterns are text, because they are filled or compiled where they are used.
     """

@@ -1,4 +1,4 @@
-"""The restart files in a program's folder: which belong together, which are complete, and their copies."""
+"""Find the restart files in a program's folder that belong together and are complete, and copy them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def matches(globs: Sequence[str], name: str) -> bool:
 
 
 def may_hold(folder: str, pattern: str) -> bool:
-    """Return True if files below the folder may match: a folder that matches stands for all in it."""
+    """Return True if files below the folder may match: a folder that matches includes everything in it."""
     globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
     for part, wanted in zip(Path(folder).parts, globs, strict=False):
         if wanted == "**":
@@ -87,7 +87,7 @@ def restart_files(checkpoint: Checkpoint) -> list[str]:
 
 @dataclass(frozen=True)
 class RestartState:
-    """Restart files that belong together, by their names in the program's folder; `number` stands in the names."""
+    """Hold restart files that belong together, by their names in the program's folder; the names contain `number`."""
 
     folder: Path
     files: tuple[str, ...]
@@ -106,7 +106,7 @@ class RestartState:
 
 
 def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
-    """Return the states of which every glob has a file, the furthest first; one where the names have no number."""
+    """Return the states with a file for every glob, the furthest first; one if the names have no number."""
     found: dict[str, list[str]] = {"": []}
     matched: dict[str, set[int]] = {"": set()}
     patterns = [glob_pattern(glob) for glob in globs]
@@ -144,9 +144,9 @@ def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
 
 
 def copied(state: RestartState, draft: Path) -> bool:
-    """Copy the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
+    """Copy the files of a state to a new folder; return False, without a folder, if they changed.
 
-    Meanwhile is: since they were found complete, where they were.
+    A change counts from the moment at which the files were found complete.
     """
     before = state.stamps if state.complete_stamps is None else state.complete_stamps
     if state.is_in_doubt:
@@ -158,7 +158,7 @@ def copied(state: RestartState, draft: Path) -> bool:
 
 
 def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
-    """Copy files that must be as `stamps` say, each to its target; False if one of them was changed.
+    """Copy files that must be as `stamps` say, each to its target; return False if one of them was changed.
 
     Of a database with a journal all that is committed is copied.
     """
@@ -167,7 +167,7 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     if any(
         is_database(folder / name) and stamp[2] / 1e9 > time.time() - _TICK_SECONDS for name, stamp in plain.items()
     ):
-        time.sleep(_TICK_SECONDS)  # it may be written once more without another time of change
+        time.sleep(_TICK_SECONDS)  # it may be written again without another modification time
     for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
     for name, stamp in databases.items():
@@ -207,7 +207,7 @@ def linked(state: RestartState, draft: Path) -> None:
     """Make the same folder by hard links, of a program that is gone; copies where links are not possible.
 
     The program's folder stays as it is, so that a successor finds all of it if this process dies now.
-    CheckpointError if somebody still works in a database of it.
+    Raise CheckpointError if a process still writes to a database of it.
     """
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)

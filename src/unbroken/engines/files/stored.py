@@ -1,4 +1,4 @@
-"""Names and places of kept files in a checkpoint, and of what has to make room for files of one."""
+"""Name and place kept files in a checkpoint, and the files that are moved away for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbroken.system.clock import folder_stamp, utc_now
 
 # Below a checkpoint's folder.
 KEPT = "kept"
-# What is being put back has a hidden name of this kind beside its place.
+# A file that is being put back has a hidden name of this kind next to its place.
 DRAFT = "restored"
 REPLACED = "replaced"
 _STAMP = re.compile(r"(?:\d{6}_)?\d{8}T\d{6}Z(?:-\d+)*")
@@ -27,7 +27,7 @@ def kept_names(origin: Checkpoint | None) -> list[str]:
 
 
 def stored(name: str) -> str:
-    """Return a name below a folder of ours: `@` stands for the root of the file system, `@.` for a folder above.
+    """Return a name below a folder of ours: `@` means the root of the file system, `@.` a folder above.
 
     A part that begins with `@` by itself gets one more.
     """
@@ -58,7 +58,7 @@ def put_file(source: Path, target: Path) -> None:
 
 
 class Replaced:
-    """A folder below `replaced` in `root` for what has to make room, made when it is needed.
+    """Provide a folder below `replaced` in `root` for files that are moved away, made when it is needed.
 
     `most` folders stay; without it nothing there is ever removed.
     """
@@ -82,7 +82,7 @@ class Replaced:
         return target
 
     def move(self, name: str) -> bool:
-        """Move a file, or a link as the link that it is; False if it is not there."""
+        """Move a file, or a link as the link that it is; return False if it is not there."""
         path = self._folder / name
         if not os.path.lexists(path):
             return False

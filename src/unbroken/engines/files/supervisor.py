@@ -1,4 +1,4 @@
-"""Makes checkpoints of a program with restart files of its own."""
+"""Make checkpoints of a program with restart files of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HELD = "held"
 
 
 class FileSupervisor(Supervisor):
-    """For a program with restart files of its own."""
+    """Serve a program with restart files of its own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
@@ -108,7 +108,7 @@ class FileSupervisor(Supervisor):
         return self._observed_states(is_running=is_running)
 
     def _observed_states(self, *, is_running: bool) -> Iterator[RestartState]:
-        """Yield states of which each file is complete; while the program works, all files of a save are."""
+        """Yield states whose files are all complete; while the program runs, all files of a save must be."""
         is_said = self._saved_by is SavedBy.RENAME
         for state in self._states():
             stamps = state.stamps
@@ -202,7 +202,7 @@ class FileSupervisor(Supervisor):
             return
         try:
             reading = reading_of(self.task.run, self.program, held, "")
-        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will tell
+        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will show
             fs.remove_tree(held)
             return
         done = self._done(reading)
@@ -223,7 +223,7 @@ class FileSupervisor(Supervisor):
                 os.rename(draft, held)
 
     def _is_copied(self, state: RestartState, draft: Path, *, is_running: bool) -> bool:
-        """Copy a complete state and list the outputs that belong to it; False, and nothing there, if that fails."""
+        """Copy a complete state and list the outputs that belong to it; return False, without a copy, if that fails."""
         stamps = dict(state.complete_stamps or state.stamps)
         lengths, blurred = self.lengths_at(stamps)
         if blurred:
@@ -247,7 +247,7 @@ class FileSupervisor(Supervisor):
         return True
 
     def _is_valid(self, draft: Path, stamps: Mapping[str, Stamp]) -> bool:
-        """Ask check_command about a copy; one that it refuses is removed, and told."""
+        """Ask check_command about a copy; remove and log one that it refuses."""
         why = why_not_whole(self.task.run, self.program, draft)
         if why:
             fs.remove_tree(draft)
@@ -290,7 +290,7 @@ class FileSupervisor(Supervisor):
         is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
         has_saved_last = is_by_exit or is_asked or written >= time.time() - LAST_ACTION_SECONDS
         lengths, _ = self.lengths_at(state.stamps)
-        if is_by_exit or is_asked:  # told to stop, it saved: its buffers follow at its end
+        if is_by_exit or is_asked:  # asked to stop, it saved: its buffers follow at its end
             lengths = None
         end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last, done=done)
         self.list_outputs(draft, lengths, end)

@@ -1,8 +1,8 @@
-"""Tables: outputs whose records say how far the program was when it wrote them.
+"""Handle tables: outputs whose records contain the program's progress when it wrote them.
 
 Each attempt begins its tables again; what the attempts before have written are pieces.  The program writes the records
-after its restart files once more, so joined, each record is taken once, as it was written last.  A checkpoint waits
-until its tables have a later record: then all that belongs to it has left the program's buffers.
+after its restart files again.  So when tables are joined, each record is taken once, as it was written last.  A
+checkpoint waits until its tables have a later record: then all that belongs to it has left the program's buffers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def counted_again(piece: Path, table: Path, pattern: re.Pattern[bytes], done: fl
 
 
 def _longest_gap(*sides: Sequence[float]) -> float:
-    """Return how far a record may be behind the one before, by the steps in these records; infinity if none says it.
+    """Return how far a record may be after the one before, by the steps in these records; infinity if unknown.
 
     A program that counts its steps from its restart writes its first record less than two steps after the last one.
     """
@@ -122,13 +122,13 @@ def _longest_gap(*sides: Sequence[float]) -> float:
 
 
 class Tables:
-    """The tables of one attempt, in the program's folder."""
+    """Handle the tables of one attempt, in the program's folder."""
 
     def __init__(self, outputs: Sequence[OutputSetting], folder: Path) -> None:
         self._outputs, self._folder = outputs, folder
 
     def are_behind(self, done: float) -> bool:
-        """Return True if each table has a record behind `done`: all up to there have left the program's buffers."""
+        """Return True if each table has a record after `done`: all up to there have left the program's buffers."""
         last = [self._last(output) for output in self._outputs]
         return all(number is not None and number > done for number in last)
 
@@ -158,7 +158,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a file in which the records count up."""
+    """Locate bytes of a file in which the records count up."""
 
     path: Path
     begin: int
@@ -167,7 +167,7 @@ class Span:
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of a span that is taken: its head, and its records up to the first one of any later span."""
+    """Hold the part of a span that is taken: its head, and its records up to the first one of any later span."""
 
     span: Span
     head: int
@@ -185,9 +185,9 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
 
 
 def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
-    """Take each record of a table once that a program has continued after restarts; False if it was not restarted.
+    """Take each record of a table once that a program has continued; return False if it was not restarted.
 
-    A program that was killed behind its last save writes the records after that save again when it resumes; many write
+    A program that was killed after its last save writes the records after that save again when it resumes; many write
     the record of the save itself again too, and some the head of the table.
     """
     begins = _restarts(path, pattern)
@@ -231,7 +231,7 @@ def _part_of(span: Span, pattern: re.Pattern[bytes], following: float) -> _Part 
 
 
 def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
-    """Return where the numbers do not count up, or where a record is the one before once more."""
+    """Return where the numbers do not count up, or where a record repeats the one before."""
     found: list[int] = []
     head, before, last = b"", 0, -math.inf
     for begin, number in records(path, pattern, 0, is_closed=True):
@@ -244,7 +244,7 @@ def _restarts(path: Path, pattern: re.Pattern[bytes]) -> list[int]:
 
 
 def _is_again(path: Path, before: int, begin: int, head: bytes) -> bool:
-    """Return True if the head of the table stands between, or the next record has the bytes of the one before."""
+    """Return True if the table's head is between, or the next record has the bytes of the one before."""
     record = _bytes(path, before, begin)
     return (bool(head) and record.endswith(head)) or _bytes(path, begin, begin + len(record)) == record
 

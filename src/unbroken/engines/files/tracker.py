@@ -1,4 +1,4 @@
-"""Lists the outputs of an attempt for each of its checkpoints: which files there are, and how long each is."""
+"""List the outputs of an attempt for each of its checkpoints: which files there are, and how long each is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY_BYTES = 10 * 1000**3
 
 
 class OutputTracker(TrackedOutputs):
-    """Follows the outputs of an attempt from checkpoint to checkpoint."""
+    """Follow the outputs of an attempt from checkpoint to checkpoint."""
 
     def begin(self) -> None:
         """Note how the outputs are before the program starts."""
@@ -49,7 +49,7 @@ class OutputTracker(TrackedOutputs):
 
         `lengths` are those that belong to the state; None if each file belongs to it as it is.  `opened` are files
         that the program has open.  At the end of a program that saved as its last action its buffers belong to the
-        state.  UnsteadyOutputError if a file that has to be copied changes meanwhile.
+        state.  Raise UnsteadyOutputError if a file that has to be copied changes meanwhile.
         """
         made = NewList(self, draft, lengths, frozenset(opened), end)
         for name, found in self._found():
@@ -63,7 +63,7 @@ class OutputTracker(TrackedOutputs):
         self.listed, self._known = listed, made.known
 
     def list_tables(self, draft: Path) -> None:
-        """List the tables in a draft as they are now: with records behind those that belong to its state."""
+        """List the tables in a draft as they are now: with records after those that belong to its state."""
         listed = read_list(draft)
         for doubt in self.listed.doubts:
             listed = listed.with_doubt(doubt)

@@ -1,4 +1,4 @@
-"""The folder in which a program works, carried from attempt to attempt, and made what it was at a checkpoint.
+"""Carry the program's folder from attempt to attempt, and restore it to what it was at a checkpoint.
 
 Between attempts it is `output` in the run's folder; an attempt renames it into its own.  So what the program has
 written lies on the disk once, and a resumed program finds it where it left it.
@@ -31,7 +31,7 @@ SMALL_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Workspace:
-    """The program's folder of one attempt, in the folder of its run."""
+    """Manage the program's folder of one attempt, in the folder of its run."""
 
     run_folder: Path
     folder: Path
@@ -98,7 +98,7 @@ class Workspace:
         """Make the folder hold the outputs of a checkpoint and nothing else; return what is there now.
 
         Files that are no outputs are removed: restart files come from the checkpoint.  Newer ones go to `replaced`.
-        CheckpointError if an output is shorter than listed, or differs.
+        Raise CheckpointError if an output is shorter than listed, or differs.
         """
         sequence = origin.passport.sequence if origin else 0
         aside, removed = Replaced(self.run_folder, self.folder, most=REPLACED_KEPT), []
@@ -132,7 +132,7 @@ class Workspace:
     def _is_put_back(
         self, origin: Checkpoint | None, name: str, entry: OutputFile, algorithm: str, aside: Replaced
     ) -> bool:
-        """Make an output what it was, also where a later segment has begun it again; False if it is gone altogether."""
+        """Make an output what it was, also if a later segment has begun it again; return False if it is gone."""
         path = self.folder / name
         if entry.is_rewritten:
             if origin is not None:
@@ -153,7 +153,7 @@ class Workspace:
         return True
 
     def _confirm_may_lack(self, name: str, entry: OutputFile, aside: Replaced) -> None:
-        """Move away a file that was written again as a whole; CheckpointError for any other that is there."""
+        """Move away a file that was written again as a whole; raise CheckpointError for any other that is there."""
         path = self.folder / name
         if not os.path.lexists(path):
             return

@@ -1,4 +1,4 @@
-"""Finds out whether a program's processes work, and which files they have open for writing, on this machine."""
+"""Find out if a program's processes run, and which files they have open for writing, on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process t
 
 @dataclass
 class _Process:
-    """When a process began, in seconds since the boot, and how many bytes it had written when it was last seen."""
+    """Hold a process's start, in seconds since the boot, and the bytes it had written when it was last seen."""
 
     began: float
     written: int | None  # None if that cannot be read
@@ -38,7 +38,7 @@ class _Process:
 
 
 class ProgramLife:
-    """Says whether the program with `mark` in its environment works: the end of a process closes files as it does.
+    """Detect if the program with `mark` in its environment runs: the end of a process closes files as it does.
 
     Events of files come from a queue.  The end of a process concerns the files whose events were read before that queue
     was found empty (`all_is_read`): the kernel reports what an end has closed before it shows the process as gone.

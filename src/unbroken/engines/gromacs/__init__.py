@@ -1,1 +1,1 @@
-"""GROMACS: how `mdrun` is started, stopped, read, saved from, and its parts joined.  Standard library alone."""
+"""Start, stop and read GROMACS's `mdrun`, save from it, and join its parts.  Standard library alone."""

@@ -1,4 +1,4 @@
-"""mdrun's folder in an attempt: what mdrun reads is put in, and what it left becomes drafts of checkpoints.
+"""Manage mdrun's folder in an attempt: put in what mdrun reads, and make drafts of checkpoints of what it left.
 
 Each simulation of a run has a folder: mdrun's own, or one below it for each replica.
 """
@@ -29,13 +29,13 @@ ORIGIN_CPT = "origin.cpt"
 def fill(task: Task, simulations: Sequence[Simulation], folder: Path) -> tuple[Path, Path | None]:
     """Make mdrun's folder, and return the tpr and the checkpoint for its command line, of replicas by common names.
 
-    CheckpointError if what the attempt resumes from is no checkpoint of mdrun.
+    Raise CheckpointError if what the attempt resumes from is no checkpoint of mdrun.
     """
     cpts = [cpt_of(task.origin.folder, each.replica) for each in simulations] if task.origin else []
     if missing := next((cpt for cpt in cpts if not cpt.is_file()), None):
         # `-cpi` with a file that is not there is no error for mdrun.
         raise CheckpointError(f"{missing}: missing, and mdrun would silently begin at step 0; nothing was started")
-    # All replicas must end at the same step, also where a lowered goal lies behind them.
+    # All replicas must end at the same step, also if they have passed a lowered goal.
     done = max(step_of(task.origin, each.replica) for each in simulations) if task.origin else None
     tprs = [_fill_one(task, each, folder / each.replica, done) for each in simulations]
     if not has_replicas(task.run):
@@ -117,11 +117,11 @@ class Leaving:
         self._write_others(others, draft)
 
     def _counted(self, cpt: Cpt) -> Mapping[str, int]:
-        """Return the bytes of tables that mdrun's checkpoint does not count; CheckpointError if rows are missing."""
+        """Return the table bytes that mdrun's checkpoint does not count; raise CheckpointError if rows are missing."""
         return counted_bytes(cpt, self.folder, self.simulation.known_tpr, self._first_step)
 
     def _other_files(self, cpt: Cpt) -> list[OtherFile]:
-        """Return the other files as they were at a checkpoint; CheckpointError if one cannot be cut there."""
+        """Return the other files as they were at a checkpoint; raise CheckpointError if one cannot be cut there."""
         begin_ps, end = self.simulation.known_tpr.time_ps(self._first_step), self.simulation.end_step
         is_final = self.is_over and end is not None and cpt.step >= end
         is_last = self.is_over and cpt.path.name == CPT

@@ -1,4 +1,4 @@
-"""Finds mistakes in the settings of a GROMACS run taken together, before anything is queued."""
+"""Check the settings of a GROMACS run against each other before anything is queued."""
 
 from __future__ import annotations
 

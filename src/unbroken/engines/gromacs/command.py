@@ -1,4 +1,4 @@
-"""Reads the settings of a run, and builds the command line of mdrun.
+"""Read the settings of a run, and build the command line of mdrun.
 
 A run has one simulation, or replicas that one `mdrun -multidir` computes.
 """

@@ -1,4 +1,4 @@
-"""Reads GROMACS's checkpoint files (`.cpt`): step, time, and how much of each output file belongs to that moment.
+"""Read GROMACS's checkpoint files (`.cpt`): step, time, and how much of each output file belongs to that moment.
 
 The layout is that of GROMACS's own `do_cpt_header` and `do_cpt_files` (src/gromacs/fileio/checkpoint.cpp): XDR, from
 file version 14 (2013) on.  Not by `gmx dump`: a test or a person may ask again and again while mdrun runs.
@@ -18,16 +18,16 @@ from unbroken.errors import CheckpointError
 _MAGIC_FIRST, _MAGIC_LAST = 171817, 171819
 _OLDEST_VERSION = 14
 _LONGEST_TEXT = 1024
-# The list of files stands at the very end, behind the atoms.
+# The list of files is at the very end, after the atoms.
 _TAIL_BYTES = 256 * 1024
-# Its beginning: how many files, at most 64, and the first name behind its length.
+# Its beginning: how many files, at most 64, and the first name after its length.
 _FILES = re.compile(rb"\0\0\0[\1-\x40](?=\0\0[\0-\4].[!-~])", re.DOTALL)
 _UNCHECKED = -1
 _MOST_CHECKED_BYTES = 1024 * 1024  # GROMACS, src/gromacs/fileio/gmxfio.cpp, gmx_fio_int_get_file_md5
 
 
 class Xdr:
-    """Read XDR (RFC 4506) from a place in some bytes on; ValueError or struct.error where they are something else."""
+    """Read XDR (RFC 4506) from a place in some bytes on; raise ValueError or struct.error for other bytes."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -79,7 +79,7 @@ class Cpt:
 
 
 def read_cpt(path: Path) -> Cpt:
-    """Return the header and the list of output files; CheckpointError if the file is torn, or none of mdrun."""
+    """Return the header and the list of output files; raise CheckpointError if the file is torn, or none of mdrun."""
     try:
         with path.open("rb") as file:
             head = file.read(16 * _LONGEST_TEXT)
@@ -95,7 +95,7 @@ def read_cpt(path: Path) -> Cpt:
 
 
 def verify_outputs(cpt: Cpt, folder: Path) -> None:
-    """Compare the output files with the checkpoint as mdrun does; CheckpointError names the first that differs."""
+    """Compare the output files with the checkpoint as mdrun does; raise CheckpointError for the first that differs."""
     for output in cpt.outputs:
         path, checked = folder / output.name, max(0, output.checked_bytes)
         try:

@@ -1,4 +1,4 @@
-"""The GROMACS engine: starts mdrun in a folder of its own, follows its log, and hands over what it leaves."""
+"""Start mdrun in a folder of its own, follow its log, and hand over what it leaves: the GROMACS engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOOK_SECONDS = 0.5
 
 
 class GromacsEngine(Engine):
-    """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
+    """Run `mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
     prepared = PREPARED
@@ -125,7 +125,7 @@ class GromacsEngine(Engine):
         return task.attempt_folder.root / FOLDER
 
     def command(self, task: Task) -> list[str]:
-        """Return mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
+        """Return mdrun from the checkpoint that was picked; raise CheckpointError if that is none of mdrun's."""
         if task.origin is None:
             # Without a driver nothing is prepared; once there are checkpoints, another tpr would not be theirs.
             self.prepare(task.run)
@@ -141,7 +141,7 @@ class GromacsEngine(Engine):
         return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run)), **extra}
 
     def remarks(self, task: Task) -> list[str]:
-        """Return what is not equal after a restart; SegmentError if it cannot be cut, or not exactly enough."""
+        """Return what is not equal after a restart; raise SegmentError if it cannot be cut, or not exactly enough."""
         simulations = self.simulations(task.run)
         check_replicas(simulations)
         return list(dict.fromkeys(line for simulation in simulations for line in simulation.remarks()))
@@ -149,7 +149,7 @@ class GromacsEngine(Engine):
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
-        """Return none, because files grow while it runs; note how far it is.  DivergedError if it has gone wrong."""
+        """Return none, because files grow during the run; note its progress.  Raise DivergedError if it went wrong."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return []
@@ -179,7 +179,7 @@ class GromacsEngine(Engine):
             child.terminate()
 
     def leaving_since(self, task: Task) -> float | None:
-        """Return when its log said so."""
+        """Return when mdrun's log said that it began to leave."""
         return next((log.leaving_at for log in self.logs(task) if log.leaving_at is not None), None)
 
     # --- when it is gone ---

@@ -1,4 +1,4 @@
-"""Finds the frames of a trajectory: where each begins, its step and its time; nothing is unpacked.
+"""Find the frames of a trajectory: where each begins, its step and its time; nothing is unpacked.
 
 The heads of frames as GROMACS writes them [src/gromacs/fileio/xtcio.cpp, trrio.cpp; libxdrf.cpp].
 """
@@ -49,7 +49,7 @@ def frame_at(path: Path, offset_bytes: int) -> Frame | None:
 
 
 def bytes_before(path: Path, step: int) -> int:
-    """Return where the first frame of a step, or of a later one, begins; CheckpointError if that cannot be told."""
+    """Return where the first frame of a step, or a later one, begins; raise CheckpointError if that is unknown."""
     found, size = list(frames(path)), path.stat().st_size
     if size and not found:
         raise CheckpointError(f"{path}: no {path.suffix} of mdrun")

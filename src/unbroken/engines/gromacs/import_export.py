@@ -1,4 +1,4 @@
-"""Imports what mdrun left elsewhere as a run's first checkpoint, and exports a folder in which it resumes."""
+"""Import what mdrun left elsewhere as a run's first checkpoint, and export a folder in which it resumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEFAULTS = {file.default: file.kind for file in MDRUN_FILES}
 
 
 def import_files(run: RunSpec, simulation: Simulation, source: ImportSource, draft: Path) -> ImportedFiles:
-    """Fill the draft from mdrun's folder, or from one checkpoint in it; CheckpointError says what does not fit."""
+    """Fill the draft from mdrun's folder, or one checkpoint in it; raise CheckpointError with what does not fit."""
     source.refuse_done(run)
     try:
         simulation.remarks()
@@ -127,7 +127,7 @@ def _atoms(run: RunSpec, tpr: Path, base: Path) -> int:
 
 
 def part_names(cpt: Cpt) -> dict[str, str]:
-    """Return the outputs of a checkpoint, with what a run's mdrun calls each; CheckpointError if one has no place."""
+    """Return the outputs of a checkpoint, with mdrun's name of each; raise CheckpointError if one has no place."""
     found = [output.name for output in cpt.outputs]
     if later := [name for name in found if ".part" in name and _FIRST_PART not in name]:
         what = "is a part of an mdrun with -noappend; only outputs to which mdrun appends can be imported"

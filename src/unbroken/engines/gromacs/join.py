@@ -1,8 +1,8 @@
-"""Joins the pieces that the segments left: one trajectory, one energy file, one log, one structure.
+"""Join the pieces that the segments left: one trajectory, one energy file, one log, one structure.
 
 Of each piece only those bytes are taken that its checkpoint counted, because the next piece begins right there, as with
 mdrun's own appending.  So the joined trajectory is that of one uninterrupted mdrun, byte for byte where the simulation
-is exact, and so is each energy in the energy file; the sums beside them begin anew with each part, as mdrun wrote them.
+is exact, and so is each energy in the energy file; the sums next to them restart with each part, as mdrun wrote them.
 `gmx trjcat` gives the same bytes, but unpacks and packs each frame; `gmx eneconv` rounds times to single precision.
 """
 
@@ -57,7 +57,7 @@ class TrajectoryPiece:
 
 
 def joinable_line(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """Return the ancestry of a checkpoint, oldest first; CheckpointError names a piece that is not complete."""
+    """Return the ancestry of a checkpoint, oldest first; raise CheckpointError for a piece that is not complete."""
     line = ancestors(Store(checkpoint.folder.parent), checkpoint)
     for each in line[:-1]:
         verified_parts(each)
@@ -94,7 +94,7 @@ def segments_table(line: Sequence[Checkpoint]) -> str:
 def counted_pieces(line: Sequence[Checkpoint], replica: str = ALONE) -> list[TrajectoryPiece]:
     """Return the pieces of an ancestry in order, each with the bytes that the last checkpoint on it counts.
 
-    A checkpoint may lie beside its pieces, or count more bytes of those of the checkpoint before.
+    A checkpoint may lie next to its pieces, or count more bytes of those of the checkpoint before.
     """
     found: dict[str, TrajectoryPiece] = {}
     for each in line:
@@ -122,7 +122,7 @@ def _counted(
 
 
 def join_kind(kind: str, pieces: Sequence[TrajectoryPiece], target: Path) -> None:
-    """Join pieces of one kind; CheckpointError if two are of one part, or have other energies."""
+    """Join pieces of one kind; raise CheckpointError if two are of one part, or have other energies."""
     for earlier, later in pairwise(pieces):
         if earlier.part >= later.part:
             names = f"{earlier.path.name} and {later.path.name} would become one table, {target.name}"
@@ -161,7 +161,7 @@ def _without_origin(rows: list[bytes]) -> list[bytes]:
 
 
 def _same_head_bytes(first: TrajectoryPiece, piece: TrajectoryPiece) -> int:
-    """Return the length of the head of an energy file, which names its energies; CheckpointError if these differ."""
+    """Return the length of an energy file's head, which names its energies; raise CheckpointError if these differ."""
     heads = [energy_head(each.path) for each in (first, piece)]
     if heads[0] != heads[1]:
         raise CheckpointError(f"{piece.path}: has other energies than {first.path}; join by hand with gmx eneconv")

@@ -1,4 +1,4 @@
-"""Follows mdrun's log while it grows: how far and how fast it is, its own end, and signs that it has gone wrong."""
+"""Follow mdrun's log while it grows: its progress and speed, its own end, and signs that it has gone wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.runs.progress import Metric, Progress
 
-_CELL = 15  # the energies stand in columns of so many signs
+_CELL = 15  # characters of a column of energies
 _PERFORMANCE = re.compile(r"Performance: +([0-9.]+)")
 _WARNINGS = ("LINCS WARNING", "can not be settled")
 _FATAL = ("Fatal error:", "Inconsistency in user input:", "File input/output error:")
@@ -20,7 +20,7 @@ _SECONDS_A_DAY = 86400
 
 @dataclass(frozen=True)
 class Start:
-    """Hold the first step that the log told, and when it was seen, on the monotonic clock."""
+    """Hold the first step in the log, and when it was seen, on the monotonic clock."""
 
     step: int
     time_ps: float

@@ -1,6 +1,6 @@
-"""The options of `gmx mdrun`: which of them unbroken gives itself, which are settings, which name a file.
+"""Read the options of `gmx mdrun`: which of them unbroken gives itself, which are settings, which name a file.
 
-The command line of mdrun as somebody types it is read here alone, for `unbroken exec` and `unbroken convert`.
+The command line of mdrun as users type it is read here alone, for `unbroken exec` and `unbroken convert`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def words_in(options: Options, without: Collection[str] = ()) -> list[str]:
 
 
 def value_of(options: Options, option: str, default: str = "") -> str:
-    """Return the first word after an option; the default where it is not given, or nothing stands after it."""
+    """Return the first word after an option; the default if it is not given, or nothing follows it."""
     return next((values[0] for name, values in options if name == option and values), default)
 
 
@@ -51,7 +51,7 @@ def named_files(options: Options) -> dict[str, str]:
 
 
 class MdrunLine:
-    """Hold a command line with mdrun; ConfigError if it has none."""
+    """Hold a command line with mdrun; raise ConfigError if it has none."""
 
     def __init__(self, program: Sequence[str]) -> None:
         at = program.index("mdrun") if "mdrun" in program else 0
@@ -92,7 +92,7 @@ class MdrunLine:
         return words_in(self.options, {*_WITH_VALUE, "-reprod"} - {*(MAY_BE_NAMED if with_names else ())})
 
     def settings(self) -> dict[str, object]:
-        """Return the settings of the engine that its own options say; ConfigError if one has no good value."""
+        """Return the settings of the engine that its own options say; raise ConfigError if one has no good value."""
         for option, values in self.options:
             if option in _WITH_VALUE - {*MAY_BE_NAMED} and not values:
                 raise ConfigError([f"{option}: found nothing behind it"])

@@ -1,4 +1,4 @@
-"""Keeps the files of mdrun's folder that are none of its own, such as PLUMED's tables.
+"""Keep the files of mdrun's folder that are none of its own, such as PLUMED's tables.
 
 Without PLUMED they are output: a checkpoint has in `parts/others` all that its segment wrote.  With PLUMED they are
 needed to resume: a checkpoint has in `state/` each complete file, cut at the checkpoint, which is put back as a copy.
@@ -69,7 +69,7 @@ class Others:
             copy_head(source, target, source.stat().st_size)
 
     def at(self, moment: Moment, own: Sequence[str]) -> list[OtherFile]:
-        """Return the files as they belong to a moment; CheckpointError names one that cannot be cut there.
+        """Return the files as they belong to a moment; raise CheckpointError for one that cannot be cut there.
 
         `own` are the names of mdrun's own files.
         """

@@ -1,4 +1,4 @@
-"""The files that mdrun writes: the option that names each of them, and what it is called here.
+"""List the files that mdrun writes: the option that names each of them, and its name here.
 
 With `-deffnm md -noappend` several of them would be called `md.part0001.xvg`, and the tables of enforced rotation
 `md.part0001.log` like the log itself, so each of these is named by its own option.  File options and their defaults:

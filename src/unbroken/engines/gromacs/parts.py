@@ -1,4 +1,4 @@
-"""The files of a segment: mdrun's newest complete checkpoint, and beside it the pieces of the result up to there."""
+"""Collect a segment's files: mdrun's newest complete checkpoint, and next to it the pieces of the result so far."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def own_names(cpt: Cpt, folder: Path) -> list[str]:
 
 
 def step_of(checkpoint: Checkpoint, replica: str = ALONE) -> int:
-    """Return the step of a simulation at a checkpoint; CheckpointError if a replica has none there."""
+    """Return the step of a simulation at a checkpoint; raise CheckpointError if a replica has none there."""
     return read_cpt(cpt_of(checkpoint.folder, replica)).step if replica else int(checkpoint.passport.progress.done)
 
 
 def offsets_of(parts: Path) -> dict[str, int]:
-    """Return the bytes of each piece that belong to the checkpoint beside which it lies."""
+    """Return the bytes of each piece that belong to the checkpoint next to it."""
     return {str(name): int(size) for name, size in json.loads((parts / OFFSETS).read_text()).items()}
 
 
@@ -86,7 +86,7 @@ def move_state(
 ) -> None:
     """Make the draft of a checkpoint by renames, so mdrun must be gone.
 
-    Pieces that are not among `names` lie beside the checkpoint before, of which this one counts more bytes.
+    Pieces that are not among `names` lie next to the checkpoint before; this checkpoint counts more bytes of them.
     """
     parts = _new_draft(cpt, draft, counted, replica)
     for name in names:
@@ -113,7 +113,7 @@ def copy_state(
 ) -> None:
     """Make the draft by copies, of each piece what belongs to the checkpoint: mdrun may still live somewhere.
 
-    Whole pieces if the simulation is over.  CheckpointError if one is not what the checkpoint was written with.
+    Whole pieces if the simulation is over.  Raise CheckpointError if one is not what the checkpoint was written with.
     """
     verify_outputs(cpt, folder)
     parts = _new_draft(cpt, draft, counted, replica)

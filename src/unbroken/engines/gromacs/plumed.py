@@ -1,4 +1,4 @@
-"""Finds in PLUMED's input what a run could not resume: another unit of time, and files outside of mdrun's folder.
+"""Find in PLUMED's input what a run could not resume: another unit of time, and files outside of mdrun's folder.
 
 A table of PLUMED has the time in its first column, in ps unless UNITS says otherwise, and is cut at a checkpoint by it.
 """
@@ -42,7 +42,7 @@ def _mistake(action: str, key: str, value: str, folder: Path) -> str | None:
 
 
 def _actions(path: Path, seen: list[Path]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Each action with its keys, and those of the files that it includes; a file that is not there has none."""
+    """Yield each action with its keys, and those of the files that it includes; a missing file has none."""
     if path in seen or len(seen) > _MOST_INCLUDED:
         return
     seen.append(path)
@@ -58,7 +58,7 @@ def _actions(path: Path, seen: list[Path]) -> Iterator[tuple[str, str, list[tupl
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers, comments left out, those between two `...` as one."""
+    """Yield the lines with their numbers, without comments; those between two `...` count as one."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

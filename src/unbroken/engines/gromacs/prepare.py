@@ -1,4 +1,4 @@
-"""Where a run's tpr comes from: the config names it, or `gmx grompp` makes it once, from .mdp, structure, topology."""
+"""Find or make a run's tpr: the config names it, or `gmx grompp` makes it once from .mdp, structure and topology."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 from unbroken.system.flush import flush_tree
 
-# The files that a tpr is made of; all of them are settings, in the order in which they are told to grompp.
+# The files that a tpr is made of; all of them are settings, in the order of grompp's arguments.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}
 TPR = "topol.tpr"
 PREPARED = "prepared"
-# What it was made of, beside it: written with it in one step.
+# The record of its sources, next to it: written with it in one step.
 NOTE = "made_of.json"
 
 
@@ -36,7 +36,7 @@ def prepared_record(run: RunSpec, segment: int) -> list[str]:
 def tpr_of(run: RunSpec, base: Path, replica: str = ALONE) -> Path:
     """Return the tpr of a run, or of one of its replicas.
 
-    SegmentError if it was to be prepared and is not there, or was made of other files.
+    Raise SegmentError if it was to be prepared and is not there, or was made of other files.
     """
     if not is_prepared_here(run):
         tpr = words_of(run, "replicas")[replica_names(run).index(replica)] if replica else run.settings["tpr"]
@@ -56,7 +56,7 @@ def tpr_of(run: RunSpec, base: Path, replica: str = ALONE) -> Path:
 
 
 def prepare(run: RunSpec, base: Path) -> Path:
-    """Make the tpr unless it is there, made of the same files, and return it; SegmentError in grompp's own words.
+    """Make the tpr unless it is there, made of the same files, and return it; raise SegmentError with grompp's text.
 
     If the process dies inside, either nothing is to be seen or all of it.
     """

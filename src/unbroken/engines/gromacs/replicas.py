@@ -1,4 +1,4 @@
-"""Finds the checkpoints of replicas that belong together, and what mdrun cannot resume of them.
+"""Find the checkpoints of replicas that belong together, and what mdrun cannot resume of them.
 
 Replicas that exchange do not save at the same step: one that has just exchanged saves at its next step, another at its
 next search of neighbors.  Between two exchanges each of them is by itself, so checkpoints belong together if the same

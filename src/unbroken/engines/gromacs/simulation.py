@@ -1,4 +1,4 @@
-"""The simulation of a run: the parameters of its tpr, and the step at which it is to end."""
+"""Read the simulation of a run: the parameters of its tpr, and the step at which it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbroken.runs.run import RunSpec
 EXTENDED_TPR = "extended.tpr"
 # Those that mdrun can resume from a checkpoint; a minimization begins again.
 RESTARTABLE = ("md", "md-vv", "md-vv-avek", "sd", "bd")
-# The parameters that are needed here all stand before one of these.
+# The parameters that are needed here all come before one of these.
 _LAST_NEEDED, _LAST_OF_ROTATION = "rotation", "rot-nstsout"
 _PICOSECONDS_SLACK = 1e-6
 
@@ -69,7 +69,7 @@ class Tpr:
 
 
 def parse_tpr(lines: Iterable[str]) -> Tpr:
-    """Return the parameters in the lines of `gmx dump -s`; SegmentError if one of them is not there."""
+    """Return the parameters in the lines of `gmx dump -s`; raise SegmentError if one of them is not there."""
     pairs = (line.partition("=") for line in lines)
     found = {name.strip(): value.strip() for name, mark, value in pairs if mark}
     try:
@@ -111,13 +111,13 @@ class Simulation:
 
     @functools.cached_property
     def tpr(self) -> Tpr | None:
-        """Return the parameters of the tpr; None if gmx cannot read them, for mdrun tells best why."""
+        """Return the parameters of the tpr; None if gmx cannot read them, because mdrun gives the best reason."""
         answer = gmx(self.run, "dump", "-s", str(self.path.resolve()), is_enough=_is_last_needed, base=self.base)
         return parse_tpr(answer.lines) if answer.code == 0 else None
 
     @property
     def known_tpr(self) -> Tpr:
-        """Return the parameters of the tpr; SegmentError if gmx cannot read them."""
+        """Return the parameters of the tpr; raise SegmentError if gmx cannot read them."""
         if self.tpr is None:
             raise SegmentError(f"`gmx dump` cannot read {self.path}; is it a tpr?", run=self.run.name)
         return self.tpr
@@ -137,7 +137,7 @@ class Simulation:
         return self.run.settings["exact"] is True and self.known_tpr.is_exact
 
     def tpr_to_run(self, folder: Path, done: float | None) -> Path:
-        """Return the tpr, or a copy in `folder` that ends where the settings say; `done` steps are behind it.
+        """Return the tpr, or a copy in `folder` that ends where the settings say; `done` steps are made.
 
         A goal that was lowered below them ends one step on: mdrun refuses a tpr that ends before its checkpoint, and
         writes no structure where it ends at it.
@@ -154,7 +154,7 @@ class Simulation:
         return target
 
     def remarks(self) -> list[str]:
-        """Return what is not equal after a restart; SegmentError if it cannot be cut, or not as exactly as is asked."""
+        """Return what is not equal after a restart; raise SegmentError if it cannot be cut, or not exactly enough."""
         if self.tpr is None:
             return []
         if self.tpr.integrator not in RESTARTABLE:

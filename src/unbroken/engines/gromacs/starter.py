@@ -1,4 +1,4 @@
-"""What `unbroken init` finds of GROMACS: a tpr, or what grompp makes one of."""
+"""Find what `unbroken init` needs of GROMACS: a tpr, or the files from which grompp makes one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USUAL = ("topol.tpr", "md.tpr", "prod.tpr", "production.tpr")
 
 
 def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-    """One for the tpr that is named, or has a usual name, or for each that there is; else one for mdp, gro and top."""
+    """Yield a run for the tpr that is named or has a usual name, else for each tpr, else for mdp, gro and top."""
     given = given_file("gromacs", folder, words) if is_named or (words[:1] and words[0].endswith(".tpr")) else None
     tprs = [given] if given else [] if words else files_like(folder, "*.tpr")
     usual = [path for path in tprs if path.name in _USUAL]

@@ -1,4 +1,4 @@
-"""Cuts tables that mdrun's checkpoint does not count, or not as the next part needs it.
+"""Cut tables that mdrun's checkpoint does not count, or not as the next part needs it.
 
 A table of times has the time in ps in its first column, and says so: PLUMED names its columns (`#! FIELDS time phi`),
 an xvg its axis.
@@ -66,7 +66,7 @@ class Cut:
 
 
 def cut_at(path: Path, begin: int, end_ps: float) -> Cut | None:
-    """Return where the rows behind a byte are cut at a time; None if it is no table of times."""
+    """Return where the rows after a byte are cut at a time; None if it is no table of times."""
     with path.open("rb") as file:
         names_time = _TIME_COLUMN.search(file.read(_HEAD_BYTES))
     rows = rows_of(path, begin)
@@ -79,7 +79,7 @@ def cut_at(path: Path, begin: int, end_ps: float) -> Cut | None:
 
 
 def repeated_bytes(path: Path, begin: int, time_ps: float) -> int:
-    """Return how many bytes behind a byte repeat the row of a time, which a program prints again where it resumes."""
+    """Return how many bytes after a byte repeat the row of a time, which a program prints again where it resumes."""
     before = rows_of(path, max(0, begin - _HEAD_BYTES), begin)
     if not before or not _is_time(before[-1], time_ps):
         return 0
@@ -133,7 +133,7 @@ def is_reference(row: Row) -> bool:
 def counted_bytes(cpt: Cpt, folder: Path, tpr: Tpr, first_step: int) -> dict[str, int]:
     """Return for each table of a part the bytes of the rows that the next part does not print.
 
-    CheckpointError if rows are missing.
+    Raise CheckpointError if rows are missing.
     """
     has_first = int(_prints_first_step(cpt, folder, tpr, first_step))
     found = {}

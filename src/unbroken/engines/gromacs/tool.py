@@ -1,4 +1,4 @@
-"""The `gmx` program of a run: its command lines inside the run's environment, the answers of its small tools."""
+"""Call the `gmx` program of a run: its command lines in the run's environment, the answers of its small tools."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user inp
 
 
 def with_gmxrc(run: RunSpec, command: list[str], base: Path = Path()) -> list[str]:
-    """Return the command behind sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
+    """Return the command after sourcing the run's GMXRC, if it names one; the command's words stay its arguments.
 
-    By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
+    The path is absolute: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
     """
     gmxrc = str(run.settings["gmxrc"])
     if not gmxrc:
@@ -42,7 +42,7 @@ def program_of(run: RunSpec, setting: str, base: Path = Path()) -> str:
 
 
 def whole_path(word: str, base: Path) -> str:
-    """Return a word, or the whole path if it is one: it was written for `base`, and programs start in other folders."""
+    """Return a word, or the absolute path if it is a path: it is relative to `base`, and programs start elsewhere."""
     return str(folder_of(word, base)) if "/" in word else word
 
 
@@ -64,7 +64,7 @@ def gmx(
 
 
 def must_gmx(run: RunSpec, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> None:
-    """Run one of gmx's tools; SegmentError with the tool's own words if it fails."""
+    """Run one of gmx's tools; raise SegmentError with the tool's own message if it fails."""
     answer = gmx(run, *words, folder=folder, told=told, base=base)
     if answer.code != 0:
         what = f"exit code {answer.code} of: gmx {shlex.join(words)}"

@@ -1,1 +1,1 @@
-"""TensorFlow and Keras: the user's own training script, which saves and resumes by itself."""
+"""Run the user's own training script of TensorFlow or Keras, which saves and resumes by itself."""

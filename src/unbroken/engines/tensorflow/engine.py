@@ -1,4 +1,4 @@
-"""The TensorFlow engine: knows a script of TensorFlow or Keras, and makes a plain `model.fit` resume."""
+"""Recognize a script of TensorFlow or Keras, and make a plain `model.fit` resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = ("validation_split", "steps_per_epoch", "initial_epoch", "sample_weig
 
 
 class TensorFlowEngine(TrainingEngine):
-    """That of TensorFlow and Keras, in one worker or several."""
+    """Run trainings of TensorFlow and Keras, in one worker or several."""
 
     name = "tensorflow"
     processes = "workers"

@@ -1,1 +1,1 @@
-"""PyTorch: the user's own training script, which saves and resumes by itself."""
+"""Run the user's own training script of PyTorch, which saves and resumes by itself."""

@@ -1,4 +1,4 @@
-"""Finds the variables that one turn of a loop hands to the next: a restart must bring them back."""
+"""Find the variables that one iteration of a loop hands to the next: a restart must restore them."""
 
 from __future__ import annotations
 

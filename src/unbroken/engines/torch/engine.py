@@ -1,4 +1,4 @@
-"""The PyTorch engine: knows a script of PyTorch, or of a library over it, and what it needs to resume."""
+"""Recognize a script of PyTorch, or of a library over it, and find what it needs to resume."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _FRAMEWORKS = (
 
 
 class TorchEngine(TrainingEngine):
-    """That of PyTorch, on one rank or several."""
+    """Run trainings of PyTorch, on one rank or several."""
 
     name = "torch"
     processes = "ranks"

@@ -1,4 +1,4 @@
-"""Makes a plain PyTorch training loop resume: the changes of the script, in its own names, and what to know of them."""
+"""Make a plain PyTorch training loop resume: the changes of the script, in its own names, with their notes."""
 
 from __future__ import annotations
 

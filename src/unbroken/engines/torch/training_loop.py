@@ -1,4 +1,4 @@
-"""Finds where a plain PyTorch script trains, and the variables that are the state of its training."""
+"""Find where a plain PyTorch script trains, and the variables that are the state of its training."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _is_range(node: ast.expr) -> bool:
 def find_parts(script: Script, loop: TrainingLoop) -> dict[str, str]:
     """Return the variables that are the state of the training, with their kinds; the models first.
 
-    NotPlainError if one cannot be told: whatever has a `step()` in the loop must be among them.
+    Raise NotPlainError if one cannot be found: whatever has a `step()` in the loop must be among them.
     """
     scope = function_with(script.tree, loop.outer)
     models: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""The toy: the smallest engine, which counts."""
+"""Run the toy: the smallest engine, which counts."""

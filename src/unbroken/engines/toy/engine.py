@@ -1,4 +1,4 @@
-"""The toy: counts in a program of its own, which keeps the contract; the pattern for other engines."""
+"""Count in a program of its own, which keeps the contract: the toy is the pattern for other engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbroken.runs.run import RunSpec
 
 
 class ToyEngine(Engine):
-    """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
+    """Run the toy, which keeps the environment contract: `unbroken.program.contract` reads what it leaves."""
 
     name = "toy"
     fits_container = False
@@ -25,7 +25,7 @@ class ToyEngine(Engine):
 
 
 def counting_command(run: RunSpec) -> list[str]:
-    """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
+    """Return the argument list of the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
     settings = run.settings
     command = [sys.executable, "-m", "unbroken.engines.toy.program"]
     command += ["--goal", str(settings["goal"]), "--seed", str(settings["seed"])]

@@ -1,6 +1,6 @@
-"""The toy program: counts, and keeps the environment contract without importing anything of unbroken.
+"""Count, and keep the environment contract without importing anything of unbroken: the toy program.
 
-It stands for any program with restart files of its own: `state.json` says where it is, `trace.csv` is its result, a
+It represents any program with restart files of its own: `state.json` is its position, `trace.csv` is its result, a
 row a step.  Each step's value depends on all steps before, so a lost or doubled step shows in every later row.
 """
 
@@ -21,7 +21,7 @@ EXIT_PAUSED = 85
 
 
 def main() -> int:
-    """Counts to the goal, saves now and then, leaves in time; returns the exit code."""
+    """Count to the goal, save now and then, leave in time; return the exit code."""
     options = _options()
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))  # Slurm sends it to every process of a job
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _deadline() -> float:
-    """As it stands now; the file is written anew when the end of the job is moved."""
+    """Return the current deadline; the file is rewritten when the job's end is moved."""
     path = os.environ.get("UNBROKEN_DEADLINE_FILE")
     return float(Path(path).read_text() if path else os.environ["UNBROKEN_DEADLINE"])
 
@@ -70,7 +70,7 @@ def _load(folder: Path) -> tuple[int, int, list[str]]:
 
 
 def _save(step: int, value: int, rows: list[str], goal: int) -> None:
-    """Fills a draft folder and hands it over by one rename."""
+    """Fill a draft folder and hand it over by one rename."""
     save = Path(os.environ["UNBROKEN_SAVE"])
     draft = save / "draft"
     shutil.rmtree(draft, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What `unbroken init toy` begins with: a run that counts for a quarter of a minute."""
+"""Create the run of `unbroken init toy`, which counts for 15 s."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _SETTINGS = ("goal: 300  # steps; raise it later and start again", "step_seconds
 
 
 def starters(is_named: bool) -> Iterator[Starter]:
-    """One, if it was asked for: the toy needs no file."""
+    """Yield one run, if the toy was asked for: it needs no file."""
     if is_named:
         yield Starter("demo", "", _SETTINGS, 0.05)

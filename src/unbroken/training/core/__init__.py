@@ -1,1 +1,1 @@
-"""What every training does, whatever the framework."""
+"""Share what every training does, whatever the framework."""

@@ -1,7 +1,7 @@
-"""What becomes known of an attempt at a training by hand: a line of its folder's history, and the note of its job.
+"""Record an attempt of a training started by hand: a line of its folder's history, and the record of its job.
 
-By them `executor: unbroken` knows a pause from a failure: inside the job Snakemake turns 85 into 1.  Standard library
-alone.
+From these records, `executor: unbroken` distinguishes a pause from a failure: inside the job, Snakemake turns exit code
+85 into 1.  This module needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.I
 
 
 class Account:
-    """The account of the one process that writes the folder; of several ends the first counts."""
+    """Keep the account of the one process that writes the folder; of several ends the first counts."""
 
     def __init__(self, places: RunFolder, held: Lease, slurm_job: SlurmJob | None) -> None:
         self._history, self._held = History(places.history), held

@@ -1,7 +1,7 @@
-"""An epoch as a row of small batches, the same for any number of ranks, and how ranks share it; standard library alone.
+"""Cut an epoch into a row of small batches, the same for any number of ranks, and share it; standard library alone.
 
-The row is a function of seed and epoch.  Each step takes the next batch for every rank.  So what is done of an epoch is
-one number, and when other ranks go on from it, every sample still comes exactly once.
+The row is a function of seed and epoch.  Each step takes the next batch for every rank.  So an epoch's progress is one
+number, and if another number of ranks resumes from it, every sample still comes exactly once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Batch = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Share:
-    """Which rank of how many."""
+    """Identify a rank and the number of ranks."""
 
     rank: int = 0
     ranks: int = 1
 
 
 class BatchRow(Sequence[Batch]):
-    """Indices cut into batches of one size, the last one perhaps smaller; cut when asked for."""
+    """Cut indices into batches of one size on access; the last one may be smaller."""
 
     def __init__(self, indices: Sequence[int], batch_size: int, drop_last: bool = False) -> None:
         self._indices, self._size = indices, batch_size
@@ -38,9 +38,9 @@ class BatchRow(Sequence[Batch]):
 
 
 def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, drop_last: bool = False) -> list[Batch]:
-    """The indices in batches of one group each, which `groups` names for each of them in turn.
+    """Return the indices in batches of one group each; `groups` names the group of each index.
 
-    A batch stands where its last sample stood.
+    A batch takes the place of its last sample.
     """
     open_batches: dict[object, list[int]] = {}
     row: list[Batch] = []
@@ -56,10 +56,10 @@ def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, d
 
 
 class EpochSteps:
-    """The steps from a place in the row to its end, as one rank sees them.
+    """Iterate over the steps from a place in the row to its end, as one rank sees them.
 
-    Each has a batch for every rank.  Where fewer batches than ranks are left, `drop_last` leaves them out; else they
-    are divided, so that each rank gets some samples.  Where there are fewer samples than ranks, they join the step
+    Each has a batch for every rank.  If fewer batches than ranks remain, `drop_last` leaves them out; else they
+    are divided, so that each rank gets some samples.  If there are fewer samples than ranks, they join the step
     before, if batches may be `mixed`; else some are taken twice, at most one less than there are ranks.
     """
 
@@ -80,7 +80,7 @@ class EpochSteps:
             yield self._last[self._share.rank]
 
     def end_after(self, place: int) -> int:
-        """Where in the row the step ends that begins at a place; the last one takes what is left with it."""
+        """Return where in the row the step from `place` on ends; the last step takes the remaining batches too."""
         last = self._start + (len(self) - 1) * self._share.ranks
         return len(self._row) if place >= last else place + self._share.ranks
 
@@ -89,7 +89,7 @@ class EpochSteps:
         return len(self._row) if steps >= len(self) else max(self._start + steps * self._share.ranks, 0)
 
     def samples(self, start: int, end: int) -> int:
-        """How many samples the row has from one place to another."""
+        """Return how many samples the row has from `start` to `end`."""
         return sum(len(self._row[number]) for number in range(start, end))
 
     def _shared_tail(self, tail: list[Batch], mixed: bool) -> list[Batch]:
@@ -105,7 +105,7 @@ class EpochSteps:
 
 
 def _divided(batches: list[Batch], count: int) -> list[Batch]:
-    """So many batches of the same samples, none empty: the largest is halved until there are enough."""
+    """Split the batches into `count` non-empty ones of the same samples, by halving the largest again and again."""
     found = list(batches)
     while len(found) < count:
         at = max(range(len(found)), key=lambda number: len(found[number]))

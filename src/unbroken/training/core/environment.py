@@ -1,6 +1,6 @@
-"""The environment contract as a training program keeps it; standard library alone.
+"""Keep the environment contract in a training program; standard library alone.
 
-What the variables mean stands in docs/contract.md.
+The file docs/contract.md describes the variables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
     """Hide all that is loaded by now from Python's garbage collector, in a segment.
 
     A framework has some 500,000 objects that stay to the end, and a collection at the end of the process would look
-    through all of them once more, for half a second.
+    through all of them again, for half a second.
     """
     if environment.get("UNBROKEN_SAVE"):
         gc.freeze()
@@ -48,7 +48,7 @@ def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
 
 @dataclass(frozen=True)
 class Contract:
-    """What this process was told at its start; `deadline` is on the monotonic clock."""
+    """Hold what this process received at its start; `deadline` is on the monotonic clock."""
 
     run: str
     resume: Path | None
@@ -100,13 +100,13 @@ def manifest_of(resume: Path) -> dict[str, Any]:
 
 
 class DeadlineFile:
-    """The file that is written again when the end of the job is moved."""
+    """Read the file that is written again when the job's end is moved."""
 
     def __init__(self, path: str | None = None, told: str | None = None) -> None:
         self._path, self._told = path, told
 
     def moved(self) -> float | None:
-        """Return the new deadline on the monotonic clock; None if it is the one that was told last."""
+        """Return the new deadline on the monotonic clock; None if it has not changed since the last call."""
         if not self._path:
             return None
         try:
@@ -125,9 +125,9 @@ _LOOK_SECONDS = 0.2
 
 
 class Signals:
-    """Notes that USR1, TERM or INT (Ctrl-C) came, instead of dying of it; a second INT interrupts as ever.
+    """Note that USR1, TERM or INT (Ctrl-C) came, instead of dying of it; a second INT interrupts as usual.
 
-    Install it before other processes are started: they inherit it, go on to die of TERM and live through the others.
+    Install it before other processes are started: they inherit it, still die of TERM, and survive the others.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Signals:
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             for number in _TOLD_BY:
-                if signal.getsignal(number) == self._note:  # else somebody wanted it otherwise, in Python
+                if signal.getsignal(number) == self._note:  # else Python code has replaced it
                     signal.signal(number, self._note)
         return self.has_come
 
@@ -172,7 +172,7 @@ class Signals:
 
 
 def check_thread() -> None:
-    """Raise RuntimeError outside of the main thread: only there Python hears the signals that tell a training to leave.
+    """Raise RuntimeError outside of the main thread: only there Python gets the signals that ask a training to leave.
 
     To be called before anything is taken, such as the lease of a folder.
     """
@@ -185,7 +185,7 @@ def check_thread() -> None:
 
 
 class SavePlace:
-    """Take checkpoints; as it stands for a rank that hands nothing over, and whose first rank does all the rest."""
+    """Take checkpoints; this base class serves a rank that hands nothing over: the first rank does the rest."""
 
     @property
     def has_room(self) -> bool:
@@ -215,7 +215,7 @@ class SavePlace:
 
 
 class Outbox(SavePlace):
-    """The folder through which checkpoints go to the process that started us, which sees and notes all the rest."""
+    """Pass checkpoints through a folder to the process that started us, which does and records all the rest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

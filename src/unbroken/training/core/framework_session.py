@@ -1,4 +1,4 @@
-"""The contract for a framework that runs the loop itself: when to save, when to leave; standard library alone."""
+"""Keep the contract for a framework that runs the loop itself: when to save and leave; standard library alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OFTEN = Saves()
 
 
 class NextAction(Enum):
-    """What is to be done between two steps."""
+    """Name what to do between two steps."""
 
     GO_ON = "go on"
     SAVE = "save, then go on"
@@ -34,10 +34,10 @@ class NextAction(Enum):
 
 
 class FrameworkSession:
-    """Keep the contract for the loop of another library; without unbroken around it, nor a folder, it wishes nothing.
+    """Keep the contract for another library's loop; without unbroken around it or a folder, it requests nothing.
 
     `versions` are those of the library, for the manifest; `folder` and `saves` are those of `Training`.  Make it before
-    worker processes are started.  LeaseError, NoCheckpointError: `Home`.
+    worker processes are started.  Raise LeaseError and NoCheckpointError as `Home` does.
     """
 
     _link: Link  # where there is a contract
@@ -83,7 +83,7 @@ class FrameworkSession:
         """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
 
         `ended` and `following` are the kinds of the two.
-        CheckpointError if this process has trained for the same contract before.
+        Raise CheckpointError if this process has trained for the same contract before.
         """
         if self.contract is None:
             return NextAction.GO_ON
@@ -100,7 +100,7 @@ class FrameworkSession:
         return self._wish(following)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
-        """Hand over a folder that `write` fills; a kill inside leaves a draft, no more.  Nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
         if self.contract is None:
             return
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""When a training should not go on: its numbers went wrong, or it gets no better; standard library alone."""
+"""Detect when a training should stop: its metrics went wrong, or it gets no better; standard library alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Guard:
-    """What is watched in the metrics that a training logs.
+    """Define what is watched in the metrics that a training logs.
 
     `finite` names metrics that must be finite numbers, `highest` says how high metrics may be.  `in_a_row` is how many
     violations one after the other are too many; while there are fewer, saves wait if they can.  `patience` ends the
@@ -34,7 +34,7 @@ class Guard:
 
 
 class MetricsWatch:
-    """What was seen so far under a guard; `best` is the metric that says how good the training is, and which way."""
+    """Track the metrics under a guard; `best` names the metric that measures the training, and "max" or "min"."""
 
     def __init__(self, guard: Guard, best: tuple[str, str] | None) -> None:
         if best is not None and best[1] not in ("max", "min"):

@@ -1,4 +1,4 @@
-"""What can be watched while a training runs: its metrics and its times, as JSON lines; standard library alone."""
+"""Write a training's metrics and times as JSON lines while it runs; standard library alone."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TIMING_FILE = "timing.jsonl"
 
 
 class Live:
-    """The folder `results/<run>/live`, written by one process: files for `tail -f` and `pandas.read_json(lines=True)`.
+    """Write the folder `results/<run>/live` in one process: files for `tail -f` and `pandas.read_json(lines=True)`.
 
-    They are for watching.  The truth is in the checkpoints, and each start brings the files back to the one that it
-    goes on from.
+    They are for watching.  The truth is in the checkpoints, and each start brings the files back to the one from which
+    it resumes.
     """
 
     def __init__(self, folder: Path) -> None:
         self._metrics, self._timing = folder / METRICS_FILE, folder / TIMING_FILE
-        self._written = 0  # rows of the metrics that stand in the file
+        self._written = 0  # rows of the metrics that are in the file
 
     def cut_back(self, metrics: Metrics, step: int) -> Mapping[str, Any] | None:
-        """Remove what lies behind the step and the metrics to resume from; return the last times before it."""
+        """Remove what is after the step and the metrics to resume from; return the last times before it."""
         self._metrics.parent.mkdir(parents=True, exist_ok=True)
         self._written = max(0, metrics.size - 1)  # the last row may still grow
         _become(self._metrics, _lines(metrics, 0, self._written))

@@ -1,4 +1,4 @@
-"""What every training does between two steps: notes, saves, leaves when it must; standard library alone."""
+"""Run what every training does between two steps: log, save, leave when it must; standard library alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_MORE = object()
 
 
 class Feed(Protocol):
-    """What a loop asks of the batches that it trains; a place is how many batches of the epoch are finished there."""
+    """Define what a loop needs of its batches; a place is the number of batches of the epoch finished there."""
 
     def end_after(self, place: int, /) -> int:
         """Return the place after the step that begins at a place."""
@@ -44,14 +44,14 @@ class Feed(Protocol):
 
 
 def together(given: Mapping[str, Part], state: Mapping[str, Part]) -> dict[str, Part]:
-    """Return the parts given as keywords of Training and in its `state`; TypeError names what stands in both."""
+    """Return the parts given as keywords of Training and in its `state`; raise TypeError if both have a name."""
     if twice := sorted(given.keys() & state.keys()):
         raise TypeError(f"Training(..., state=...): {', '.join(twice)} stands in both, allowed: one of them")
     return {**given, **state}
 
 
 class Loop(Placed, ABC):
-    """The part of `Training` that is the same whatever trains; `_link` is None where nothing is saved."""
+    """Share the part of `Training` that does not depend on the framework; `_link` is None if nothing is saved."""
 
     _book: Book
     _course: Course
@@ -218,7 +218,7 @@ class Loop(Placed, ABC):
         if self._ranks.is_first and link.reporter.is_due:
             link.report(self._progress(self._course.reported))
             self._book.show()
-        # Between epochs all wait for each other: there a wish is granted at once.
+        # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
         if wish.end:
             self._book.end(self._course)

@@ -1,4 +1,4 @@
-"""The metrics of a training as rows of (epoch, step): compact in memory and in a checkpoint, and exact.
+"""Store the metrics of a training as rows of (epoch, step): compact in memory and in a checkpoint, and exact.
 
 Rows that follow each other regularly, say one a step with the same names, are one run.  So a million steps take hardly
 more than their numbers, eight bytes each.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Run:
-    """Rows of one epoch, equally many steps apart, in each of which the same names came in the same order."""
+    """Store rows of one epoch, equally many steps apart, each with the same names in the same order."""
 
     epoch: int
     step: int  # of the first row
@@ -49,7 +49,7 @@ class _Run:
 
 
 class Metrics:
-    """Numbers under names, in the order in which they came; what comes at the same step shares a row."""
+    """Store numbers under names, in the order in which they came; what comes at the same step shares a row."""
 
     def __init__(self) -> None:
         self._clear()

@@ -1,4 +1,4 @@
-"""One training for a run, or a folder: a second one in the same process would go on from the first one's checkpoints.
+"""Allow one training for a run, or a folder: a second one in the process would resume from the first's checkpoints.
 
 Folds of a cross-validation in one loop are the usual case.  Standard library alone.
 """
@@ -13,13 +13,13 @@ from unbroken.program.verdict import Kind
 from unbroken.training.core.environment import Contract
 from unbroken.training.core.validation import give_verdict
 
-# What this process has done cannot be asked of anybody else: a training that goes on in another process is welcome.
+# This concerns only this process: a training may continue in another process.
 _begun: set[tuple[Path, Path | None]] = set()
 _finished: set[Path] = set()
 
 
 def check_run(contract: Contract) -> None:
-    """Raise CheckpointError if a training of this process has begun what the workflow told it."""
+    """Raise CheckpointError if a training of this process has begun with this contract before."""
     if (contract.save, contract.resume) in _begun:
         _refuse(
             f"this process has a training of the run {contract.run!r} already, and a second one would go on from its "
@@ -28,7 +28,7 @@ def check_run(contract: Contract) -> None:
 
 
 def note_begun(contract: Contract) -> None:
-    """Note that a training goes on as the contract tells."""
+    """Note that a training has begun with this contract."""
     _begun.add((contract.save, contract.resume))
 
 

@@ -1,4 +1,4 @@
-"""Where a training is on its way to the goal; standard library alone."""
+"""Track a training's position on its way to the goal; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = ("epochs", "steps")
 
 @dataclass
 class Position:
-    """Where a training is.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
+    """Hold a training's position.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
 
     A step of several ranks takes a batch of each.
     """
@@ -31,7 +31,7 @@ class Position:
 
 @dataclass
 class Course:
-    """A position and the goal, which is a number of `unit`."""
+    """Hold a position and the goal, which is a number of `unit`."""
 
     position: Position = field(default_factory=Position)
     goal: float = math.inf
@@ -45,7 +45,7 @@ class Course:
         vars(self.position).update(position)
 
     def aim(self, told: Contract | None, goal: float | None, unit: str | None) -> None:
-        """Set the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
+        """Set the goal and its unit; the contract takes precedence.  Raise ValueError without a goal or known unit."""
         chosen = told.goal if told and told.goal is not None else goal
         self.unit = (told and told.goal_unit) or unit or UNITS[0]
         if chosen is None or self.unit not in UNITS:
@@ -95,7 +95,7 @@ class Course:
         return left * batches / self.per_step if batches else None
 
     def begin(self, batches: int, source: str) -> None:
-        """Note how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
+        """Note how long the epoch is; raise CheckpointError with the source if it was begun with another length."""
         at = self.position
         if at.batch and at.batches != batches:
             raise CheckpointError(
@@ -117,7 +117,7 @@ class Course:
             self.position.step += 1
 
     def find_end(self) -> None:
-        """Note that no batch came, and so how long the epoch is; CheckpointError where that was known before."""
+        """Note that no batch came, and so how long the epoch is; raise CheckpointError if that was known before."""
         at = self.position
         if at.batches is not None:
             raise CheckpointError(
@@ -127,7 +127,7 @@ class Course:
         at.batches = at.batch
 
     def close_epoch(self) -> None:
-        """Go on to the next epoch; stay if the goal lies inside this one, because a later goal may lie behind."""
+        """Advance to the next epoch; stay if the goal lies inside this one, because a later goal may lie beyond it."""
         self.count_batch()
         at = self.position
         if self.is_at_goal and at.batch != at.batches:
@@ -137,7 +137,7 @@ class Course:
 
 
 class Placed:
-    """A training that says where it is, as its own loop counts."""
+    """Give a training's position, as its own loop counts."""
 
     _course: Course
 
@@ -150,7 +150,7 @@ class Placed:
     def batch(self) -> int:
         """Return how many batches of the epoch are finished: in the loop the number of this one, as of `enumerate`.
 
-        A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
+        A restart in the middle of an epoch continues to count.  Each of several ranks counts its own.
         """
         return self._course.position.step - self._course.position.epoch_step
 
@@ -158,7 +158,7 @@ class Placed:
     def is_last_batch(self) -> bool:
         """Return True while the last batch of the epoch is trained, whatever number of ranks began the epoch.
 
-        ValueError where the length of the epoch is unknown, as with an IterableDataset.
+        Raise ValueError if the length of the epoch is unknown, as with an IterableDataset.
         """
         at = self._course.position
         if at.batches is None:

@@ -1,4 +1,4 @@
-"""The processes of one training, here one that trains alone; standard library alone."""
+"""Connect the processes of one training, here one that trains alone; standard library alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankRequest:
-    """What a rank would do between two steps."""
+    """Hold what a rank requests between two steps."""
 
     stop: bool = False
     best: bool = False
@@ -20,17 +20,17 @@ class RankRequest:
 
     @property
     def is_to_save(self) -> bool:
-        """Return True if a save is wished for any reason."""
+        """Return True if a save is requested for any reason."""
         return self.stop or self.best or self.due
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> RankRequest:
-        """Return all that anybody wished, from the sums of what each did."""
+        """Return everything that any rank requested, from the sums over all ranks."""
         return cls(*(bool(number) for number in numbers))
 
 
 class Processes:
-    """All processes of a training.  Of several, all call every method that talks, in one order."""
+    """Connect all processes of a training.  All of them call every communicating method, in the same order."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
@@ -46,22 +46,22 @@ class Processes:
             print(f"unbroken: {line}", flush=True)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """Return what any of them wishes now, or, without `at_once`, what any of them has told by `ask`."""
+        """Return what any rank requests now, or, without `at_once`, what any rank has sent by `ask`."""
         return wish()
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
-        """Tell all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
+        """Send a request to all ranks, on which they agree after the next step; a single process does nothing."""
 
     def all_gather(self, value: T) -> list[T]:
-        """Return everybody's value, by rank, on all of them."""
+        """Return the values of all ranks, by rank, on every rank."""
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """Return the first one's value, on all of them."""
+        """Return the first rank's value, on all ranks."""
         return value
 
     def by_first(self, make: Callable[[], T]) -> T:
-        """Return what the first one makes, on all of them; what it raises is raised on all of them."""
+        """Return what the first rank makes, on all ranks; what it raises is raised on all ranks."""
         made, error = None, None
         if self.is_first:
             try:
@@ -74,7 +74,7 @@ class Processes:
         return made  # type: ignore[return-value]
 
     def leave(self) -> None:
-        """Say goodbye: this process ends, and talks to nobody any more."""
+        """Leave the group: this process ends, and no longer communicates."""
 
     def meet(self) -> None:
         """Return when all are here."""

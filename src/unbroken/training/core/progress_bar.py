@@ -1,4 +1,4 @@
-"""How far a training is, for who sits before it: a bar at a terminal, a line now and then in a log."""
+"""Show a training's progress: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = Literal["auto", "tqdm", "rich", "lines"]
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a training is; `total` steps are as many as are known of by now."""
+    """Hold a training's progress; `total` is the number of steps known by now."""
 
     step: int
     total: int | None
@@ -42,7 +42,7 @@ def check_kind(kind: str) -> None:
 
 
 class Lines:
-    """For a log: whole lines on the standard output, the first soon, then one a minute, and one at the end."""
+    """Print whole lines for a log on standard output: the first soon, then one a minute, and one at the end."""
 
     def __init__(self, at: Standing, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._next = now, now() + FIRST_LINE_SECONDS

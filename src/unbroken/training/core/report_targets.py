@@ -1,4 +1,4 @@
-"""Which trainings have something to show in the Snakemake report."""
+"""Find the trainings that have something to show in the Snakemake report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unbroken.training.core.live_log import METRICS_FILE, TIMING_FILE
 
 
 def report_targets(runs: Iterable[RunSpec], base: Path) -> list[str]:
-    """The plots of those runs that have noted metrics and times by now, finished or not."""
+    """Return the plots of the runs that have logged metrics and times by now, finished or not."""
     places = [RunFolder(run.name) for run in runs]
     noted = [
         place for place in places if all((base / place.live / name).is_file() for name in (METRICS_FILE, TIMING_FILE))

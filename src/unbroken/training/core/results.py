@@ -1,4 +1,4 @@
-"""A file in `final/`: what `finish()` is given under a name; standard library alone."""
+"""Write a file of `final/`: what `finish()` receives under a name; standard library alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _T = TypeVar("_T")
 
 
 def write_result(folder: Path, name: str, content: object, write_other: Callable[[Path, Any], _T]) -> _T | None:
-    """Writes text, bytes, or the file that a Path names; all else is written by the framework, whose answer it gives.
+    """Write text, bytes, or the file that a Path names; else let the framework write, and return its answer.
 
-    CheckpointError for a name that leads out of the folder.
+    Raise CheckpointError for a name that leads out of the folder.
     """
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):

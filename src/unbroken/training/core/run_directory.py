@@ -1,7 +1,7 @@
-"""The folder of a training that no workflow looks after; standard library alone.
+"""Keep the folder of a training that no workflow manages; standard library alone.
 
-One writer, whole checkpoints, the result; laid out like a run: `checkpoints/` with the links `latest` and `best`,
-`lease/`, `final/`, of a training `history.jsonl` too.
+It has one writer, complete checkpoints and the result, and is laid out like a run: `checkpoints/` with the links
+`latest` and `best`, `lease/`, `final/`, and for a training `history.jsonl`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from unbroken.training.core.environment import (
 )
 from unbroken.training.core.save_policy import Saves
 
-# A holder on another machine shows that it is dead by silence alone.
+# An owner on another machine shows that it is dead by silence alone.
 OTHER_MACHINE_SECONDS = lease.STALE_SECONDS + 30.0
 
 
 @dataclass(frozen=True)
 class HomeFolder(RunFolder):
-    """The places of a run, all of them in one folder of the user's choice."""
+    """Name the paths of a run, all of them in one folder of the user's choice."""
 
     @property
     def own(self) -> tuple[Path, ...]:
@@ -69,9 +69,9 @@ class HomeFolder(RunFolder):
 
 
 class Home(SavePlace):
-    """The open folder; this process alone writes it until `close`.
+    """Hold the folder open; this process alone writes it until `close`.
 
-    LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good,
+    Raise LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good,
     FormatError if a newer unbroken wrote there.
     `origin` is the checkpoint to resume from, every byte of it checked; None at the very start.  `saves` says what is
     kept.  With `has_history` the attempts are written down (`account`).
@@ -92,7 +92,7 @@ class Home(SavePlace):
         self._last: Checkpoint | None = None
         self._account: Account | None = None
         try:
-            refuse_newer(self.places)  # whoever held it until now may have been a newer one
+            refuse_newer(self.places)  # the owner until now may have been a newer one
             self._account = Account(self.places, self._lease, self._slurm_job) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:
@@ -158,7 +158,7 @@ class Home(SavePlace):
             self._lease.__exit__()
 
     def contract(self, environment: Mapping[str, str] = os.environ) -> Contract:
-        """Return what a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
+        """Return what a workflow would pass: the end of the Slurm job, if there is one, is the deadline."""
         job_end = self._slurm_job.end_here_unix if self._slurm_job else None
         told = environment.get("UNBROKEN_DEADLINE")
         ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
@@ -234,9 +234,9 @@ class Home(SavePlace):
 
 
 def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
-    """Return what this process is told, and where its checkpoints go: to unbroken's workflow, else to a folder.
+    """Return this process's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
 
-    The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a
+    UNBROKEN_FOLDER may name the folder as well.  Return None if there is neither.  Raise CheckpointError if a
     training of this process was there before, RuntimeError outside of the main thread.
     """
     contract = read_contract()

@@ -1,4 +1,4 @@
-"""What a training notes of itself: metrics, how good it got, and where its time went; standard library alone."""
+"""Record a training's metrics, its best value, and where its time went; standard library alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Listener = Callable[[int, Mapping[str, float]], None]
 
 
 class Book:
-    """The notes of one process; of several, the first also keeps the files in UNBROKEN_LIVE."""
+    """Record the metrics and times of one process; the first of several also keeps the files in UNBROKEN_LIVE."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Book:
             self._live.write(self.metrics)
 
     def note_times(self, step: int) -> None:
-        """Note the times at a save, so that they go on from there."""
+        """Note the times at a save, so that they continue from there."""
         if self._live:
             self._live.note_times({"segment": self._segment, "step": step, **self.timers.line()})
 
     def close(self, step: int) -> None:
-        """Complete the last row: the training is over."""
+        """Write the last row: the training is over."""
         if self._live:
             self._live.write(self.metrics, is_over=True)
         self.note_times(step)

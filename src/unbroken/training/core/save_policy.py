@@ -1,4 +1,4 @@
-"""How often a training saves; standard library alone."""
+"""Define how often a training saves; standard library alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Saves:
-    """When a training saves, and what it keeps.
+    """Define when a training saves, and what it keeps.
 
     `steps` or `minutes` say how often; with `mtbf_hours`, the mean time between failures, the interval is chosen by
     what a save costs (`best_interval`).  Under unbroken's workflow the configuration says the minutes and what is
-    kept.  `in_background`: write while the training goes on; None leaves it to the size of the state.
+    kept.  `in_background`: write while the training continues; with None the size of the state decides.
     """
 
     minutes: float = 10.0
@@ -32,10 +32,10 @@ class Saves:
 
 
 def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
-    """Seconds of work between two saves that lose the least time to saves and failures together.
+    """Return the seconds of work between two saves that lose the least time to saves and failures together.
 
-    Daly's estimate, which is Young's sqrt(2 * cost * mtbf) for small costs: J. T. Daly, A higher order estimate of
-    the optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22 (2006) 303-312;
+    This is Daly's estimate, which is Young's sqrt(2 * cost * mtbf) for small costs: J. T. Daly, A higher order estimate
+    of the optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22 (2006) 303-312;
     J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974) 530-531.
     """
     if save_seconds >= 2 * mtbf_seconds:

@@ -1,4 +1,4 @@
-"""When to save and when to leave, decided between two steps of a training; standard library alone."""
+"""Decide between two steps of a training when to save and when to leave; standard library alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.2
 SAFETY = 1.5
 # From the end of a save to the end of the process: worker processes and the interpreter take their time.
 LEAVE_SECONDS = 1.0
-# The disk is others' as well: what is written beside the training is not written all the time.
+# Other jobs share the disk: saves in the background must not write all the time.
 MOST_OF_THE_TIME = 10
 # So soon after a job was resumed unbroken has asked Slurm for its new end.
 RESUMED_SECONDS = 20.0
@@ -28,7 +28,7 @@ REMEMBERED_STEPS = 20
 
 
 class Phase(Enum):
-    """Steps of one kind take about the same time."""
+    """Name a kind of step; steps of one kind take about the same time."""
 
     START = "from an epoch's beginning to the end of its first batch"
     BATCH = "a batch"
@@ -36,7 +36,7 @@ class Phase(Enum):
 
 
 class SaveSchedule:
-    """The clock of one process.
+    """Keep the clock of one process.
 
     `save_seconds` is a guess, which counts until a save was made, here or for the checkpoint to resume from.
     """
@@ -57,7 +57,7 @@ class SaveSchedule:
         known = manifest_of(contract.resume).get("save_seconds") if contract.resume else None
         self._save_seconds = self.stall_seconds = float(known) if isinstance(known, int | float) else save_seconds
         self._saved_step: int | None = None
-        self.is_saving = False  # beside the training
+        self.is_saving = False  # in the background
         self._opened = self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
         self._is_over = self.is_time_up = False
@@ -67,7 +67,7 @@ class SaveSchedule:
         self._began = self._now()
 
     def end_step(self, phase: Phase) -> None:
-        if self._signals.resumed_at < self._began:  # else it stood still for a part of that
+        if self._signals.resumed_at < self._began:  # else it was suspended for a part of that
             self._steps[phase].append(self._now() - self._began)
 
     @property
@@ -91,7 +91,7 @@ class SaveSchedule:
         self._saved_at, self._saved_step = self._now(), step
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took; the training stood still for all of it, or for `stall_seconds`."""
+        """Note how long a save took; the training paused for all of it, or for `stall_seconds`."""
         self._save_seconds = seconds
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:
@@ -107,7 +107,7 @@ class SaveSchedule:
         return self._now() - self._saved_at >= self.interval_seconds
 
     def must_stop(self, following: Phase) -> bool:
-        """Return True if the following step might end too late, or somebody wants us to leave; then it stays true."""
+        """Return True if the following step might end too late, or we are asked to leave; then it stays true."""
         if not self._is_over:
             is_told = self._signals.heard() or self._is_asked()
             is_nearly_over = self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
@@ -126,7 +126,7 @@ class SaveSchedule:
         return False
 
     def _hear_of_deadline(self) -> bool:
-        """Return True if another deadline was told; one that is no later answers no suspension: a save took longer."""
+        """Return True if the deadline has moved; if it is not later, no suspension moved it, but a longer save."""
         moved = self._contract.deadline_file.moved()
         if moved is None:
             return False

@@ -1,6 +1,6 @@
-"""A training's connection to the place where its checkpoints go: when to save, and what is on its way there.
+"""Connect a training to the destination of its checkpoints: when to save, and what is on its way there.
 
-Standard library alone.
+This module needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GUESSED_BYTES_PER_SECOND = 100e6
 # What is smaller is written in less time than a thread takes to come to work.
 BACKGROUND_BYTES = 16_000_000
 TOLD_CHANGE = 1.5
-# What of the environment changes the last digits; ranks are told where their states are brought into another form.
+# What of the environment changes the last digits; ranks are reported where their states take another form.
 _CHANGING_DIGITS = {
     "torch": "torch",
     "tensorflow": "TensorFlow",
@@ -50,7 +50,7 @@ _CHANGING_DIGITS = {
 
 
 class Link:
-    """What this process was told, its clock, and where its checkpoints go.
+    """Hold what this process received at its start, its clock, and the destination of its checkpoints.
 
     Make it before any worker process, because those inherit the signal handlers.
     """
@@ -63,7 +63,7 @@ class Link:
         self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_save_seconds)
 
     def is_save_due(self, step: int) -> bool:
-        """Return True if it is time, and the save before is done: to go on is better than to wait."""
+        """Return True if it is time, and the save before is done: to continue is better than to wait."""
         return self.pace.is_save_due(step) and not self.pace.is_saving and self.place.has_room
 
     def report(self, progress: Progress) -> None:
@@ -71,16 +71,16 @@ class Link:
         self.reporter.report(replace(progress, metrics={**progress.metrics, **self.pace.chosen}))
 
     def close_place(self, is_paused: bool) -> None:
-        """Let others go on: the last checkpoint of this process is published."""
+        """Let other processes continue: the last checkpoint of this process is published."""
         if is_paused:
             self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
         self.place.close()
 
 
 class AsyncSave:
-    """A save that begins at once in a thread, which does not outlive the process: call `wait` to see it done.
+    """Save in a thread that begins at once and does not outlive the process: call `wait` to see it done.
 
-    `write` returns the seconds that it took; `stall_seconds` is how long the training has stood still for it.
+    `write` returns the seconds that it took; `stall_seconds` is how long the training has paused for it.
     """
 
     _error: BaseException | None = None
@@ -97,7 +97,7 @@ class AsyncSave:
         return self._thread.is_alive()
 
     def wait(self, patience_seconds: float | None = None) -> None:
-        """Return when the save is over; raise what went wrong with it, CheckpointError if it takes longer."""
+        """Return when the save is over; raise its error, or CheckpointError if it takes longer."""
         self._thread.join(patience_seconds)
         if self._thread.is_alive():
             raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
@@ -112,7 +112,7 @@ class AsyncSave:
 
 
 class Connection(Link, ABC):
-    """The link of a training whose loop is ours; `guessed_bytes` is how much the first save may write."""
+    """Connect a training whose loop is ours; `guessed_bytes` is how much the first save may write."""
 
     _async_save: AsyncSave | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
@@ -177,9 +177,9 @@ class Connection(Link, ABC):
         return self._has_memory
 
     def _note_saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took, and `stall_seconds` if the training did not stand still for all of it.
+        """Note how long a save took, and `stall_seconds` if the training did not pause for all of it.
 
-        The interval that follows is told if it is new.
+        The interval that follows is logged if it is new.
         """
         self.pace.saved(seconds, stall_seconds)
         interval, before = self.pace.interval_seconds, self._told_interval
@@ -196,7 +196,7 @@ class Connection(Link, ABC):
     def _at_exit(self) -> None:
         """Keep what was saved before a training ends by an error."""
         if os.getpid() != self._pid:
-            return  # a fork has no thread that writes, and would wait for it for ever
+            return  # a fork has no thread that writes, and would wait for it forever
         try:
             self._end_async_save(self._exit_seconds)
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)

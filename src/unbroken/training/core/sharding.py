@@ -1,6 +1,6 @@
-"""How ranks hold the samples of a data set, and what of an epoch is left for other ranks; standard library alone.
+"""Share the samples of a data set among ranks, and the rest of an epoch among other ranks; standard library alone.
 
-A step takes a batch of each rank.  What is done of an epoch is a number of steps, so it is the same for all ranks.
+A step takes a batch of each rank.  An epoch's progress is a number of steps, so it is the same for all ranks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 
 def shares(order: Sequence[int], ranks: int, overlap: float) -> list[list[int]]:
-    """The order cut into one block for each rank, none larger than another by more than one sample.
+    """Cut the order into one block for each rank, none larger than another by more than one sample.
 
     With `overlap` each rank holds that fraction of the next one's block as well; the last one's next is the first.
     """
@@ -23,10 +23,10 @@ def shares(order: Sequence[int], ranks: int, overlap: float) -> list[list[int]]:
 
 
 class Epoch:
-    """The samples of each rank in their order, in as many steps for all of them.
+    """Hold the samples of each rank in their order, in as many steps for all of them.
 
     A rank that has fewer than others makes smaller batches at the end; one that has none left takes a sample twice.
-    With `drop_last` all batches are whole, and what is left over is left out.
+    With `drop_last` all batches are whole, and the remaining samples are left out.
     """
 
     def __init__(self, orders: Sequence[Sequence[int]], batch_size: int, drop_last: bool) -> None:
@@ -37,21 +37,21 @@ class Epoch:
 
     @property
     def samples(self) -> int:
-        """How many the ranks have altogether."""
+        """Return how many samples all ranks have together."""
         return sum(map(len, self.orders))
 
     def cut(self, rank: int, step: int) -> tuple[int, int]:
-        """Where in its order a rank's batch begins and ends; it is the last sample once more where none is left."""
+        """Return where in its order a rank's batch begins and ends; it is the last sample once more if none remains."""
         ends = self._ends[rank]
         start = ends[step - 1] if step else 0
         return (start, ends[step]) if ends[step] > start else (max(0, start - 1), max(1, start))
 
     def done(self, steps: int) -> int:
-        """How many samples so many steps have trained, those of the last one with what it leaves out."""
+        """Return how many samples are done after `steps` steps; the last step counts those that it leaves out too."""
         return self.samples if steps >= self.steps else sum(ends[steps - 1] for ends in self._ends) if steps else 0
 
     def rest(self, steps: int) -> list[int]:
-        """What is left after so many steps, rank by rank."""
+        """Return the samples that remain after `steps` steps, rank by rank."""
         if steps >= self.steps:
             return []
         pairs = zip(self.orders, self._ends, strict=True)

@@ -1,4 +1,4 @@
-"""Where the time of a training goes, added up over all of its segments; standard library alone."""
+"""Add up where the time of a training goes, over all of its segments; standard library alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEMBERED_STEPS = 100
 
 
 class Timers:
-    """Totals under names: "data" is the time waited for batches, "step" that from a batch to the next."""
+    """Hold totals under names: "data" is the time waited for batches, "step" that from a batch to the next."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
@@ -27,7 +27,7 @@ class Timers:
     def timed(self, name: str, say: Callable[[str], None] | None = None) -> Iterator[None]:
         """Add the time that the block takes to the total of the name, also if it ends by an exception.
 
-        `say` is told it, with the mean.
+        `say` receives it, with the mean.
         """
         began = self._now()
         try:
@@ -57,7 +57,7 @@ class Timers:
         }
 
     def restore(self, line: Mapping[str, Any]) -> None:
-        """Go on from what `line` gave."""
+        """Continue from what `line` gave."""
         self.samples = line["samples"]
         self._counts = {name: count for name, (count, _) in line["timers"].items()}
         self._seconds = {name: seconds for name, (_, seconds) in line["timers"].items()}

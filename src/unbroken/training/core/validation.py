@@ -1,4 +1,4 @@
-"""Checks that a training that was loaded does what it did when it was saved; standard library alone."""
+"""Check that a loaded training does what it did when it was saved; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbroken.program.verdict import Kind, Verdict, write_verdict
 
 @dataclass(frozen=True)
 class Validate:
-    """A prediction on a fixed batch, made at each save and after each load.
+    """Define a prediction on a fixed batch, made at each save and after each load.
 
     `predict` takes nothing and gives what the model makes of data that never change.  Two predictions are equal if
     each pair of their numbers differs by `atol + rtol * |number|` at most: as much as other hardware may.
@@ -33,7 +33,7 @@ class Validate:
 
 
 class Validation(ABC):
-    """Checks a training by what it does; without `validate` there is nothing to compare."""
+    """Check a training by what it does; without `validate` there is nothing to compare."""
 
     def __init__(self, validate: Validate | Callable[[], Any] | None) -> None:
         is_whole = validate is None or isinstance(validate, Validate)
@@ -41,7 +41,7 @@ class Validation(ABC):
 
     @abstractmethod
     def _numbers(self, predict: Callable[[], Any]) -> Any:
-        """Return every number in a prediction, as it is saved; TypeError if there is none."""
+        """Return every number in a prediction, as it is saved; raise TypeError if there is none."""
 
     def state(self) -> dict[str, Any] | None:
         """Return the prediction of now and its tolerance, to be saved with the checkpoint."""
@@ -87,7 +87,7 @@ def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: f
 
 
 def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell the process that started us, if there is one that listens."""
+    """Report to the process that started us, if there is one that listens."""
     if path := environment.get("UNBROKEN_VERDICT"):
         write_verdict(Path(path), Verdict(kind, message))
 

@@ -1,1 +1,1 @@
-"""Data sets on the fast disk of the node."""
+"""Put data sets on the fast disk of the node."""

@@ -1,4 +1,4 @@
-"""Unpacking an archive whose content nobody vouches for; standard library alone."""
+"""Unpack an archive whose content is not trusted; standard library alone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ZIP = ".zip"
 
 
 def is_archive(path: Path) -> bool:
-    """True by its name, for a file."""
+    """Return True for a file whose name is that of an archive."""
     return path.name.lower().endswith((*_TAR, ZIP)) and path.is_file()
 
 
 def unpacked_bytes(path: Path) -> int:
-    """At least so many bytes it will take; a compressed tar file does not say before it is read."""
+    """Return the least size of the unpacked files, in bytes; a compressed tar file does not tell before it is read."""
     if path.name.lower().endswith(ZIP):
         with _reading(path), zipfile.ZipFile(path) as archive:
             return sum(entry.file_size for entry in archive.infolist())
@@ -31,10 +31,10 @@ def unpacked_bytes(path: Path) -> int:
 
 
 def unpack(path: Path, target: Path, seen: Callable[[int], None]) -> None:
-    """Unpacks into the folder `target`; `seen` is told the bytes of each file.
+    """Unpack into the folder `target`; `seen` receives the bytes of each file.
 
-    StorageError if a name leads out of the folder or the archive is damaged; what is no file, folder or link inside is
-    refused as well (tarfile's filter "data").
+    Raise StorageError if a name leads out of the folder or the archive is damaged.  Other things than files, folders
+    and links inside are refused as well (tarfile's filter "data").
     """
     if path.name.lower().endswith(ZIP):
         with _reading(path), zipfile.ZipFile(path) as archive:
@@ -53,7 +53,7 @@ def unpack(path: Path, target: Path, seen: Callable[[int], None]) -> None:
 
 
 def _refuse_outside(path: Path, name: str) -> None:
-    """zipfile would take such a name for another one without a word."""
+    """Raise StorageError for a name that leads out of the folder; zipfile would silently change it."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or os.path.isabs(name):
         raise StorageError(f"{path}: {name!r} in it leads out of the folder that it is unpacked into; nothing was kept")
 

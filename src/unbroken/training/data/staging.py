@@ -1,4 +1,4 @@
-"""Data sets on the fast disk of the node: copied or unpacked once for all ranks; standard library alone."""
+"""Copy or unpack data sets to the fast disk of the node, once for all ranks; standard library alone."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def staged(
     fast: str | os.PathLike[str] | None = None,
     tell: Callable[[str], None] = lambda line: print(f"unbroken: {line}", flush=True),
 ) -> Path:
-    """Where to read `source` from: its copy on the fast disk of this node, which is made if there is none.
+    """Return the path from which to read `source`: its copy on this node's fast disk, which is made if it is missing.
 
     `source` is a file, a folder, or an archive (tar, tar.gz, zip, ...), which becomes a folder.  The fast disk is
-    `fast`, or UNBROKEN_FAST, or SLURM_TMPDIR; without one, or where there is no room, it is the source itself (for an
+    `fast`, or UNBROKEN_FAST, or SLURM_TMPDIR; without one, or without space, it is the source itself (for an
     archive: StorageError).  A copy serves all processes of the node, and later ones, as long as size and time of each
-    file are those of the source.  If the process dies inside, the next one begins the copy anew.
+    file are those of the source.  If the process dies inside, the next one begins the copy again.
     """
     path = Path(os.path.abspath(source))
     if not path.exists():
@@ -60,7 +60,7 @@ def staged(
 
 @dataclass(frozen=True)
 class _Stage:
-    """One source and the folder of all copies."""
+    """Stage one source in the folder of all copies."""
 
     source: Path
     fast: Path
@@ -90,7 +90,7 @@ class _Stage:
         return f"{self.source.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def _make(self, copy: Path, listing: Listing) -> None:
-        """Under the lock, so what lies there unfinished is of a process that was killed."""
+        """Make the copy under the lock, so unfinished drafts there belong to killed processes."""
         for left in copy.parent.glob(f".{copy.name}.draft*"):
             fs.remove_tree(left)
         draft = copy.with_name(f".{copy.name}.draft")
@@ -108,7 +108,7 @@ class _Stage:
             if copy.exists():  # damaged: a cleaner of temporary folders takes old files one by one
                 fs.remove_tree(copy)
             draft.rename(copy)
-        except BaseException:  # a full disk, a bad archive, Ctrl-C: nobody would ever use what is there
+        except BaseException:  # a full disk, a bad archive, Ctrl-C: no process would ever use what is there
             if draft.exists():
                 fs.remove_tree(draft)
             raise
@@ -129,7 +129,7 @@ class _Stage:
 
 
 class _Meter:
-    """Says now and then how far a copy is."""
+    """Print the progress of a copy now and then."""
 
     def __init__(self, total: int, tell: Callable[[str], None]) -> None:
         self._total, self._tell, self._done = total, tell, 0
@@ -143,7 +143,7 @@ class _Meter:
 
 
 def list_files(path: Path) -> Listing:
-    """Every file below a folder, links followed, in the order of the names; of a file itself, one entry."""
+    """List every file below a folder, links followed, in the order of the names; a file itself is one entry."""
     if path.is_file():
         return [_entry(path.name, path)]
     found, seen = [], set()
@@ -163,7 +163,7 @@ def _entry(name: str, path: Path) -> tuple[str, int, int]:
 
 
 def _is_whole(copy: Path) -> bool:
-    """True if every file of a finished copy is there in its size."""
+    """Return True if every file of a finished copy exists with its size."""
     try:
         stamp = json.loads((copy / STAMP).read_text())
         return all((copy / "data" / name).stat().st_size == size for name, size, _ in stamp)
@@ -191,7 +191,7 @@ def _in_place(source: Path, why: str, tell: Callable[[str], None]) -> Path:
 
 @contextmanager
 def _locked(path: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """One process of the node at a time; the kernel frees the lock of one that is killed."""
+    """Lock for one process of the node at a time; the kernel frees the lock of a killed process."""
     with path.open("a") as file:
         has_told = False
         while True:

@@ -1,1 +1,1 @@
-"""Files and folders that are whole or not there, for programs without the rest."""
+"""Write files and folders that are complete or absent, for programs without the rest."""

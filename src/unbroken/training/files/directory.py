@@ -1,4 +1,4 @@
-"""Several files as one checkpoint, whole or not there, by one process or by all ranks; standard library alone."""
+"""Write several files as one checkpoint, complete or absent, by one process or all ranks; standard library alone."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ VOTES = {"any": any, "all": all}
 
 
 class AtomicDirectory:
-    """A folder of checkpoints that are shown by one rename, `latest` and `best` being links to two of them.
+    """Keep a folder of checkpoints that are published by one rename; `latest` and `best` are links to two of them.
 
     Kept are the newest `keep` (-1: all), the best, every `milestone_every`-th, and the milestones.  In a process group
     of torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
     calls it one, or only if all do (`milestones`).  With `per_rank` each rank has a folder of its own instead, and
-    waits for no other.  LeaseError if another program, or another rank alone, writes the folder, CheckpointError if
-    not all ranks name the same one.
+    waits for no other.  Raise LeaseError if another program, or another rank alone, writes the folder.  Raise
+    CheckpointError if not all ranks name the same one.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Files of torch that are whole or not there, each with a digest beside it that is checked before anything is loaded.
+"""Write torch files that are complete or absent, each with a digest that is checked before anything is loaded.
 
-Beside `model.pt` lies `model.pt.digest`.  While the file is replaced it names the old content and the new one, so
-that a kill at any moment leaves a file that proves to be one of the two.
+The digest of `model.pt` is in `model.pt.digest`, next to it.  While the file is replaced, it names the old content and
+the new one, so that a kill at any moment leaves a file that proves to be one of the two.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Location = str | os.PathLike[str]
 
 
 def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = (), **options: Any) -> FileDigest:
-    """Saves like `torch.save(obj, path)`, whole or not at all, and returns size and digest.
+    """Save like `torch.save(obj, path)`, completely or not at all, and return size and digest.
 
-    The file is on the disk when this returns, and so is the digest beside it.  `copies` are further places (a file, or
-    a folder that exists): each is written the same way and read back.  A kill leaves the file of before.  One process
-    may write a file at a time; `options` are those of `torch.save`.  StorageError if the disk is full, CheckpointError
-    if a copy reads back differently.
+    The file is on the disk when this returns, and so is the digest next to it.  `copies` are further paths (a file, or
+    a folder that exists): each is written the same way and read back.  A kill leaves the earlier file.  One process
+    may write a file at a time; `options` are those of `torch.save`.  Raise StorageError if the disk is full, and
+    CheckpointError if a copy reads back differently.
     """
     target = Path(path)
     with _draft_of(target, tensor_bytes(obj)) as draft:
@@ -55,11 +55,11 @@ def verified_torch_load(
     trusted: bool = False,
     map_location: str | torch.device | None = "cpu",
 ) -> Any:
-    """What `atomic_torch_save` saved, every byte checked before torch opens the file.
+    """Load what `atomic_torch_save` saved, after every byte is checked and before torch opens the file.
 
     If the file is bad or gone, the first good one of `copies` is taken, and said so.  Only tensors, numbers, text and
     containers of them are loaded (`weights_only=True`); whole models and other pickled objects run code when they are
-    loaded, so they are refused unless the file is `trusted`: made by yourself.  CheckpointError says what is wrong.
+    loaded, so they are refused unless the file is `trusted`: made by yourself.  Raise CheckpointError if it is bad.
     """
     first = Path(path)
     places = [first, *(_file_at(copy, first.name) for copy in copies)]
@@ -78,7 +78,7 @@ def verified_torch_load(
 
 
 def check_file(path: Location) -> None:
-    """Reads a file of `atomic_torch_save` again; CheckpointError if it, or its digest, is not as it was written."""
+    """Read a file of `atomic_torch_save` again; raise CheckpointError if it, or its digest, is not as written."""
     target = Path(path)
     entries = _read_entries(target)
     if not entries:
@@ -97,14 +97,14 @@ def check_file(path: Location) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One content that the file may have."""
+    """Hold the digest of one content that the file may have."""
 
     algorithm: str
     made: FileDigest
 
 
 def _show(draft: Path, target: Path, entry: _Entry) -> None:
-    """Puts the flushed draft into its place; before and after each step the file fits to its digests."""
+    """Put the flushed draft into its place; before and after each step the file fits its digests."""
     before = [] if not target.exists() else _read_entries(target) or [_digested(target)]
     _write_entries(target, [entry, *before])
     os.replace(draft, target)
@@ -141,7 +141,7 @@ def _draft_of(target: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def _forget_cached(path: Path) -> None:
-    """What is read next comes from the disk, as far as the file system follows this advice."""
+    """Ask the file system to drop its cache of this file, so that the next read comes from the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -165,7 +165,7 @@ def _write_entries(target: Path, entries: Iterable[_Entry]) -> None:
 
 
 def _read_entries(target: Path) -> list[_Entry]:
-    """The contents that the file may have, the newest first; none if nothing lies beside it."""
+    """Return the digests that the file may have, the newest first; none if there is no digest file."""
     path = _beside(target)
     with reading(path):
         try:

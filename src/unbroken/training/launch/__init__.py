@@ -1,1 +1,1 @@
-"""Starting the ranks of one training."""
+"""Start the ranks of one training."""

@@ -1,7 +1,7 @@
-"""Starts the ranks of one training and leaves as they did: `python -m unbroken.training.launch.ranks`.
+"""Start the ranks of one training and exit as they did: `python -m unbroken.training.launch.ranks`.
 
-It takes the place of torchrun, which starts ranks again by itself (here that is the next segment's business) and leaves
-with 1 whatever the ranks said, so that "saved, more to do" (85) could not be told from a crash.  The ranks get the
+It replaces torchrun, which restarts ranks by itself (here the next segment does that) and exits
+with 1 whatever the ranks' exit codes, so that "saved, more to do" (85) would look like a crash.  The ranks get the
 variables that torchrun sets.  Standard library alone, so that no second torch is loaded.
 """
 
@@ -20,7 +20,7 @@ from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.training.launch.rendezvous import Meeting, RankAssignment
 
-# Ranks whose neighbour died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
+# Ranks whose neighbor died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
 LEAVE_SECONDS = 10.0
 POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
@@ -30,13 +30,13 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command in so many ranks; 85 or 0 if all of them left so, else the code of the first that failed."""
+    """Run the command in all ranks; return 85 or 0 if all of them did, else the code of the first that failed."""
     options = _parser().parse_args(arguments)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
     try:
         with Meeting(options.tasks, options.ranks, os.environ, has_ports=options.tf_config) as meeting:
             assigned = meeting.assigned(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
-            if assigned is None:  # told to leave before there was anything to save
+            if assigned is None:  # asked to leave before there was anything to save
                 return EXIT_PAUSED
             return _RankProcesses(options.command, assigned, meeting).wait()
     except UnbrokenError as error:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _RankProcesses:
-    """The processes of this task, from their start to their end."""
+    """Run the processes of this task, from their start to their end."""
 
     def __init__(self, command: Sequence[str], assigned: RankAssignment, meeting: Meeting) -> None:
         self._first, self._meeting = assigned.first_rank, meeting
@@ -55,7 +55,7 @@ class _RankProcesses:
         self._give_up = 0.0
 
     def wait(self) -> int:
-        """Waits for all of them; passes signals on, and ends the others once one has failed."""
+        """Wait for all ranks; pass signals on, and end the others once one has failed."""
         next_look = time.monotonic() + _LOOK_SECONDS
         while (codes := self._codes()).count(None):
             heard = signal.sigtimedwait((*_TOLD, signal.SIGCHLD), POLL_SECONDS)

@@ -1,7 +1,7 @@
-"""Where the launchers of several tasks meet: each says where it is, and learns who it is among the others.
+"""Let the launchers of several tasks meet: each writes its address, and learns its rank among the others.
 
 They meet in the folder of the attempt, which all nodes see because checkpoints are handed over there, and which no
-other attempt shares.  So no port has to be guessed, and no name of a node to be read out of Slurm's lists.
+other attempt shares.  So no port has to be guessed, and no node name has to be read from Slurm's lists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class RankAssignment:
-    """This task's place among all; the names are torchrun's, where a group is a node's launcher."""
+    """Hold this task's place among all; the names are torchrun's, where a group is a node's launcher."""
 
     task: int
     tasks: int
@@ -46,7 +46,7 @@ class RankAssignment:
         return self.task * self.ranks
 
     def environment(self, local: int) -> dict[str, str]:
-        """Return what torchrun tells the rank that is number `local` of this task, and TF_CONFIG if it has a port."""
+        """Return torchrun's variables for the rank with number `local` of this task, and TF_CONFIG if it has a port."""
         config = {"TF_CONFIG": tf_config(self.workers, self.first_rank + local)} if self.workers else {}
         return {
             **config,
@@ -64,10 +64,10 @@ class RankAssignment:
 
 
 class Meeting:
-    """The folder and this task's part in it; ports stay reserved as long as it is open.
+    """Meet in the folder, and take this task's part in it; ports stay reserved as long as it is open.
 
-    With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  SegmentError if this task
-    cannot know which of them it is.
+    With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  Raise SegmentError if this
+    task cannot know which of them it is.
     """
 
     def __init__(self, tasks: int, ranks: int, environment: Mapping[str, str], *, has_ports: bool = False) -> None:
@@ -93,7 +93,7 @@ class Meeting:
                 reserved.close()
 
     def assigned(self, is_told_to_leave: Callable[[], bool]) -> RankAssignment | None:
-        """Wait for the others, and return who we are; None if told to leave.  SegmentError if one does not come."""
+        """Wait for the others, and return our place; None if asked to leave.  Raise SegmentError if one is missing."""
         here = _address(self._tasks, self._environment)
         address = self._environment.get("MASTER_ADDR") or here
         port = int(self._environment.get("MASTER_PORT") or (self._reserved.getsockname()[1] if self._reserved else 0))
@@ -148,9 +148,9 @@ class Meeting:
 
 
 def reserve_port() -> socket.socket:
-    """Reserve a free port: nobody else gets it while the socket is open, and a store of torch can still listen there.
+    """Reserve a free port: no other process gets it while the socket is open, and torch's store can still listen there.
 
-    Linux lets a second socket with SO_REUSEADDR bind a port on which nobody listens, and gives such a port to no
+    Linux lets a second socket with SO_REUSEADDR bind a port on which no socket listens, and gives such a port to no
     connection of its own choosing; torch's store sets that option.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET

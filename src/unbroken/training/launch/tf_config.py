@@ -1,4 +1,4 @@
-"""TF_CONFIG, by which TensorFlow tells the workers of one training of each other; standard library alone."""
+"""Write and read TF_CONFIG, in which TensorFlow lists the workers of one training; standard library alone."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ ALLOWED = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker"
 
 @dataclass(frozen=True)
 class WorkerCluster:
-    """All workers, the chief first, and which of them this process is."""
+    """Hold all workers, the chief first, and the index of this process."""
 
     workers: tuple[str, ...]
     index: int
 
 
 def tf_config(workers: Sequence[str], index: int) -> str:
-    """The text for one of the workers; the first is the chief, as always where none is named."""
+    """Return TF_CONFIG for one of the workers; the first is the chief, as always if none is named."""
     return json.dumps({"cluster": {"worker": list(workers)}, "task": {"type": "worker", "index": index}})
 
 
 def read_cluster(environment: Mapping[str, str] = os.environ) -> WorkerCluster | None:
-    """The cluster that TF_CONFIG tells of, None without one; SegmentError if it cannot be one of workers alone."""
+    """Return the cluster in TF_CONFIG, None without one; raise SegmentError if it is not one of workers alone."""
     text = environment.get("TF_CONFIG")
     if not text:
         return None

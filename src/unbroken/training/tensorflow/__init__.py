@@ -1,4 +1,4 @@
-"""For TensorFlow and Keras: training that can be stopped and goes on."""
+"""Train with TensorFlow and Keras so that a training can be stopped and resumed."""
 
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.save_policy import Saves

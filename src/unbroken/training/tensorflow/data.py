@@ -1,8 +1,8 @@
-"""The batches of a training as a function of (seed, epoch, batch) and of nothing else.
+"""Make the batches of a training a function of (seed, epoch, batch) and of nothing else.
 
-So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.  The state of a
-`tf.data` iterator can be saved, but one of `shuffle().batch().repeat()` that is put back at the end of an epoch goes on
-in another order than it would have.
+So nothing of the data has to be saved: a restart computes the order again and begins in the middle.  The state of a
+`tf.data` iterator can be saved, but one of `shuffle().batch().repeat()` that is restored at the end of an epoch
+continues in another order than it would have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDLESS = tf.int64.max
 
 
 class Data:
-    """The batches of every epoch; `batches` is how many an epoch has, `samples` and `batch_size` are 0 if unknown."""
+    """Give the batches of every epoch; an epoch has `batches` of them; `samples` and `batch_size` are 0 if unknown."""
 
     def __init__(
         self, make_epoch: MakeEpoch, batches: int, samples: int = 0, batch_size: int = 0, share: Share | None = None
@@ -46,7 +46,7 @@ class Data:
         return min(end * self._batch_size, self._samples) - start * self._batch_size
 
     def stream(self, epoch: int, batch: int, epochs: int | None = None) -> Any:
-        """A `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""
+        """Return a `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""
 
         def rest_of(number: Any) -> Any:
             whole = self._make_epoch(number).apply(tf.data.experimental.assert_cardinality(self.batches))
@@ -69,7 +69,7 @@ def array_data(
     augment: Callable[..., Any] | None,
     workers: Workers,
 ) -> Data:
-    """Batches of arrays of one length, in an order that is drawn anew for each epoch; each worker gets its share."""
+    """Return batches of arrays of one length, in a new order for each epoch; each worker gets its share."""
     tensors = tuple(tf.convert_to_tensor(array) for array in arrays)
     sizes = sorted({int(tensor.shape[0]) for tensor in tensors})
     if len(sizes) != 1:
@@ -100,5 +100,5 @@ def array_data(
 
 
 def _pair(seed: int, number: Any) -> Any:
-    """A seed for the stateless random operations."""
+    """Return a seed for the stateless random operations."""
     return tf.stack([tf.constant(seed, tf.int64), tf.cast(number, tf.int64)])

@@ -1,4 +1,4 @@
-"""The callbacks through which `model.fit` saves, leaves and goes on between any two batches.
+"""Let `model.fit` save, leave and resume between any two batches, by callbacks.
 
 `fit` has no way to begin in the middle of an epoch, so the first epoch is cut short: the stream of batches begins where
 the checkpoint was made, and `stop_training`, which ends an epoch and the training, is taken back at the epoch's end.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class First(keras.callbacks.Callback):  # type: ignore[misc]
-    """Comes before the user's callbacks: puts the state back that `fit` resets, and takes `stop_training` back."""
+    """Run before the user's callbacks: restore the state that `fit` resets, and take `stop_training` back."""
 
     def __init__(self, training: Any) -> None:  # a `Training`, whose module imports this one
         super().__init__()
@@ -43,7 +43,7 @@ class First(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Last(keras.callbacks.Callback):  # type: ignore[misc]
-    """Comes after the user's callbacks: counts, saves and leaves when all that belongs to a step is done."""
+    """Run after the user's callbacks: count, save and leave when all that belongs to a step is done."""
 
     def __init__(self, training: Any, first: First, data: Data) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ def _memory(callback: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in JSON's terms; TypeError if it has no such form."""
+    """Return the value in JSON's terms; raise TypeError if it has no such form."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):

@@ -1,4 +1,4 @@
-"""Checkpoints that several workers make together: each writes all variables, and those of the first are kept.
+"""Make checkpoints by several workers together: each writes all variables, and those of the first are kept.
 
 So TensorFlow does it as well, because reading a variable may take all of them.  What each has for itself, Python's and
 numpy's random generators, goes into files of their own (`workers/00001.json`).
@@ -25,32 +25,32 @@ OWN = "workers"
 
 @dataclass(frozen=True)
 class KerasState:
-    """All that is to be saved of a training, of this worker."""
+    """Hold all that is to be saved of a training on this worker."""
 
     groups: Groups
     notes: str
     random: str
 
     def frozen(self) -> KerasState:
-        """The same, which stays as it is while the training goes on."""
+        """Return a copy that stays as it is while the training continues."""
         return replace(self, groups=tensorflow_state.snapshot(self.groups))
 
 
 def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> KerasState:
-    """The state that consists of these variables and notes, the random generators among them."""
+    """Return the state that consists of these variables and notes, with the random generators."""
     whole = {**notes, "workers": workers.size, "variables": tensorflow_state.table(groups)}
     return KerasState(groups, json.dumps(whole, indent=1) + "\n", json.dumps(notes["random"]) + "\n")
 
 
 def write(state: KerasState, folder: Path, workers: Workers) -> None:
-    """Leaves a state in `folder`, all workers together; returns when all have written."""
+    """Write a state into `folder`, all workers together; return when all have written."""
     with own_folder(folder, workers) as place:
         tensorflow_state.write(state.groups, state.notes, place)
     write_own(state, folder, workers)
 
 
 def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
-    """Leaves in `folder` what each worker but the first has for itself; returns when all have written."""
+    """Write into `folder` what each worker but the first has for itself; return when all have written."""
     if not workers.is_first:
         path = _own_file(folder, workers)
         path.parent.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
 
 
 def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
-    """The notes of a checkpoint as this worker goes on from it; CheckpointError if as many did not make it."""
+    """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
     notes = tensorflow_state.read_notes(folder)
     made_by = notes.get("workers", 1)
     if made_by != workers.size:
@@ -76,7 +76,7 @@ def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
 
 @contextmanager
 def own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
-    """Where this worker writes what all of them have: the folder itself for the first, else one that is removed."""
+    """Yield where this worker writes what all have: the folder itself for the first, else one that is then removed."""
     if workers.is_first:
         yield folder
         return

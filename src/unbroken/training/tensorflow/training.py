@@ -1,4 +1,4 @@
-"""TensorFlow and Keras trainings that can be stopped after any batch and go on bit for bit."""
+"""Run TensorFlow and Keras trainings that can be stopped after any batch and resume bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMAT = 1
 
 
 class Training(Loop):
-    """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
+    """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     `model` is a built Keras model, with the optimizer that it was compiled with; each keyword is a further part of the
     state: a model, an optimizer, a metric, a random generator or a variable; `state` is for more of them, under names
@@ -44,8 +44,8 @@ class Training(Loop):
     ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several workers
     (`multi_worker`) all make one.
 
-    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
-    on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
     _ranks: Workers
@@ -53,7 +53,7 @@ class Training(Loop):
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _callbacks: Sequence[Any] = ()
     _origin: Path | None = None  # the checkpoint that was restored,
-    _notes: dict[str, Any] | None = None  # and its notes, until the training goes on
+    _notes: dict[str, Any] | None = None  # and its notes, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The state of a TensorFlow training: what it consists of, written by TensorFlow's own checkpoints, and put back.
+"""Collect the state of a TensorFlow training, write it by TensorFlow's own checkpoints, and restore it.
 
 Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
 out the seeds of Dropout, and restoring it says that all was found.
@@ -27,7 +27,7 @@ Groups = Mapping[str, list[Any]]
 
 
 def variables_of(part: object) -> list[Any]:
-    """Return all variables of a model, optimizer, metric, random generator or variable; TypeError for others."""
+    """Return all variables of a model, optimizer, metric, random generator or variable; raise TypeError for others."""
     if isinstance(part, (keras.random.SeedGenerator, tf.random.Generator)):
         return [part.state]
     if isinstance(part, (keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, tf.Module)):
@@ -41,7 +41,7 @@ def variables_of(part: object) -> list[Any]:
 
 
 def check_built(model: Any, parts: Mapping[str, Any]) -> None:
-    """Make the variables of optimizers: what is made later could not be restored; ValueError for a model without."""
+    """Make the variables of optimizers: later ones could not be restored; raise ValueError for a model without."""
     if not model.built:
         raise ValueError(
             "Training(model): the model is not built, allowed: one that has its variables; begin it with keras.Input, "
@@ -100,7 +100,7 @@ def read_back(folder: Path) -> None:
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """Return what `write` was given as notes; CheckpointError if the file is not one of these."""
+    """Return what `write` was given as notes; raise CheckpointError if the file is not one of these."""
     try:
         notes = json.loads((folder / NOTES).read_text())
     except (OSError, ValueError) as error:
@@ -171,7 +171,7 @@ def _tensor(variable: Any) -> Any:
 
 
 class KerasValidation(Validation):
-    """That of a Keras model: what it says on a fixed batch, and whether its weights are numbers."""
+    """Check a Keras model: its output on a fixed batch, and that its weights are finite."""
 
     def __init__(self, validate: Validate | Callable[[], Any] | None, model: Any) -> None:
         super().__init__(validate)

@@ -1,6 +1,6 @@
-"""The workers of one training under MultiWorkerMirroredStrategy: who we are, and what all of them agree on.
+"""Connect the workers of one training under MultiWorkerMirroredStrategy: who we are, and what all agree on.
 
-Each of them runs the same script, and every method that talks is called by all of them in one order.
+All workers run the same script, and call every communicating method in the same order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def multi_worker() -> Any:
 
 
 class Workers(Processes):
-    """All workers of a training, or this process alone."""
+    """Connect all workers of a training, or this process alone."""
 
     def __init__(self, rank: int = 0, size: int = 1, strategy: Any = None) -> None:
         super().__init__(rank, size)
@@ -37,7 +37,7 @@ class Workers(Processes):
 
     @classmethod
     def of(cls, model: Any, environment: Mapping[str, str] = os.environ) -> Workers:
-        """Return the workers that train this model; SegmentError if it was not made for all that TF_CONFIG names."""
+        """Return the workers that train this model; raise SegmentError if it is not made for all of TF_CONFIG's."""
         cluster = read_cluster(environment)
         if cluster is None or (size := len(cluster.workers)) == 1:
             return cls()
@@ -55,7 +55,7 @@ class Workers(Processes):
         return cls(cluster.index, size, strategy)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """Return what any of them wishes, always at once."""
+        """Return what any worker requests, always at once."""
         own = wish()
         return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
 

@@ -1,4 +1,4 @@
-"""A TensorFlow training's connection to the place where its checkpoints go, and what it leaves in `final/`."""
+"""Connect a TensorFlow training to the destination of its checkpoints, and write its `final/`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
 from unbroken.training.tensorflow.workers import Workers
 
-# The values of the moment of the save, and what lies beside them until they are written.
+# The values at the moment of the save, and what belongs to them until they are written.
 NEEDED_MEMORY = 2
 
 
 class KerasWriter(Connection):
-    """That of a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took."""
+    """Connect a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took."""
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
         super().__init__(contract, place, saves, state_bytes)
@@ -38,7 +38,7 @@ class KerasWriter(Connection):
         self.last: tuple[Path, float] | None = None
 
     def save(self, state: KerasState, progress: Progress, step: int, *, is_best: bool, is_last: bool) -> None:
-        """Hand over one checkpoint, in the background if the training goes on; a kill inside leaves a draft alone."""
+        """Hand over one checkpoint, in the background if the training continues; a kill inside leaves only a draft."""
         self.wait()
         self.pace.begin_save(step)
         began = time.monotonic()
@@ -50,7 +50,7 @@ class KerasWriter(Connection):
             if is_last:
                 self.close_place(is_paused=True)
             return
-        # By all workers, as long as they stand still: to read a variable may take all of them.
+        # By all workers, while they pause: to read a variable may take all of them.
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
         if not self._workers.is_first:
@@ -58,7 +58,7 @@ class KerasWriter(Connection):
         stall = time.monotonic() - began
 
         def complete() -> float:
-            """Write what the first worker writes, which asks nobody for it."""
+            """Write what the first worker writes without the other workers."""
             began = time.monotonic()
             rank_checkpoint.write(frozen, draft, Workers())
             self._hand_over(draft, progress, time.monotonic() - began, is_best=is_best, stall_seconds=stall)
@@ -107,7 +107,7 @@ class KerasWriter(Connection):
         self._workers.say(line)
 
     def _write(self, state: KerasState, *, is_last: bool) -> Path:
-        """Write into a new draft; the last of a process is read again: then nobody else can write it again."""
+        """Write into a new draft; the last of a process is read again: then no other process can rewrite it."""
         draft = self._new_draft()
         rank_checkpoint.write(state, draft, self._workers)
         if is_last and self._workers.is_first:

@@ -1,4 +1,4 @@
-"""For PyTorch: training loops that can be stopped and go on."""
+"""Train with PyTorch so that a loop can be stopped and resumed."""
 
 from __future__ import annotations
 

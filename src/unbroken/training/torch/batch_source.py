@@ -1,6 +1,6 @@
-"""Where a training's batches come from: a loader of `Training.loader`, or a StatefulDataLoader of torchdata.
+"""Feed a training with batches: from a loader of `Training.loader`, or from a StatefulDataLoader of torchdata.
 
-The first is a function of seed and epoch.  The second knows by itself where it is: its state is part of the training's.
+The first is a function of seed and epoch.  The second knows its own position: its state is part of the training's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Batches = DataLoader[Any] | DistributedShardedDataset
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of the epoch that the training is in; a step of all ranks goes `per_step` places further."""
+    """Give the batches of the current epoch; a step of all ranks goes `per_step` places further."""
 
     per_step: int
-    length: int | None  # of the epoch, all ranks together; None if nobody knows
+    length: int | None  # of the epoch, all ranks together; None if unknown
     begin: Callable[[], Iterator[Any]]  # the batches that are still to come, of this rank
     end_after: Callable[[int], int]  # how many batches are done after the step that begins at a place
     samples: Callable[[int, int], int]  # how many there are from one place to another
@@ -43,9 +43,9 @@ class Feed:
 
 
 class StatefulLoader:
-    """A StatefulDataLoader as a part of the training, on so many ranks.
+    """Wrap a StatefulDataLoader as a part of the training, on `ranks` ranks.
 
-    Nothing is asked of it before its first epoch begins, because a question starts its worker processes.  An epoch
+    It is not queried before its first epoch begins, because a query starts its worker processes.  An epoch
     begins with generators that are seeded for it alone, so that it leaves no trace in those of the training.
     """
 
@@ -57,7 +57,7 @@ class StatefulLoader:
         self._pending: dict[str, Any] = {}
 
     def prepare_workers(self) -> None:
-        """Lets them live through the signals that are meant for the training."""
+        """Make the workers survive the signals that are meant for the training."""
         if self.loader.num_workers:
             self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
 
@@ -75,7 +75,7 @@ class StatefulLoader:
         return {"ranks": self.ranks, "workers": self.loader.num_workers, "loader": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there in the next epoch that begins; CheckpointError if this loader cannot."""
+        """Resume from there in the next epoch that begins; raise CheckpointError if this loader cannot."""
         for name, here in (("ranks", self.ranks), ("workers", self.loader.num_workers)):
             if state[name] != here:
                 raise CheckpointError(
@@ -85,7 +85,7 @@ class StatefulLoader:
         self._is_begun, self._pending = False, dict(state["loader"])
 
     def begin(self, position: Position) -> Iterator[Any]:
-        """The batches of the epoch from the position on."""
+        """Return the batches of the epoch from the position on."""
         seed = seed_from(self._seed, "loader", position.epoch)
         with random_state.kept(), start_of_workers(self.loader):
             if self._pending:
@@ -95,7 +95,7 @@ class StatefulLoader:
             return iter(self.loader)
 
     def _go_back(self, seed: int, is_at_end: bool) -> None:
-        """Brings the loader to where it was; at the end of an epoch, the next one then begins from there."""
+        """Bring the loader to where it was; at the end of an epoch, the next one then begins from there."""
         # One that says that it is finished makes an iterator and a second one at once, each with a draw of its own.
         state, self._pending = {**self._pending, "_iterator_finished": False}, {}
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
@@ -108,12 +108,12 @@ class StatefulLoader:
 
 
 def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
-    """True for the DataLoader of torchdata, which is not imported for it."""
+    """Return True for the DataLoader of torchdata, which is not imported for it."""
     return isinstance(part, DataLoader) and isinstance(part, Stateful)
 
 
 def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) -> Feed:
-    """The batches of the position's epoch; TypeError if the loader is none that can begin in the middle of it."""
+    """Return the batches of the position's epoch; raise TypeError if the loader cannot begin in the middle of it."""
     if isinstance(loader, DistributedShardedDataset):
         if not any(part is loader for part in parts.values()):
             raise TypeError("batches(): the data set is no part of the training; type Training(data=data, ...)")
@@ -158,7 +158,7 @@ def _stateful_feed(part: StatefulLoader, position: Position) -> Feed:
 
 
 def _sharded_feed(data: DistributedShardedDataset, position: Position) -> Feed:
-    """A place in its epoch is a number of samples."""
+    """Return a feed from a sharded data set; a place in its epoch is a number of samples."""
     data.set_epoch(position.epoch)
     return Feed(
         per_step=data.share.ranks * data.batch_size,
@@ -172,7 +172,7 @@ def _sharded_feed(data: DistributedShardedDataset, position: Position) -> Feed:
 
 
 def _check_data(name: str, data: object) -> None:
-    """TypeError if a data set moves on by itself and has no state that says so."""
+    """Raise TypeError if a data set moves on by itself and has no state that shows it."""
     if isinstance(data, Stateful):
         return
     if own := own_generators(data):
@@ -191,7 +191,7 @@ def _check_data(name: str, data: object) -> None:
 
 
 def _check(name: str, loader: DataLoader[Any]) -> None:
-    """TypeError if torchdata would go on with other samples, and not say so."""
+    """Raise TypeError if torchdata would silently resume with other samples."""
     if not getattr(loader, "in_order", True):
         raise TypeError(f"Training({name}=...): the StatefulDataLoader has in_order=False; allowed: True")
     if loader.generator is not None:

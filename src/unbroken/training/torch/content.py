@@ -1,4 +1,4 @@
-"""What of a training is in a checkpoint: its parts, where it is, its metrics, its random numbers, its gradients."""
+"""Collect what a checkpoint holds of a training: parts, position, metrics, random numbers and gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the f
 
 
 class Content:
-    """Everything that makes a training what it is, of this rank among all."""
+    """Hold everything that defines a training, on this rank."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Content:
         self._first_random = random_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
 
     def state(self) -> dict[str, Any]:
-        """All of it, in a form that can be saved."""
+        """Return all of it in a form that can be saved."""
         parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
             "format": FORMAT,
@@ -87,7 +87,7 @@ class Content:
         return {key: torch_state.canonical(value, key) for key, value in state.items()}
 
     def restore(self, folder: Path) -> str:
-        """Takes over what a checkpoint holds; returns why it is not to be trusted, empty if it is.
+        """Restore what a checkpoint holds; return why it is not to be trusted, "" if it is.
 
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
@@ -118,7 +118,7 @@ class Content:
         return self.trust.validation_error(state["trust"])
 
     def unsaved(self) -> list[str]:
-        """Lines about what no restart can put back, each once."""
+        """Return lines about what no restart can restore, each once."""
         found = [*self._unsaved.lines(), *(() if self._is_prepared else self.switches.unknown_groups())]
         new = [line for line in found if line not in self._said]
         self._said.update(new)
@@ -142,18 +142,18 @@ class Content:
 
     @property
     def has_rest_to_put_back(self) -> bool:
-        """True while a restart repeats what ran before the place that it goes on from."""
+        """Return True while a restart repeats what ran before the position from which it resumes."""
         return self._random is not None
 
     def begin_repeating(self) -> None:
-        """From here on the script does what it did before the place that the training goes on from."""
+        """Announce that the script now repeats what it did before the position from which the training resumes."""
         if self._random is not None:
             others = {name: part for name, part in self.parts.items() if not isinstance(part, DATA)}
             self._repeated = Repeated(others)
             self.switches.let_repeat()
 
     def put_the_rest_back(self) -> None:
-        """What the script's own beginning may change: parts, random generators and gradients."""
+        """Restore what the script's own beginning may change: parts, random generators and gradients."""
         if self._first_random is not None:
             random_state.restore_all(self._first_random, {})
             self._first_random = None
@@ -168,7 +168,7 @@ class Content:
             self._random = self._repeated = self._origin = None
 
     def _load_models(self, folder: Path) -> None:
-        """Gives the models the weights of the checkpoint again, which the script has changed since."""
+        """Give the models the weights of the checkpoint again, which the script has changed since."""
         models = torch_state.only(self.parts, torch.nn.Module)
         state = rank_checkpoint.read(folder, self._ranks)["parts"]
         states = {name: state[name] for name in models}

@@ -1,4 +1,4 @@
-"""The contract for a framework that trains on several ranks: they decide together, and the first hands over."""
+"""Keep the contract for a framework on several ranks: they decide together, and the first hands over."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from unbroken.training.torch.switches import modes_of, restore_modes
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
-    """Raises it, after telling the process that started us, which then says it and tries no further."""
+    """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
 
 
 class RanksSession(FrameworkSession):
-    """A FrameworkSession of each rank; all call it in the same order.  Of a single process it is a FrameworkSession.
+    """Run a FrameworkSession on each rank; all call it in the same order.  On one process it is a FrameworkSession.
 
-    What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.
+    The function that `hand_over` receives is called on all ranks, with one folder, when all of them are there.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RanksSession(FrameworkSession):
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
 
     def join(self) -> None:
-        """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
+        """Join the other ranks; call it once torch.distributed is started, before the first step."""
         if self.contract is None:
             return
         self.ranks = Ranks.here()
@@ -73,12 +73,12 @@ class RanksSession(FrameworkSession):
         self.look_ahead(0)
 
     def look_ahead(self, steps: int) -> None:
-        """So many steps more than the following one may come before there can be a checkpoint."""
+        """Announce that `steps` steps beyond the next one may pass before a checkpoint is possible."""
         # What the ranks decide together is done a step later.
         super().look_ahead(steps + (self.ranks.size > 1))
 
     def check_ranks(self, saved: int) -> None:
-        """CheckpointError if the checkpoint that we go on from was made by another number of ranks."""
+        """Raise CheckpointError if another number of ranks made the checkpoint from which this one resumes."""
         here = self.ranks.size
         if self.contract and saved != here:
             refuse(
@@ -87,7 +87,7 @@ class RanksSession(FrameworkSession):
             )
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
-        """Writes what the framework saves of the first rank alone, on another rank."""
+        """Write on another rank what the framework saves only of the first."""
         if not self.ranks.is_first:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
@@ -95,18 +95,18 @@ class RanksSession(FrameworkSession):
             fs.flush_file(path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What this rank wrote into the checkpoint that we go on from, if the first one wrote that."""
+        """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
         if self.resume is None or self.ranks.is_first:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
 
     def flush(self, path: Path) -> None:
-        """Flushes what this rank wrote and no other: unbroken flushes on the first rank's node."""
+        """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
         if not self.ranks.is_first:
             fs.flush_file(path)
 
     def leave(self) -> NoReturn:
-        """Ends the process as paused, and so do all ranks."""
+        """End the process as paused, as all ranks do."""
         self.ranks.leave()
         super().leave()
 
@@ -132,9 +132,9 @@ class RanksSession(FrameworkSession):
     def _wish(self, following: Phase) -> NextAction:
         if self.ranks.size == 1:
             return super()._wish(following)
-        # Between epochs all ranks wait for each other: there a wish is granted at once.
+        # Between epochs all ranks wait for each other: there a request is granted at once.
         said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
-        # While gradients are added up a wish has to wait, and must not be forgotten.
+        # While gradients are added up, a request has to wait, and must not be forgotten.
         self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
         if self._agreed.stop:
             return NextAction.LEAVE
@@ -147,7 +147,7 @@ class RanksSession(FrameworkSession):
 
 
 class Omitted:
-    """What frameworks leave out of a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
+    """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
@@ -159,7 +159,7 @@ class Omitted:
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def put_back(self, state: Mapping[str, Any], source: str) -> None:
-        """Give it back where the training goes on."""
+        """Restore it where the training resumes."""
         random_state.restore_all(state["random"], {})
         self._gradients.restore(state["gradients"], source)
         self._gradients.put_back()

@@ -1,7 +1,7 @@
-"""Gradients that are added up over several batches: what no step of an optimizer has used yet is part of the state.
+"""Save gradients that are added up over several batches: what no step of an optimizer has used is part of the state.
 
-Most loops replace all gradients after each step (`zero_grad`), so those that a step has used are left out.  A loop
-that was not seen to do so, or that goes on with used ones, has all of them saved: then nothing can be missing.
+Most loops replace all gradients after each step (`zero_grad`), so those that a step has used are left out.  If a loop
+was not seen to do so, or continues with used ones, all of them are saved: then nothing can be missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NONE: Mapping[str, Any] = {"tensors": {}, "used": {}, "stepped": [], "are_replac
 
 
 class Gradients:
-    """Those of all models and optimizers among the parts, by the names of the parameters."""
+    """Save the gradients of all models and optimizers among the parts, by the names of the parameters."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self._parts = parts
@@ -37,7 +37,7 @@ class Gradients:
         _watching().add(self)
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """All of them, by the part that has them and their name in it, or their number if the part is an optimizer."""
+        """Return all parameters, by their part and their name in it, or their number if the part is an optimizer."""
         first: dict[int, tuple[str, torch.Tensor]] = {}
         for name, module in only(self._parts, torch.nn.Module).items():
             for key, parameter in module.named_parameters():
@@ -48,7 +48,7 @@ class Gradients:
         return dict(first.values())
 
     def state(self) -> dict[str, Any]:
-        """The gradients that the training still needs, and what was seen of its steps."""
+        """Return the gradients that the training still needs, and what was observed of its steps."""
         parameters = self.parameters()
         held = {name: each.grad for name, each in parameters.items() if each.grad is not None}
         if self._are_replaced and not self._are_kept:
@@ -63,7 +63,7 @@ class Gradients:
         }
 
     def unshared(self) -> str:
-        """Says so if an FSDP2 model holds gradients that its ranks have not shared, which `state` cannot give."""
+        """Return an error message if an FSDP2 model holds gradients that its ranks have not shared; else ""."""
         modules = (module for _, module in modules_in(self._parts))
         if not any(_holds_unshared(module) for module in modules if hasattr(module, "_get_fsdp_state")):
             return ""
@@ -73,7 +73,7 @@ class Gradients:
         )
 
     def restore(self, state: Mapping[str, Any], source: str) -> None:
-        """Remembers what `state` gave, for `put_back`; CheckpointError if a parameter is not there."""
+        """Keep what `state` gave, for `put_back`; raise CheckpointError if a parameter is missing."""
         parameters, tensors = self.parameters(), state["tensors"]
         unknown = sorted({*tensors, *state["stepped"]} - parameters.keys())
         if unknown:
@@ -84,7 +84,7 @@ class Gradients:
         self._pending = [(each, tensors.get(name), state["used"].get(name)) for name, each in parameters.items()]
 
     def put_back(self) -> None:
-        """Gives each parameter the gradient that it had, or none."""
+        """Give each parameter the gradient that it had, or none."""
         pending, self._pending = self._pending or [], None
         for parameter, gradient, is_as_used in pending:
             parameter.grad = None if gradient is None else _own_memory(gradient.to(parameter.device))
@@ -93,11 +93,11 @@ class Gradients:
                 self._used[own] = own._version if is_as_used else None
 
     def _is_as_used(self, gradient: torch.Tensor) -> bool:
-        """True if a step has used it and nothing has changed it since."""
+        """Return True if a step has used the gradient and nothing has changed it since."""
         return self._used.get(_own(gradient)) == _own(gradient)._version
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer has made a step."""
+        """Record that the optimizer has made a step."""
         self.steppers.add(optimizer)
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
@@ -115,7 +115,7 @@ class Gradients:
 
 
 def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the ranks had, for each of another number of ranks: the mean, which is what they would have come to."""
+    """Return the mean of the ranks' gradients, for a different number of ranks: it is what they would have come to."""
     tensors: dict[str, Any] = {}
     for name in dict.fromkeys(name for state in states for name in state["tensors"]):
         found = [state["tensors"][name] for state in states if name in state["tensors"]]
@@ -126,16 +126,16 @@ def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _own_memory(gradient: torch.Tensor) -> torch.Tensor:
-    """A sparse one has room to grow, which belongs into no file, and is missing in what was read from one."""
+    """Copy a sparse gradient: it has spare memory, which belongs into no file, and lacks it after a load."""
     return gradient if gradient.layout is torch.strided else gradient.clone()
 
 
 @functools.cache
 def _watching() -> weakref.WeakSet[Gradients]:
-    """Who hears of each step; asked for the first time, it makes one hook for all optimizers of this process.
+    """Return the `Gradients` that are notified of each step; the first call makes one hook for all optimizers.
 
-    All, because wrappers call one of torch's that was not given.  The hook stays: torch goes through its hooks while
-    an old `Gradients` may be collected, and does not bear it that one is removed then.
+    The hook covers all optimizers of this process, because wrappers call one of torch's that was not given.  The hook
+    stays: torch iterates over its hooks while an old `Gradients` may be collected, and must not lose one then.
     """
     watching: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
@@ -148,7 +148,7 @@ def _watching() -> weakref.WeakSet[Gradients]:
 
 
 def _own(gradient: torch.Tensor) -> torch.Tensor:
-    """Of a gradient that is spread over ranks, the part here: FSDP2 adds to it directly, which shows in it alone."""
+    """Return this rank's part of a sharded gradient: FSDP2 adds to it directly, which shows in it alone."""
     return getattr(gradient, "_local_tensor", gradient)
 
 

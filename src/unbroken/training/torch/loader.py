@@ -1,6 +1,6 @@
-"""The order and the random numbers of the data: functions of (seed, epoch, index) and of nothing else.
+"""Make the order and the random numbers of the data functions of (seed, epoch, index) and of nothing else.
 
-So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.
+So nothing of the data has to be saved: a restart computes the order again and begins in the middle.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Loader = TypeVar("Loader", bound=DataLoader[Any])
 
 @dataclass(frozen=True)
 class SampleKey:
-    """One batch as a worker process is asked for it."""
+    """Identify one batch that is requested from a worker process."""
 
     epoch: EpochKey
     numbers: tuple[int, ...]  # of `numbered`
@@ -80,7 +80,7 @@ def make_loader(
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """This rank's batches of the position's epoch, or the steps that it is told to give."""
+    """Yield this rank's batches of the position's epoch, or the steps that are requested."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
         self.position, self.plan = position, plan
@@ -92,7 +92,7 @@ class EpochSampler(Sampler[SampleKey]):
 
     @contextmanager
     def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
-        """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
+        """Give these steps to iterations that begin inside (a loader may begin several and use the last)."""
         self._told = epoch, steps
         try:
             yield
@@ -107,7 +107,7 @@ class EpochSampler(Sampler[SampleKey]):
 
 
 class PlannedLoader(DataLoader[Any]):
-    """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
+    """Load the data of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
 
     sampler: EpochSampler
     begin_pass: Callable[[], Iterator[Any]]
@@ -126,7 +126,7 @@ class PlannedLoader(DataLoader[Any]):
 
 
 class Batches(Dataset[Any]):
-    """Whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
+    """Give whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
 
     Then a batch is the same wherever it is made (in this process or in any worker), and making it leaves no trace in
     this process's generators.
@@ -168,7 +168,7 @@ class Batches(Dataset[Any]):
             return self._collate(samples)
 
     def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
-        """The samples of a batch, all at once where the data set can: with one seed for all of them."""
+        """Return the samples of a batch, all at once with one seed if the data set can do so."""
         fetch = _fetch_of(self.dataset)
         if fetch is not None:
             if seed is not None:
@@ -187,7 +187,7 @@ class Batches(Dataset[Any]):
 
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
-    """`__getitems__` of a data set; None where it would only ask for one sample after the other, as torch's own do."""
+    """Return a data set's `__getitems__`; None if it only asks for one sample after the other, as torch's own do."""
     inner: object = dataset
     while isinstance(inner, Subset):
         inner = inner.dataset
@@ -198,10 +198,10 @@ def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
 
 
 class WorkerStart:
-    """Prepares a worker process for signals that reach all processes of a job, then does what the user asked for.
+    """Prepare a worker process for signals that reach all processes of a job, then call the user's function.
 
-    A worker that dies of one takes the training down before it could save.  TERM from the parent means what it
-    says; from anybody else it is meant for the parent, which notices by itself.
+    A worker that dies of one ends the training before it could save.  TERM from the parent ends the worker; from
+    any other process it is meant for the parent, which gets it by itself.
     """
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
@@ -218,7 +218,7 @@ class WorkerStart:
 
 @contextmanager
 def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
-    """Inside, worker processes may be started that do not die of a TERM before `WorkerStart` has prepared them."""
+    """Protect worker processes that start inside from a TERM until `WorkerStart` has prepared them."""
     held = {signal.SIGTERM} if isinstance(loader.worker_init_fn, WorkerStart) else set()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # which they inherit
     try:
@@ -228,7 +228,7 @@ def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
 
 
 def end_workers(iterator: object) -> None:
-    """Ends the worker processes of a DataLoader's iterator now; at exit, without it, one may wait for them forever."""
+    """End the worker processes of a DataLoader's iterator now; without this, an exit may wait for them forever."""
     # Not public, but what the iterator's own __del__ calls, which comes too late while a traceback holds the iterator.
     shut_down = getattr(iterator, "_shutdown_workers", None)
     if shut_down:
@@ -236,7 +236,7 @@ def end_workers(iterator: object) -> None:
 
 
 def _leave_when_told(parent: int) -> None:
-    if not hasattr(signal, "sigwaitinfo"):  # nobody says whose TERM it is: it may be meant for all of the job
+    if not hasattr(signal, "sigwaitinfo"):  # the sender of TERM is unknown: it may be meant for all of the job
         while os.getppid() == parent:
             time.sleep(PARENT_SECONDS)
         os._exit(0)

@@ -1,4 +1,4 @@
-"""The loaders of a training, and how far the script is in those that it iterates itself, next to `Training.batches`.
+"""Track the loaders of a training, and the script's position in those that it iterates itself.
 
 Code before the first batch of an epoch runs again after a restart.  So a call of iter() there is known by its number,
 and continues what the same call had begun; batches drawn there are drawn again.  A call inside the epoch begins a new
@@ -24,7 +24,7 @@ from unbroken.training.torch.samplers import EpochKey, as_tensor, from_tensor, s
 
 
 class Zone(Enum):
-    """Where the script is."""
+    """Name the part of the script that runs."""
 
     SCRIPT = "before epochs"
     EPOCH = "between epochs and batches"
@@ -33,7 +33,7 @@ class Zone(Enum):
 
 @dataclass
 class Place:
-    """How far a pass over a loader is; `zone` and `call` name the call of iter() that continues it after a restart."""
+    """Track a pass over a loader; `zone` and `call` name the call of iter() that continues it after a restart."""
 
     epoch: int
     number: int  # of the pass in that epoch
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def key(self) -> EpochKey:
-        """The first pass of an epoch has the order that a loader has in `Training.batches`."""
+        """Return the key of the order; an epoch's first pass has the order that a loader has in `Training.batches`."""
         return self.epoch if self.number == 0 else f"{self.epoch}.{self.number}"
 
     @property
@@ -70,7 +70,7 @@ class Place:
 
 
 class Pass(Iterator[Any]):
-    """An iterator over a loader that counts what it gave."""
+    """Iterate over a loader and count the batches given."""
 
     def __init__(self, batches: Iterator[Any], place: Place, passes: Passes) -> None:
         self._batches, self._place, self._passes = batches, place, passes
@@ -85,7 +85,7 @@ class Pass(Iterator[Any]):
 
 
 class Passes:
-    """The passes over one loader."""
+    """Track the passes over one loader."""
 
     def __init__(self, loader: PlannedLoader, loaders: PlannedLoaders, name: int, state: Mapping[str, Any]) -> None:
         self.loader, self.name, self._loaders = loader, name, loaders
@@ -205,7 +205,7 @@ class Passes:
 
 
 class PlannedLoaders:
-    """All loaders of `Training.loader`, by their number in the order of making."""
+    """Hold all loaders of `Training.loader`, by their number in the order of creation."""
 
     def __init__(self, seed: int, position: Position, say: Callable[[str], None]) -> None:
         self.position, self.say = position, say
@@ -227,7 +227,7 @@ class PlannedLoaders:
         self._next += 1
 
     def begin_epoch(self) -> None:
-        """The script gets the number of an epoch."""
+        """Note that the script gets the number of an epoch."""
         if self.zone is Zone.SCRIPT:
             self._before_epochs = self._next
         elif self.zone is Zone.BATCH:
@@ -247,7 +247,7 @@ class PlannedLoaders:
             order.restore(epoch, ranks.broadcast(order.state(epoch)))
 
     def begin_batches(self) -> None:
-        """The first batch of the epoch comes."""
+        """Note that the first batch of the epoch comes."""
         if self.zone is not Zone.EPOCH:
             return
         is_resumed = bool(self._saved.get("is_in_epoch"))

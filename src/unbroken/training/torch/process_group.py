@@ -1,4 +1,4 @@
-"""The ranks of one training: who we are among them, and decisions that all of them take at the same step."""
+"""Connect the ranks of one training: this process's rank, and decisions that all take at the same step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = timedelta(days=1)
 
 
 class Ranks(Processes):
-    """All processes of a training, or this one alone.  Every method that talks is called by all ranks in one order."""
+    """Connect all processes of a training, or this one alone.  All ranks call communicating methods in one order."""
 
     def __init__(self, rank: int = 0, size: int = 1, group: dist.ProcessGroup | None = None) -> None:
         super().__init__(rank, size)
@@ -28,7 +28,7 @@ class Ranks(Processes):
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
-        """The ranks of this process's training; CheckpointError if there are several and torch was not told."""
+        """Return the ranks of this training; raise CheckpointError if there are several without torch.distributed."""
         if (ranks := here()).size > 1:
             return ranks.beside()
         size = int(environment.get("WORLD_SIZE") or 1)
@@ -44,9 +44,9 @@ class Ranks(Processes):
         return Share(self.rank, self.size)
 
     def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
-        """What is done now: what any rank wished a step ago, and `at_once` also what it wishes now.
+        """Return what to do now: what any rank requested a step ago, and with `at_once` what it requests now as well.
 
-        The answer to the question of a step ago has come long since, so that it costs no time.
+        The answer to the question of a step ago has arrived by now, so it costs no time.
         """
         if self.size == 1:
             return wish()
@@ -57,7 +57,7 @@ class Ranks(Processes):
         return RankRequest(*said)
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
-        """Tells all ranks a wish, on which they agree after the next step."""
+        """Send a request to all ranks, on which they agree after the next step."""
         if self.size > 1:
             bits = torch.tensor(list(vars(wish()).values()), dtype=torch.uint8)
             work = dist.all_reduce(bits, dist.ReduceOp.MAX, group=self.group, async_op=True)
@@ -65,7 +65,7 @@ class Ranks(Processes):
                 self._pending = bits, work
 
     def settle(self) -> None:
-        """Waits for what was asked last; nobody needs the answer."""
+        """Wait for the last request, and drop its answer."""
         self._answer()
 
     def broadcast(self, value: T) -> T:
@@ -88,12 +88,12 @@ class Ranks(Processes):
         return Ranks(self.rank, self.size, dist.new_group(backend="gloo", timeout=PATIENCE))
 
     def meet(self) -> None:
-        """Returns when all ranks are here."""
+        """Return when all ranks are here."""
         if self.size > 1:
             dist.barrier(group=self.group)
 
     def leave(self) -> None:
-        """Ends torch.distributed, which complains if a process leaves without."""
+        """End torch.distributed, which complains if a process leaves without doing so."""
         if self.size > 1:
             self.meet()
             dist.destroy_process_group()

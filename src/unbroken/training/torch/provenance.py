@@ -1,4 +1,4 @@
-"""What of PyTorch's environment affects bitwise reproducibility: versions, ranks, threads, GPUs, compiled models."""
+"""Record what affects bitwise reproducibility in PyTorch: versions, ranks, threads, GPUs, compiled models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
-    """What a passport says of this process; `parts` are those given to Training, as they were given."""
+    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
     return {
         "torch": str(torch.__version__),
         "numpy": np.__version__,
@@ -26,7 +26,7 @@ def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _gpu() -> dict[str, str]:
-    """The model of the GPU that this process works on, and how that computes; nothing where there is none."""
+    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
     if not torch.cuda.is_available():
         return {}
     precision = torch.get_float32_matmul_precision()
@@ -38,7 +38,7 @@ def _gpu() -> dict[str, str]:
 
 
 def is_wrapped_by_compile(part: object) -> bool:
-    """True for what `torch.compile(model)` returns, whose state has `_orig_mod.` before each name."""
+    """Return True for what `torch.compile(model)` returns, whose state has `_orig_mod.` before each name."""
     # Where there is one, this module is loaded; to load it for the question would take a second.
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     return compiler is not None and isinstance(part, compiler.OptimizedModule)

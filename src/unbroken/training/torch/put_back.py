@@ -1,4 +1,4 @@
-"""A saved state is given back to its part, and is then the one that was saved: names, types, bits."""
+"""Give a saved state back to its part, and check that it is the saved one: names, types, bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbroken.training.torch.state import (
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
-    """Gives each part its saved state; CheckpointError if one does not fit."""
+    """Give each part its saved state; raise CheckpointError if one does not fit."""
     for name, part in parts.items():
         try:
             part.load_state_dict(_named_as_in(part, states[name]))
@@ -39,7 +39,7 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Gives each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
+    """Give each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
     if not saved.keys() >= {"param_groups", "state"}:
         return  # one with a state of its own making
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
@@ -52,7 +52,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
 
 
 def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
-    """What is wrong with the first tensor that is not the one that was saved, in type or bits; '' if nothing is."""
+    """Describe the first tensor that differs from the saved one in type or bits; return "" if none does."""
     if isinstance(saved, torch.Tensor) and isinstance(here, torch.Tensor):
         if saved.dtype != here.dtype:
             return f"{where} was saved as {saved.dtype}, and here it is {here.dtype}; allowed: the same type"
@@ -69,9 +69,9 @@ def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
 
 
 def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Also of a NaN, which is not equal to itself."""
+    """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
-        return True  # nobody knows its bits
+        return True  # its bits are unknown
     return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
 
 
@@ -80,7 +80,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _named_as_in(part: object, state: Any) -> Any:
-    """A saved state by the names that the model has here, whether its blocks are compiled or not."""
+    """Return a saved state by the names that the model has here, whether its blocks are compiled or not."""
     if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
         return state
     here, plain = part.state_dict(), plainly_named(state)
@@ -99,7 +99,7 @@ HELD_BYTES = 64_000_000
 
 
 class Repeated:
-    """The parts as they were when the repetition began; `parts` are those without loaders and data sets."""
+    """Hold the parts as they were when the repetition began; `parts` are those without loaders and data sets."""
 
     def __init__(self, parts: Mapping[str, Stateful]) -> None:
         self._parts = parts
@@ -107,7 +107,7 @@ class Repeated:
         self._weights = _versions(parts)
 
     def put_back(self) -> bool:
-        """Gives each part but the models what it had; returns True if a weight of a model was changed meanwhile."""
+        """Give each part but the models what it had; return True if a weight of a model was changed meanwhile."""
         for name, held in self._held.items():
             part = self._parts[name]
             if held is None:
@@ -121,7 +121,7 @@ class Repeated:
 
 
 def _held_of(part: Stateful) -> Any:
-    """Of an optimizer its options; None of what is too large."""
+    """Copy an optimizer's options, or the state of any other part; return None if that state is too large."""
     if isinstance(part, torch.optim.Optimizer):
         groups = [{key: value for key, value in group.items() if key != "params"} for group in part.param_groups]
         return copy.deepcopy(groups)

@@ -1,4 +1,4 @@
-"""Random generators: found, read, seeded, put back, and work that leaves no trace in them."""
+"""Find, read, seed and restore random generators, and run code that leaves no trace in them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def seed(generators: Iterable[Generator], seeds: Iterable[int]) -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
+    """Seed Python's, numpy's and torch's global generators; call it before the model is made."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -204,11 +204,11 @@ def own_generators(*roots: object) -> list[Generator]:
 
 
 class RandomKept(Dataset[Any]):
-    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
+    """Wrap the samples of a data set for a StatefulDataLoader whose workers draw random numbers.
 
-    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
-    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
-    after a restart in the middle of an epoch, with as many workers.
+    Use it too for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data
+    set for each worker process, and no random generators.  Here the generators are such a state: after a restart in the
+    middle of an epoch, with as many workers, the same numbers are drawn as without it.
     """
 
     def __init__(self, dataset: Dataset[Any]) -> None:
@@ -261,7 +261,7 @@ def _in_cells(function: types.FunctionType) -> list[object]:
 
 
 def _globals_of(function: types.FunctionType) -> list[object]:
-    """The generators among the global names that a function uses; other globals belong to the script."""
+    """Return the generators among the global names that a function uses; other globals belong to the script."""
     found = (function.__globals__.get(name) for name in function.__code__.co_names)
     return [each for each in found if isinstance(each, Generator)]
 

@@ -1,7 +1,7 @@
-"""Checkpoints that several ranks make together, and how they go on from one, as many as before or not.
+"""Make checkpoints by several ranks together, and resume from one with the same or another number of ranks.
 
 The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
-generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).
+generators and gradients (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unbroken.training.torch.snapshot import NEEDED_MEMORY
 from unbroken.training.torch.state import STATE_FILE
 
 OWN_FILE = "ranks/{:05d}.pt"
-# As it stands in checkpoints that are older than the name of this project.
+# As it is in checkpoints that are older than the name of this project.
 GRADIENTS = "longhaul.gradients"
 
 Digests = dict[str, FileDigest]
@@ -33,7 +33,7 @@ Pieces = dict[str, Any]
 
 @dataclass(frozen=True)
 class Offer:
-    """What a rank says before a save: where to write if it is the first, and what a copy of its pieces would take."""
+    """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
 
     draft: str
     node: str
@@ -42,7 +42,7 @@ class Offer:
 
 
 def has_memory(offers: Iterable[Offer]) -> bool:
-    """True if on each node the copies of all its ranks fit beside the training."""
+    """Return True if on each node the copies of all its ranks fit into memory in addition to the training."""
     needed: dict[str, int] = {}
     free: dict[str, int] = {}
     for offer in offers:
@@ -53,7 +53,7 @@ def has_memory(offers: Iterable[Offer]) -> bool:
 
 @dataclass(frozen=True)
 class Said:
-    """How a rank's part of a save went."""
+    """Hold the result of a rank's part of a save."""
 
     digests: Digests = field(default_factory=dict)
     error: str = ""
@@ -92,9 +92,9 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
 
 
 def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """Return the state in a checkpoint as this rank goes on from it; "random" is None if other ranks made it.
+    """Return the state with which this rank resumes; "random" is None if another number of ranks made it.
 
-    What is spread stays a note (`sharded_state.put_in`).  CheckpointError if something is missing, before any of it is
+    Sharded tensors stay notes (`sharded_state.put_in`).  Raise CheckpointError if anything is missing, before it is
     used.
     """
     state = torch_state.load(folder, is_mapped=ranks.size > 1)

@@ -1,4 +1,4 @@
-"""A loader for the loops of others: its order is a function of seed and epoch, and it begins where it is told."""
+"""Load data for other frameworks' loops: the order is a function of seed and epoch, the start is any batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 
 
 class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
-    """This rank's batches of an epoch from a place on, which counts the batches of one rank.
+    """Yield this rank's batches of an epoch from a place on, which counts the batches of one rank.
 
     It is called a DistributedSampler, because Lightning puts one of its own in the place of any other on several ranks.
     """
@@ -27,13 +27,13 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
         return self.position.batch * self.plan.share.ranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.position.epoch:
             self.position.epoch, self.position.batch = epoch, 0
 
 
 class ResumableLoader(DataLoader[Any]):
-    """A DataLoader whose state is a place: seed, epoch and batch.  Its length is that of a whole epoch."""
+    """Load data with a place as state: seed, epoch and batch.  The length is that of a whole epoch."""
 
     sampler: PlaceSampler
 
@@ -42,22 +42,22 @@ class ResumableLoader(DataLoader[Any]):
             return super().__iter__()
 
     def share_with(self, share: Share) -> None:
-        """From now on its batches and its length are those of one of several ranks."""
+        """Restrict batches and length to those of one of several ranks."""
         self.sampler.plan.share = share
 
     def go_to(self, epoch: int, batch: int) -> None:
-        """The next iteration begins there; one that has begun goes on as it was."""
+        """Let the next iteration begin there; one that has begun continues as it was."""
         self.sampler.position.epoch, self.sampler.position.batch = epoch, batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it was told to be, and the order of a begun epoch if that is no function of seed and epoch."""
+        """Return the position that was set, and the order of a begun epoch if it is no function of seed and epoch."""
         place, plan = self.sampler.position, self.sampler.plan
         state = {"seed": plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
         order = plan.order.state(place.epoch) if place.batch else None
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes there; ValueError if that is a place in other data."""
+        """Go to the saved position; raise ValueError if it is one in other data."""
         for name, own in (("seed", self.sampler.plan.seed), ("batches", len(self))):
             if state_dict[name] != own:
                 raise ValueError(

@@ -1,6 +1,6 @@
-"""Samplers whose order is a function of seed and epoch, for a loop of your own and for `Training.loader`.
+"""Sample in an order that is a function of seed and epoch, for a loop of your own and for `Training.loader`.
 
-What is done of an epoch is said by `advance`, after a batch was trained: what worker processes have read ahead does not
+Call `advance` after a batch was trained to count it: what worker processes have read ahead does not
 count.  A state is three numbers, and the same for all ranks.
 """
 
@@ -31,15 +31,15 @@ AGAIN = 2**40
 
 
 def seed_from(*parts: int | str) -> int:
-    """63 bits that differ for each sequence of parts and look random."""
+    """Return 63 bits that differ for each sequence of parts and look random."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
-    """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples.
+    """Draw the indices of one epoch, four bytes each; eight if there are more than two billion samples.
 
-    TypeError if the order gives other than whole numbers, such as a mask.
+    Raise TypeError if the order gives something other than integers, such as a mask.
     """
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
     if isinstance(indices, torch.Tensor):
@@ -52,7 +52,7 @@ def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
 
 
 def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
-    """A list of them would take ten times the memory."""
+    """Return the indices as an array; a list would take ten times the memory."""
     is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
     found = array("i" if is_short else "q")
     found.frombytes(np.ascontiguousarray(indices, dtype=SHORT.dtype if is_short else np.int64).data.cast("B"))
@@ -73,7 +73,7 @@ def numbered(indices: Indices) -> Indices:
 
 
 def order_of(size: int, shuffle: bool) -> Order:
-    """All indices, once each."""
+    """Return an order of all indices, once each, shuffled or not."""
 
     def shuffled(generator: torch.Generator) -> torch.Tensor:
         return torch.randperm(size, generator=generator)
@@ -82,21 +82,21 @@ def order_of(size: int, shuffle: bool) -> Order:
 
 
 def check_same(state: Mapping[str, Any], own: Mapping[str, object], what: str) -> None:
-    """ValueError if a state was made by a sampler or data set that differs from this one."""
+    """Raise ValueError if a state was made by a sampler or data set that differs from this one."""
     for name, value in own.items():
         if state[name] != value:
             raise ValueError(f"the state was made with {name} {state[name]}, and this {what} has {value}")
 
 
 def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
-    """This rank among the ranks; what is not given is asked of torch.distributed."""
+    """Return this rank among the ranks; what is not given comes from torch.distributed."""
     if rank is not None and ranks is not None:
         return Share(rank, ranks)
     return here().share
 
 
 class EpochOrder:
-    """The indices of each epoch, drawn when they are asked for; the last epoch's are kept."""
+    """Draw the indices of each epoch on demand; those of the last epoch are kept."""
 
     def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
         self.seed, self.size = seed, size
@@ -124,7 +124,7 @@ class EpochOrder:
         return as_tensor(self._known[1]) if self.is_own and self._known[0] == epoch else None
 
     def restore(self, epoch: EpochKey, state: torch.Tensor | None) -> None:
-        """Go on with what `state` returned, whatever the user's order would give now."""
+        """Continue with what `state` returned, whatever the user's order would give now."""
         if self.is_own:
             self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
 
@@ -140,7 +140,7 @@ def from_tensor(state: torch.Tensor) -> Indices:
 
 
 class SamplePlan:
-    """The batches of each epoch, in a row that does not depend on the number of ranks, and this rank's steps in it."""
+    """Plan each epoch's batches, in a row that does not depend on the number of ranks, and this rank's steps in it."""
 
     def __init__(
         self,
@@ -186,19 +186,19 @@ class SamplePlan:
 
 
 class _Interruptible(Sampler[Item]):
-    """A position in an epoch that moves by `advance`, and only by it."""
+    """Hold a position in an epoch that moves by `advance`, and only by it."""
 
     def __init__(self, data: Sized | int, seed: int, shuffle: bool, order: Order | None) -> None:
         self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
         self.seed, self.epoch, self.done = seed, 0, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.epoch:
             self.epoch, self.done = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position: the same on all ranks, so that any number of ranks can go on from it.
+        """Return the position: the same on all ranks, so that any number of ranks can resume from it.
 
         In the middle of an epoch with an order of your own, that order too: it may follow the training.
         """
@@ -207,7 +207,7 @@ class _Interruptible(Sampler[Item]):
         return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the position; ValueError if it is one in another order."""
+        """Go to the saved position; raise ValueError if it is one in another order."""
         self._order.restore(int(state["epoch"]), state.get("order"))
         self.epoch, self.done = int(state["epoch"]), 0
         check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
@@ -223,10 +223,10 @@ class _Interruptible(Sampler[Item]):
 
 
 class InterruptibleSampler(_Interruptible[int]):
-    """Indices of a data set in an order that is a function of seed and epoch; begins where `advance` has come to.
+    """Yield a data set's indices in an order that is a function of seed and epoch, from where `advance` has come to.
 
-    For `DataLoader(sampler=...)` in a loop of your own; `set_epoch` at the beginning of each epoch, `advance` after
-    each batch, `state_dict` into your checkpoint.
+    Use it for `DataLoader(sampler=...)` in a loop of your own; call `set_epoch` at the beginning of each epoch and
+    `advance` after each batch, and put `state_dict` into your checkpoint.
     """
 
     _share, _tail = Share(), "repeat"
@@ -239,7 +239,7 @@ class InterruptibleSampler(_Interruptible[int]):
         indices, done, share = self._order.of(self.epoch), self.done, self._share
         first, left = done + share.rank, len(indices) - done
         places = range(first, first + len(self) * share.ranks, share.ranks)
-        # Beyond the end it begins again at what is left.
+        # Beyond the end it begins again with the remaining indices.
         return (indices[done + (place - done) % left] for place in places)
 
     def __len__(self) -> int:
@@ -247,12 +247,12 @@ class InterruptibleSampler(_Interruptible[int]):
         return whole + {"drop": 0, "repeat": rest > 0, "uneven": self._share.rank < rest}[self._tail]
 
     def advance(self, samples: int) -> None:
-        """Counts the samples that this rank has trained, and as many on each of the others."""
+        """Count the samples that this rank has trained, and as many on each of the others."""
         self.done = min(self.done + samples * self._share.ranks, len(self._order.of(self.epoch)))
 
 
 class InterruptibleDistributedSampler(InterruptibleSampler):
-    """The same for several ranks: each takes every n-th of what is left, and other ranks may go on from it.
+    """Sample for several ranks: each takes every n-th of what remains, and another number of ranks may resume from it.
 
     All ranks advance by as many samples.  What does not divide by the number of ranks is filled up with at most
     ranks - 1 samples taken twice (`tail="repeat"`), left out ("drop"), or leaves some ranks with one sample less
@@ -275,7 +275,7 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
 
 
 class InterruptibleBatchSampler(_Interruptible[list[int]]):
-    """Batches for `DataLoader(batch_sampler=...)`, every sample exactly once an epoch on any number of ranks.
+    """Yield batches for `DataLoader(batch_sampler=...)`: every sample exactly once an epoch on any number of ranks.
 
     `batch_size` is that of one rank.  With `groups`, the kind of each sample (a length, an aspect ratio), the samples
     of a batch are of one kind.  The last step may have smaller batches; with `drop_last` it is left out.
@@ -308,7 +308,7 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         return len(self._steps())
 
     def advance(self, steps: int = 1) -> None:
-        """Counts steps: batches that this rank has trained, and one at the same time on each of the others."""
+        """Count steps: batches that this rank has trained, and one at the same time on each of the others."""
         for _ in range(steps):
             self.done = self._steps().end_after(self.done)
 

@@ -1,4 +1,4 @@
-"""How long a learning rate schedule is, compared with the goal, and a new schedule at the place of the saved one."""
+"""Compare a learning rate schedule's length with the goal, and put a new schedule at the place of the saved one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOLERANCE = 1.01
 
 @dataclass(frozen=True)
 class End:
-    """The step of the scheduler at which its schedule is over, what happens then, and the argument that sets it."""
+    """Hold the step at which a scheduler's schedule is over, what happens then, and the argument that sets it."""
 
     step: int
     after: str
@@ -57,7 +57,7 @@ def end_of(scheduler: object, steps: float) -> End | None:
 
 
 def too_short(name: str, scheduler: object, course: Course) -> tuple[str, bool]:
-    """Say that a schedule ends before the goal, empty if not; True if the next step of the scheduler fails."""
+    """Say that a schedule ends before the goal, empty if not; return True if the next step of the scheduler fails."""
     if not isinstance(scheduler, LRScheduler) or not math.isfinite(course.goal):
         return "", False
     steps = _steps_to_goal(steps_done(scheduler), course)
@@ -83,9 +83,9 @@ def steps_done(scheduler: Any) -> int:
 
 
 class Replayed:
-    """The schedules of the script, brought to the step at which the saved ones were.
+    """Bring the schedules of the script to the step at which the saved ones were.
 
-    Made before any state is loaded: then the learning rate is where the schedule begins.
+    Make it before any state is loaded: then the learning rate is where the schedule begins.
     """
 
     def __init__(self, parts: Mapping[str, object], states: Mapping[str, Any]) -> None:
@@ -128,14 +128,14 @@ def _steps_in(state: Mapping[str, Any]) -> int:
 
 
 def _steps_to_goal(done: int, course: Course) -> float:
-    """Return how many steps of a scheduler the goal takes, judged by those that were made; 0 if nobody can know."""
+    """Return how many steps of a scheduler the goal takes, judged by those that were made; 0 if unknown."""
     at, goal = course.position, course.goal
     per_epoch = at.batches / course.per_step if at.batches else 0.0
     if course.unit == "steps":
         epochs, steps = (goal / per_epoch if per_epoch else 0.0), goal
     else:
         epochs, steps = goal, goal * per_epoch
-    if not at.step or not done:  # nobody has seen how often it is called: once an epoch is the least
+    if not at.step or not done:  # it is unknown how often it is called: once an epoch is the least
         return math.floor(epochs) if epochs else 0.0
     if at.epoch and done <= at.epoch + 1:
         return done + max(epochs - at.epoch, 0.0)
@@ -143,7 +143,7 @@ def _steps_to_goal(done: int, course: Course) -> float:
 
 
 def _end_of_function(scheduler: lr_scheduler.LambdaLR, steps: float) -> End | None:
-    """The first step from which on its functions give 0, as those of transformers do at their end."""
+    """Return the first step from which its functions give 0, as those of transformers do at their end, or None."""
     begun = False
     for step in range(min(math.floor(steps), _MOST_VALUES)):
         values = [function(step) for function in scheduler.lr_lambdas]

@@ -1,4 +1,4 @@
-"""A file of tensors and its digest, both in one pass."""
+"""Write a file of tensors and its digest, both in one pass."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from unbroken.training.torch.state import canonical, tensor_bytes
 SAFETENSORS = ".safetensors"
 # Small enough that what was just written is still in the processor's cache when it is digested.
 CHUNK_BYTES = 1024 * 1024
-# blake2b would more than double the time of a save; the parent process can do it while the training goes on.
+# blake2b would more than double the time of a save; the parent process can do it while the training continues.
 INLINE_ALGORITHM = "xxh3_128"
 
 
 def save_verified(obj: object, path: Path, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
-    """Saves like `torch.save` and returns size and digest; None where xxhash is missing (digest the file later).
+    """Save like `torch.save` and return size and digest; return None if xxhash is missing (digest the file later).
 
     `options` are those of `torch.save`.
 
     The zip checksums (CRC-32) inside the file are left out, because torch never looks at them and the digest finds
-    more in less time; other programs that unzip the file want `zip_checksums=True`.  Nothing is flushed to the disk.
-    StorageError if the disk is full; the file is not usable then.
+    more in less time; other programs that unzip the file need `zip_checksums=True`.  Nothing is flushed to the disk.
+    Raise StorageError if the disk is full; the file is not usable then.
     """
     is_inline = preferred_algorithm() == INLINE_ALGORITHM
     hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
@@ -39,7 +39,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False, **option
         try:
             torch.save(obj, writer, **options)  # type: ignore[arg-type]
         except RuntimeError:
-            # torch hides what went wrong in `write` behind an error about the zip archive.
+            # torch replaces the error of `write` by one about the zip archive.
             if writer.error is None:
                 raise
             raise writer.error from None
@@ -49,7 +49,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False, **option
 
 
 class _Writer:
-    """What torch.save needs of a file; `error` is why a write failed."""
+    """Provide what torch.save needs of a file; `error` is why a write failed."""
 
     def __init__(self, file: BinaryIO, hasher: Hasher | None, checksums: ZipChecksums) -> None:
         self.checksums = checksums
@@ -77,9 +77,9 @@ class _Writer:
 
 
 class ZipChecksums:
-    """torch's switch for them, turned until the first byte is written: torch has looked at it by then.
+    """Set torch's switch for zip checksums until the first byte is written: torch has read it by then.
 
-    It is one for the whole process, in which the user may save something in another thread.
+    The switch is one for the whole process, in which the user may save something in another thread.
     """
 
     _lock = threading.Lock()
@@ -90,7 +90,7 @@ class ZipChecksums:
         torch.serialization.set_crc32_options(is_wanted)
 
     def restore(self) -> None:
-        """Turns it back; the first time counts."""
+        """Restore torch's setting; only the first call has an effect."""
         if self._before is not None:
             torch.serialization.set_crc32_options(self._before)
             self._before = None
@@ -108,7 +108,7 @@ def save_result(path: Path, content: object) -> FileDigest | None:
 
 
 def _save_safetensors(path: Path, content: object) -> None:
-    """CheckpointError if it is not a dictionary of tensors that do not share memory, or the package is missing."""
+    """Save a dictionary of tensors; raise CheckpointError if they share memory, or the package is missing."""
     try:
         from safetensors.torch import save_file
 

@@ -1,4 +1,4 @@
-"""A data set that is held in the memory of the devices, each rank its share of it."""
+"""Hold a data set in the memory of the devices, each rank its share of it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unbroken.training.torch.samplers import check_same, drawn, order_of, own_sh
 
 
 class DistributedShardedDataset:
-    """Batches of this rank's share, which lies on `device` from the first batch on; no workers, no copies.
+    """Yield batches of this rank's share, which lies on `device` from the first batch on; no workers, no copies.
 
     `source` is one tensor or several with the same first dimension (they may be memory maps), or a data set whose
     samples `default_collate` can put together.  Shares are disjoint; with `overlap` each holds that fraction of the
     next rank's as well.  Shares are a function of the seed, and each epoch's order in them of seed, epoch and rank.
 
     Give it to `Training(data=...)` and `training.batches(data)`.  In a loop of your own: `set_epoch`, `advance` after
-    each step, `state_dict` into your checkpoint, the same on all ranks.  Other ranks may go on from it: what is left of
-    the epoch is dealt to them, and every sample comes as often as it would have.
+    each step, `state_dict` into your checkpoint, the same on all ranks.  Another number of ranks may resume from
+    it: the rest of the epoch is dealt to them, and every sample comes as often as it would have.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class DistributedShardedDataset:
 
     @property
     def indices(self) -> list[int]:
-        """The samples of this rank's share, by their place in the source."""
+        """Return the samples of this rank's share, by their place in the source."""
         return self._shares(self.share.ranks)[self.share.rank]
 
     @property
     def samples(self) -> int:
-        """How many samples all ranks train in this epoch; more than there are where shares overlap."""
+        """Return how many samples all ranks train in this epoch; more than there are if shares overlap."""
         return self._plan()[1]
 
     def samples_after(self, steps: int) -> int:
-        """How many of them are trained when this position is so many steps further."""
+        """Return how many of the epoch's samples are trained once this position is `steps` steps further."""
         now, samples = self._plan()
         return samples - now.samples + now.done(self.done + steps)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.epoch:
             self.epoch, self.done, self._past = epoch, 0, []
 
     def advance(self, steps: int = 1) -> None:
-        """Counts steps that all ranks have trained."""
+        """Count steps that all ranks have trained."""
         self.done += steps
 
     def __len__(self) -> int:
@@ -85,11 +85,11 @@ class DistributedShardedDataset:
             yield batch if len(batch) > 1 else batch[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, a few numbers; the same on all ranks."""
+        """Return the position: a few numbers, the same on all ranks."""
         return {**self._fixed(), "ranks": self.share.ranks, "epoch": self.epoch, "done": self.done, "past": self._past}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the position; ValueError if it is one in another data set."""
+        """Go to the saved position; raise ValueError if it is one in another data set."""
         check_same(state, self._fixed(), "data set")
         self.epoch, self.done = int(state["epoch"]), int(state["done"])
         self._past = [list(each) for each in state["past"]]
@@ -105,7 +105,7 @@ class DistributedShardedDataset:
         return shares(order, ranks, self.overlap)
 
     def _plan(self) -> tuple[Epoch, int]:
-        """Return what is left of the epoch, for these ranks, and how many samples it had at its beginning."""
+        """Return the rest of the epoch, for these ranks, and how many samples it had at its beginning."""
         key = (self.epoch, [*map(tuple, self._past)])
         if self._planned is None or self._planned[0] != key:
             self._planned = (key, self._make_plan())
@@ -125,7 +125,7 @@ class DistributedShardedDataset:
         return [share[place] for place in drawn(order_of(len(share), self.shuffle), generator, self.epoch)]
 
     def _on_device(self, order: list[int]) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The tensors that hold the samples, and the places in them in the order of the epoch."""
+        """Return the tensors that hold the samples, and the places in them in the order of the epoch."""
         # In an epoch that other ranks began, what was dealt; else the share, which stays from epoch to epoch.
         wanted = (order or self.indices[:1]) if self._past else self.indices
         if self._held[0] != wanted:

@@ -1,7 +1,7 @@
-"""State that is spread over ranks (FSDP2's tensors): taken out of a state, saved by all ranks, put back for any number.
+"""Save sharded tensors (FSDP2's): take them out of a state, save them by all ranks, restore them for any number.
 
-`torch.distributed.checkpoint` writes and reads them; it brings them into another form where the number of ranks has
-changed.  What is not spread stays in the state as it is, with a note where each spread tensor was.
+`torch.distributed.checkpoint` writes and reads them; it reshards them if the number of ranks has
+changed.  Other values stay in the state as they are; a note replaces each sharded tensor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbroken.training.torch.provenance import is_wrapped_by_compile
 from unbroken.training.torch.state import mapped, parameters_of, state_of
 
 SHARDS = "shards"
-# As it stands in checkpoints that are older than the name of this project.
+# As it is in checkpoints that are older than the name of this project.
 _NOTE = "longhaul.shard"
 
 METADATA = ".metadata"
@@ -52,7 +52,7 @@ Shards = dict[str, torch.Tensor]
 
 
 def check_kinds(parts: Mapping[str, object]) -> None:
-    """TypeError names the keyword of Training whose state is spread over ranks in a way that is not known here."""
+    """Raise TypeError for a keyword of Training whose state is sharded in an unsupported way."""
     for name, part in parts.items():
         modules = part.modules() if isinstance(part, torch.nn.Module) else ()
         if any(isinstance(module, FullyShardedDataParallel) for module in modules):
@@ -63,7 +63,7 @@ def check_kinds(parts: Mapping[str, object]) -> None:
 
 
 def own_part(part: Any) -> Any:
-    """What has the state: of a model in DDP or of torch.compile the model itself, whose state has the same names."""
+    """Return the part that has the state: for DDP or torch.compile the model inside, whose state has the same names."""
     while True:
         if isinstance(part, DistributedDataParallel):
             part = part.module
@@ -74,7 +74,7 @@ def own_part(part: Any) -> Any:
 
 
 class _Reader(FileSystemReader):
-    """That of torch, which unpickles `.metadata`; here that can make nothing but what a description is made of."""
+    """Read as torch's reader does, which unpickles `.metadata`; here only the classes of a description are allowed."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         with open(Path(self.path) / METADATA, "rb") as file:
@@ -94,7 +94,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def taken_out(value: Any, where: str, shards: Shards) -> Any:
-    """The value with a note in the place of each spread tensor, which is put into `shards`."""
+    """Return the value with a note in the place of each sharded tensor, which is put into `shards`."""
     if isinstance(value, DTensor):
         shards[where] = value
         return {_NOTE: where, "shape": list(value.shape), "dtype": value.dtype}
@@ -102,9 +102,9 @@ def taken_out(value: Any, where: str, shards: Shards) -> Any:
 
 
 def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
-    """Saves the tensors into `folder`, all ranks at once; returns the files that this rank wrote.
+    """Save the tensors into `folder`, all ranks at once; return the files that this rank wrote.
 
-    CheckpointError, on all ranks, if one of them cannot.
+    Raise CheckpointError on all ranks if one of them cannot.
     """
     try:
         state_dict_saver.save(dict(shards), storage_writer=FileSystemWriter(folder), process_group=ranks.group)
@@ -116,7 +116,7 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
 
 
 def check(folder: Path, states: Any) -> None:
-    """CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
+    """Raise CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
     wanted: list[Mapping[str, Any]] = []
 
     def note(value: Any, _: str) -> Any:
@@ -138,7 +138,7 @@ def check(folder: Path, states: Any) -> None:
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole.
+    """Return the states with all tensors as the parts hold them now: sharded over the present ranks, or whole.
 
     A part may be a mapping of tensors, too.
     """
@@ -151,9 +151,9 @@ def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ra
 
 
 def whole(value: Any, is_kept: bool = True) -> Any:
-    """The same with each spread tensor whole, in host memory where it `is_kept`, else empty; all ranks call it.
+    """Return the value with each sharded tensor whole, in host memory if it `is_kept`, else empty; all ranks call it.
 
-    One tensor after the other: a whole model need not fit where each rank has its part of it.
+    It gathers one tensor after the other: a whole model need not fit where each rank has its part of it.
     """
     if isinstance(value, DTensor):
         # Of tensors that lie in host memory, such as BestCopy's, a mesh of GPUs gathers nothing.
@@ -164,7 +164,7 @@ def whole(value: Any, is_kept: bool = True) -> Any:
 
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
-    """For a place in the state of a part, the tensor that shows how the one there is spread."""
+    """Return a function from a place in a part's state to the tensor that shows how the one there is sharded."""
     found: dict[str, torch.Tensor] = {}
 
     def note(value: Any, where: str) -> Any:

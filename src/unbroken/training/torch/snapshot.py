@@ -1,4 +1,4 @@
-"""A snapshot of a state in host memory, so that it can be written while the training changes the original.
+"""Copy a state into host memory, so that it can be written while the training changes the original.
 
 A copy keeps how tensors share their memory: the file of a snapshot is the file of its original.
 """
@@ -42,7 +42,7 @@ def on_this_gpu(work: Callable[[], float]) -> Callable[[], float]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state as it was, complete once `wait` returned; the original may change at once."""
+    """Hold a state as it was, complete once `wait` returned; the original may change at once."""
 
     state: Any
     events: list[torch.cuda.Event]
@@ -54,14 +54,14 @@ class Snapshot:
 
 
 class Room(NamedTuple):
-    """Host memory for one piece; torch takes longer to say whether it is pinned than to find it."""
+    """Hold host memory for one piece; asking torch if it is pinned takes longer than finding it."""
 
     storage: torch.UntypedStorage
     is_pinned: bool
 
 
 class SnapshotBuffer:
-    """Room in host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
+    """Hold host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:
         self._rooms: list[Room] = []
@@ -72,7 +72,7 @@ class SnapshotBuffer:
 
 
 class _Taking:
-    """The making of one snapshot."""
+    """Make one snapshot."""
 
     def __init__(self, rooms: list[Room]) -> None:
         self._free, self._rooms = rooms[:], rooms
@@ -122,7 +122,7 @@ class _Taking:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """True for what is nothing but a view of memory; others are copied as a whole."""
+    """Return True for a tensor that is only a view of memory; others are copied as a whole."""
     is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda")
     if not is_known or tensor.layout is not torch.strided or tensor.is_quantized:
         return False

@@ -1,4 +1,4 @@
-"""The state of a training: collected, brought into one canonical form, and put back.
+"""Collect the state of a training, bring it into one canonical form, and restore it.
 
 Two states that are equal give the same bytes, whatever happened before: pickle writes an object that it meets again
 as a reference, so strings, tuples and dictionaries that happen to be shared before a restart and not after it would
@@ -28,7 +28,7 @@ COMPILED = "_orig_mod."
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A model, an optimizer, a scheduler, a scaler, a moving average, or anything of yours that does the same."""
+    """Accept a model, an optimizer, a scheduler, a scaler, a moving average, or any object with the same methods."""
 
     def state_dict(self) -> Any: ...
 
@@ -41,10 +41,10 @@ Kind = TypeVar("Kind")
 
 
 def canonical(value: object, where: str) -> Any:
-    """The same value in a form whose pickle depends on nothing but the value.
+    """Return the value in a form whose pickle depends on nothing but the value.
 
-    Tensors stay the tensors they are, and go on to share their memory.  CheckpointError names the place of a value
-    that `torch.load(weights_only=True)` would refuse to read back.
+    Tensors stay the tensors they are, and still share their memory.  Raise CheckpointError with the
+    place of a value that `torch.load(weights_only=True)` would refuse to read back.
     """
     match value:
         case torch.Tensor():
@@ -67,7 +67,7 @@ def canonical(value: object, where: str) -> Any:
 
 
 def _refuse_unknown_kind(tensor: torch.Tensor, where: str) -> None:
-    """A tensor of somebody's own class is written without a word, and no checkpoint with one in it can be read."""
+    """Raise CheckpointError for a tensor of a custom class: torch saves it silently, and cannot load it safely."""
     kind = type(tensor)
     if kind not in (torch.Tensor, torch.nn.Parameter, DTensor, *torch.serialization.get_safe_globals()):
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -103,29 +103,29 @@ def _canonical_dict(value: dict[Any, Any], where: str) -> dict[Any, Any]:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a tensor that is spread over ranks, the part that lies here; any other as it is."""
+    """Return this rank's part of a sharded tensor, and any other tensor as it is."""
     to_local = getattr(tensor.detach(), "to_local", None)
     return to_local() if to_local else tensor
 
 
 def bytes_here(tensor: torch.Tensor) -> int:
-    """What of a tensor lies here."""
+    """Return the size of this rank's part of a tensor, in bytes."""
     return local(tensor).nbytes if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
 
 
 def tensor_bytes(value: object) -> int:
-    """The bytes of all tensors in a value that lie here, nearly the size of its file."""
+    """Return the bytes of all tensors in a value on this rank, nearly the size of its file."""
     return sum(bytes_here(each) for each in leaves(value) if isinstance(each, torch.Tensor))
 
 
 def state_of(part: Stateful) -> Any:
-    """Its state; of a model whose blocks are compiled one by one by the names that they have if they are not."""
+    """Return the part's state; a model's compiled blocks have the names that they have without `torch.compile`."""
     state = part.state_dict()
     return plainly_named(state) if isinstance(part, torch.nn.Module) else state
 
 
 def plainly_named(state: Mapping[str, Any]) -> Any:
-    """The state of a model by the names that it has without `torch.compile`."""
+    """Return the state of a model by the names that it has without `torch.compile`."""
     if not any(COMPILED in key for key in state):
         return state
     fresh: Any = OrderedDict((key.replace(COMPILED, ""), value) for key, value in state.items())
@@ -136,7 +136,7 @@ def plainly_named(state: Mapping[str, Any]) -> Any:
 
 
 def unwrapped(module: str) -> str:
-    """The name of a module without those of the wrappers around it."""
+    """Return the name of a module without those of the wrappers around it."""
     return f"{module}.".replace(COMPILED, "").removesuffix(".")
 
 
@@ -159,7 +159,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
-    """The parts, those of a list by its name and their number: `optimizer.0`."""
+    """Return the parts, those of a list by its name and their number: `optimizer.0`."""
     found: dict[str, Part] = {}
     for name, part in parts.items():
         if isinstance(part, (list, tuple)):
@@ -170,7 +170,7 @@ def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
 
 
 def check_parts(parts: Mapping[str, object]) -> None:
-    """TypeError names the keyword of Training whose state cannot be saved."""
+    """Raise TypeError for a keyword of Training whose state cannot be saved."""
     for name, part in parts.items():
         if not isinstance(part, (Stateful, RandomGenerator)):
             raise TypeError(
@@ -180,7 +180,7 @@ def check_parts(parts: Mapping[str, object]) -> None:
 
 
 def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) -> None:
-    """CheckpointError if a state is laid out in another way, or of a training with another seed."""
+    """Raise CheckpointError if a state has another format, or comes from a training with another seed."""
     if state.get("format") != layout:
         raise CheckpointError(f"{source}: state format {state.get('format')!r}, allowed here: {layout}")
     if state["seed"] != seed:
@@ -188,7 +188,7 @@ def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) 
 
 
 def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None:
-    """CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
+    """Raise CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
     new, lost = sorted(set(given) - set(saved)), sorted(set(saved) - set(given))
     if new:
         raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
@@ -197,15 +197,15 @@ def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None
 
 
 def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
-    """The content of a checkpoint's state file, read without running any code from it."""
+    """Read the content of a checkpoint's state file, without running any code from it."""
     return load_file(folder / STATE_FILE, is_mapped)
 
 
 def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
-    """The content of a file that unbroken saved, read without running any code from it.
+    """Read the content of a file that unbroken saved, without running any code from it.
 
-    With `is_mapped` it is not copied into memory, which all ranks of a node then share, where the file system can do
-    that.
+    With `is_mapped` it is mapped and not copied, so that all ranks of a node share the memory, if the file system can
+    do that.
     """
     try:
         try:
@@ -222,10 +222,10 @@ def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
 
 
 def torch_load(path: Path, **options: Any) -> Any:
-    """`torch.load` of tensors alone onto the CPU, where `options` say nothing else.
+    """Load tensors alone onto the CPU with `torch.load`, unless `options` say otherwise.
 
-    Without the remark of torch 2.14 and later that it checks sparse tensors: nobody can act upon it, and where
-    warnings are errors (`python -W error`) it would make a good checkpoint one that cannot be read.
+    The warning of torch 2.14 and later that it checks sparse tensors is ignored: no user can act upon it, and if
+    warnings are errors (`python -W error`) it would make a good checkpoint unreadable.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Validating sparse tensor invariants")
@@ -233,7 +233,7 @@ def torch_load(path: Path, **options: Any) -> Any:
 
 
 def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:
-    """Return a container with each item changed, which is told its place ("model/weight"); anything else as it is."""
+    """Return a container with each item changed by a function of item and place ("model/weight"); else the value."""
     if isinstance(value, dict):
         fresh = type(value)()
         for key, item in value.items():

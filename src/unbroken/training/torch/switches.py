@@ -1,4 +1,4 @@
-"""What of models and optimizers no `state_dict` holds, and a script may change at an epoch.
+"""Save what no `state_dict` of models and optimizers holds, and a script may change at an epoch.
 
 That is `requires_grad`, train or eval of each module, the numbers and texts on a module (the `p` of a dropout, how
 many updates a metric had), and which parameters a group of an optimizer has.
@@ -24,9 +24,9 @@ _NOT_OURS = frozenset(["_is_full_backward_hook"])
 
 
 class Switches:
-    """Those of all models and optimizers among the parts; `parameters` gives the parameters by their names.
+    """Save the switches of all models and optimizers among the parts; `parameters` gives the parameters by their names.
 
-    What a module has on it is saved as far as it is not what it was when this was made.
+    A module's values are saved as far as they have changed since this object was made.
     """
 
     def __init__(self, parts: Mapping[str, object], parameters: Parameters) -> None:
@@ -36,7 +36,7 @@ class Switches:
         self._groups = {name: len(part.param_groups) for name, part in self._optimizers.items()}
 
     def state(self) -> dict[str, Any]:
-        """All of it, by the names that parameters and modules have without `torch.compile`."""
+        """Return all of it, by the names that parameters and modules have without `torch.compile`."""
         parameters = self._named()
         return {
             "frozen": [name for name, each in parameters.items() if not each.requires_grad],
@@ -45,9 +45,9 @@ class Switches:
         }
 
     def fit_groups(self, saved: Mapping[str, Any], parts: Mapping[str, Any], source: str) -> None:
-        """Gives each optimizer the groups that it had, before its state is loaded; `parts` are the saved states.
+        """Give each optimizer the groups that it had, before its state is loaded; `parts` are the saved states.
 
-        CheckpointError if a group has other parameters than it had.
+        Raise CheckpointError if a group has other parameters than it had.
         """
         for name, groups in saved.get("groups", {}).items():
             part = self._optimizers.get(name)
@@ -59,7 +59,7 @@ class Switches:
                 self._add_group(part, groups[number], parts[name]["param_groups"][number])
 
     def put_back(self, saved: Mapping[str, Any]) -> str:
-        """Makes all of it what it was; says whose requires_grad was otherwise, empty if none was."""
+        """Restore all of it; return a line that names the parameters whose requires_grad differed, "" if none did."""
         if not saved:
             return ""  # of a checkpoint from before this was saved
         frozen, unlike = set(saved["frozen"]), []
@@ -80,13 +80,13 @@ class Switches:
         )
 
     def let_repeat(self) -> None:
-        """Until `end_repeating`, a group that a restart has added is not added once more by the script."""
+        """Ignore, until `end_repeating`, that the script adds a group again which the restart has added."""
         for name, part in self._optimizers.items():
             if len(part.param_groups) > self._groups[name]:
                 vars(part)["add_param_group"] = _Repeated(part)
 
     def end_repeating(self) -> None:
-        """From here on a group that is added is a new one."""
+        """Treat every group that is added from here on as a new one."""
         for part in self._optimizers.values():
             vars(part).pop("add_param_group", None)
 
@@ -110,7 +110,7 @@ class Switches:
         return [[names[id(each)] for each in group["params"]] for group in part.param_groups]
 
     def _check_groups(self, name: str, groups: Sequence[Sequence[str]], source: str) -> None:
-        """Brings the parameters of each group into the order that they had."""
+        """Bring the parameters of each group into the order that they had."""
         part, parameters = self._optimizers[name], self._named()
         here = self._groups_of(part, parameters)
         for number, (group, had, has) in enumerate(zip(part.param_groups, groups, here, strict=False)):
@@ -142,7 +142,7 @@ class Switches:
 
 
 class _Repeated:
-    """The `add_param_group` of an optimizer that leaves out what is there already."""
+    """Replace an optimizer's `add_param_group` by one that leaves out what is there already."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer

@@ -1,4 +1,4 @@
-"""TensorBoard, without the steps that a killed attempt had written and the next one writes again."""
+"""Write for TensorBoard, without the steps that a killed attempt had written and the next one writes again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def open_board(book: Book, step: int, folder: Path | None) -> SummaryWriter:
-    """A SummaryWriter that gets all metrics of the book, from `step` on; what lies behind it is purged.
+    """Return a SummaryWriter that gets all metrics of the book, from `step` on; later events are purged.
 
-    `folder` is `tensorboard` beside the other files to watch, or here where nothing is saved.
+    The default folder is `tensorboard` next to the other live files, or here if nothing is saved.
     """
-    # Not needed by anybody who does not ask for it, and it takes a second to load.
+    # Imported on demand, because it takes a second to load.
     from torch.utils.tensorboard import SummaryWriter
 
     target = folder or (book.folder or Path()) / "tensorboard"

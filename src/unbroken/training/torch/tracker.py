@@ -1,4 +1,4 @@
-"""Sums over the batches of all ranks that survive a restart in the middle of an epoch."""
+"""Keep sums over the batches of all ranks that survive a restart in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from unbroken.training.torch.sharded_state import own_part
 
 
 class Tracker:
-    """Weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
+    """Keep weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
 
     `add` is for each batch and does not wait for a GPU; `means`, `sums`, `end_epoch` and `state_dict` bring the ranks
-    together where torch.distributed is initialised, so all ranks have to call them.  `epoch_reports` are the means of
+    together where torch.distributed is initialized, so all ranks have to call them.  `epoch_reports` are the means of
     each epoch that has ended.
     """
 
@@ -26,40 +26,40 @@ class Tracker:
         self._weights: dict[str, float] = {}
 
     def add(self, weight: float = 1.0, **values: float | torch.Tensor) -> None:
-        """Adds `weight` times each value; the weight of a batch's mean is the number of its samples."""
+        """Add `weight` times each value; the weight of a batch's mean is the number of its samples."""
         for name, value in values.items():
             number = value.detach().to(torch.float64) if isinstance(value, torch.Tensor) else float(value)
             self._sums[name] = self._sums.get(name, 0.0) + weight * number
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def means(self) -> dict[str, float]:
-        """The weighted mean of each name over all batches of all ranks since the last `reset`."""
+        """Return the weighted mean of each name over all batches of all ranks since the last `reset`."""
         sums, weights = self.sums(), self._over_ranks(self._weights)
         return {name: value / weights[name] if weights[name] else math.nan for name, value in sums.items()}
 
     def sums(self) -> dict[str, float]:
-        """The weighted sum of each name over all batches of all ranks since the last `reset`."""
+        """Return the weighted sum of each name over all batches of all ranks since the last `reset`."""
         return self._over_ranks({name: float(value) for name, value in self._sums.items()})
 
     def reset(self) -> None:
-        """Begins anew, as at the start of an epoch."""
+        """Reset the sums, as at the start of an epoch."""
         self._sums.clear()
         self._weights.clear()
 
     def end_epoch(self) -> dict[str, float]:
-        """The means of this epoch, from now on the last of `epoch_reports`; begins anew."""
+        """Append this epoch's means to `epoch_reports` and return them; reset the sums."""
         self.epoch_reports.append(self.means())
         self.reset()
         return self.epoch_reports[-1]
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums of each rank: so it is the same on all of them."""
+        """Return the sums of every rank, so the state is the same on all ranks."""
         sums = {name: float(value) for name, value in self._sums.items()}
         each = here().all_gather({"sums": sums, "weights": dict(self._weights)})
         return {"ranks": each, "epochs": [dict(report) for report in self.epoch_reports]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what `state_dict` gave; of other ranks than then, the first one takes all."""
+        """Restore what `state_dict` gave; with another number of ranks, the first one takes all."""
         each, ranks = state_dict["ranks"], here()
         if len(each) == ranks.size:
             mine = each[ranks.rank]
@@ -73,13 +73,13 @@ class Tracker:
 
 
 def _added(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Added in the order of the ranks, so that it comes out the same each time."""
+    """Add up the ranks' values in the order of the ranks, so that the sums are the same each time."""
     names = dict.fromkeys(name for one in each for name in one)
     return {name: math.fsum(one.get(name, 0.0) for one in each) for name in names}
 
 
 class BestCopy:
-    """A copy of a model's weights from the moment that was worth it, a part of the state like the model itself."""
+    """Keep a copy of a model's weights from the moment of `keep`, a part of the state like the model itself."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = own_part(model)
@@ -87,14 +87,14 @@ class BestCopy:
         self.keep()
 
     def keep(self) -> None:
-        """Copies the weights of now, on the CPU."""
+        """Copy the current weights to the CPU."""
         # Always another memory: on the CPU `.cpu()` alone would give the model's own.
         self.weights = {name: value.detach().cpu().clone() for name, value in self._model.state_dict().items()}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The copy."""
+        """Return the copy of the weights."""
         return self.weights
 
     def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Takes over the copy of another one."""
+        """Load the weights of another copy."""
         self.weights = dict(state_dict)

@@ -1,4 +1,4 @@
-"""PyTorch trainings that can be stopped after any batch and go on bit for bit."""
+"""Run PyTorch trainings that can be stopped after any batch and resume bit for bit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHECKED_EPOCHS = 2
 
 
 class Training(Loop):
-    """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
+    """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch or
     numpy, or a list of such things, say of optimizers.  `state` is for more of them, under names of your own, which may
@@ -52,11 +52,11 @@ class Training(Loop):
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
     With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
     checkpoint on; without it those of the checkpoint, however long they are.  `prepare` is called with this training
-    before a checkpoint is loaded: `epoch` and `batch` say where it goes on, so that it can make of the parts what the
-    script made of them until there.
+    before a checkpoint is loaded: `epoch` and `batch` say where it resumes, so that it can make of the parts what
+    the script made of them until there.
 
-    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
-    on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
     _ranks: Ranks
@@ -115,7 +115,7 @@ class Training(Loop):
         collate_fn: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> DataLoader[Any]:
-        """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
+        """Return a DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
 
         With `seeded_samples`, random numbers drawn in the dataset, also from generators of its own, are a function of
         (seed, epoch, index), in this process or in any worker; of (seed, epoch, batch) where the dataset has
@@ -144,16 +144,16 @@ class Training(Loop):
         return loader
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """The numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
+        """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
-        `goal` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
+        `goal` in `unit` ("epochs" or "steps") is for starts by hand: the configuration takes precedence.
         """
         for epoch in super().epochs(goal, unit):
             self._content.planned.begin_epoch()
             yield epoch
 
     def batches(self, loader: Batches) -> Iterator[Any]:
-        """The batches of this epoch that are still to be trained; may save or leave between any two of them.
+        """Yield the batches of this epoch still to be trained; it may save or leave between any two of them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
@@ -184,9 +184,9 @@ class Training(Loop):
                 yield self.step
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
-        """Hands over the last checkpoint, with what the user came for in its folder `final/`.
+        """Hand over the last checkpoint, with the results in its folder `final/`.
 
-        That is metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
+        The results are metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
         `torch.save` can save.
         """
         self._course.count_batch()
@@ -200,7 +200,7 @@ class Training(Loop):
         self._save(self._course.done, self._book.watch.is_new_best, results=results)
 
     def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
-        """A SummaryWriter that shows all metrics, in live/tensorboard; a restart purges what it will write again."""
+        """Return a SummaryWriter for all metrics, in live/tensorboard; a restart purges what it will write again."""
         return open_board(self._book, self._course.position.step, folder)
 
     def _restore(self, folder: Path) -> str:
@@ -228,7 +228,7 @@ class Training(Loop):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
-        """Checks that the loader fits the position in the epoch, and notes how long the epoch is."""
+        """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
         self._content.planned.draw_order(loader, self._ranks)
         feed = feed_of(loader, position, self._content.parts)
@@ -244,12 +244,12 @@ class Training(Loop):
         elif not position.batch:
             position.batches = None
         if batches is not None and not feed.has_more:
-            position.batch = batches  # with drop_last, what is left is not enough for all ranks
+            position.batch = batches  # with drop_last, the rest is not enough for all ranks
         self._check_schedules()
         return feed
 
     def _check_schedules(self) -> None:
-        """Compares their length with the goal: when the first epoch here begins, and when the second one does."""
+        """Compare the schedules' length with the goal at the beginning of this process's first and second epoch."""
         self._epochs_begun += 1
         for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
             line, fails_next = too_short(name, part, self._course)

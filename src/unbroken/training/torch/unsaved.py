@@ -1,4 +1,4 @@
-"""What a training changes and no state of its parts holds: no restart can put it back, so it is named."""
+"""Find what a training changes and no state of its parts holds: no restart can restore it, so it is reported."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: in
 
 
 def is_metric(module: object) -> bool:
-    """True for a metric of torchmetrics, which is not imported for it."""
+    """Return True for a metric of torchmetrics, which is not imported for it."""
     torchmetrics = sys.modules.get("torchmetrics")
     return torchmetrics is not None and isinstance(module, torchmetrics.Metric)
 
 
 class Unsaved:
-    """Of all parts, from the moment on when this is made; `is_prepared`: the script adds by itself what came later."""
+    """Find unsaved changes of all parts since this was made; `is_prepared`: the script adds later ones itself."""
 
     def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients, *, is_prepared: bool) -> None:
         self._parts, self._gradients, self._is_prepared = parts, gradients, is_prepared
@@ -100,7 +100,7 @@ class Unsaved:
         yield from self._schedulers()
 
     def _names_in(self, part: object) -> dict[str, None]:
-        """The names in the state of a model."""
+        """Return the names in the state of a model; {} for other parts."""
         if not isinstance(part, torch.nn.Module) or is_metric(part):
             return {}
         return dict.fromkeys(plainly_named(part.state_dict()))
@@ -128,10 +128,10 @@ class Unsaved:
             try:
                 yield name, pickle.dumps(vars(self._parts[name]))
             except (AttributeError, TypeError, pickle.PicklingError):
-                continue  # nobody can tell whether it has changed
+                continue  # it is unknown whether it has changed
 
     def _metrics_in_models(self) -> Iterator[str]:
-        """Those that have seen batches of the epoch when one is over; at its end they are most often begun anew."""
+        """Yield a line for each metric that has seen batches of the epoch; at its end most metrics are reset."""
         for path, module in modules_in(self._parts):
             if _is_forgetful(module) and module._update_count:
                 yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"
@@ -157,7 +157,7 @@ class Unsaved:
                 )
 
     def _near(self) -> Iterator[object]:
-        """The parts, and what they hold: a wrapper steps an optimizer of its own."""
+        """Yield the parts and what they hold: a wrapper steps an optimizer of its own."""
         for part in self._parts.values():
             yield part
             for value in [*vars(part).values()] if hasattr(part, "__dict__") else ():

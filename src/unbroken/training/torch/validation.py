@@ -1,4 +1,4 @@
-"""What a PyTorch model says on a fixed batch, and whether its weights are numbers."""
+"""Compute a PyTorch model's output on a fixed batch, and check that its weights are finite."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
 
 class NonFiniteState(CheckpointError):
-    """A state that must never become a checkpoint, because the training is lost."""
+    """Report a state that must never become a checkpoint, because the training is lost."""
 
 
 class TorchValidation(Validation):
-    """That of the parts of a PyTorch training."""
+    """Check the parts of a PyTorch training."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class TorchValidation(Validation):
         self._generators = generators
 
     def weights(self) -> Weights:
-        """The weights of each part that has some, as they are now and as they change."""
+        """Return the weights of each part that has some, as references that follow later changes."""
         parts = self._modules.items()
         return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
 
@@ -55,7 +55,7 @@ def _as_numbers(value: Any) -> torch.Tensor:
 
 
 def non_finite_weight(weights: Weights) -> str:
-    """Which of the weights are no numbers, as far as they lie here; empty if all are."""
+    """Name the first of this rank's weights that hold NaN or infinity; return "" if all are finite."""
     for name, spread in weights.items():
         # All are asked before the first answer is read: on a GPU each answer is waited for.
         own = {key: local(value) for key, value in spread.items()}
@@ -68,13 +68,13 @@ def non_finite_weight(weights: Weights) -> str:
 
 
 def _sum(value: torch.Tensor) -> torch.Tensor:
-    """Not finite if one of the numbers is not; to add them up takes a ninth of the time that asking each takes."""
+    """Return the sum, which is not finite if one number is not; this takes a ninth of the time of testing each."""
     return value.sum(dtype=torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else None)
 
 
 @contextmanager
 def _as_in_use(modules: Mapping[str, torch.nn.Module]) -> Iterator[None]:
-    """The modules without dropout and with their statistics at rest; afterwards each part is as it was."""
+    """Put the modules into evaluation mode inside the context; afterwards each is as it was."""
     were = [(module, module.training) for top in modules.values() for module in top.modules()]
     try:
         for top in modules.values():

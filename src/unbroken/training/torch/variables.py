@@ -1,4 +1,4 @@
-"""Variables of a script that are part of a training's state."""
+"""Keep variables of a script that are part of a training's state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMPY = "numpy"
 
 
 class Variables(dict[str, Any]):
-    """A dictionary of your own variables as a part of the state: `Training(..., variables=variables)`.
+    """Keep a dictionary of your own variables as a part of the state: `Training(..., variables=variables)`.
 
     Put in what the next batch or epoch needs (`variables["hidden"] = hidden`), and take it out after a restart
     (`best = variables.get("best", 0.0)`): tensors, numpy's arrays, numbers, text, and containers of them.  Tensors are

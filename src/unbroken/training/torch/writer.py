@@ -1,4 +1,4 @@
-"""A training's connection to the place where its checkpoints go: what each of its ranks is told, and hands over."""
+"""Connect a training to the destination of its checkpoints: what each of its ranks receives and hands over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RANKS_EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Point:
-    """What is to be saved, and what is said of it."""
+    """Hold what is to be saved, and its description."""
 
     state: dict[str, Any]
     progress: Progress
@@ -69,9 +69,9 @@ class Point:
 
 
 class TorchWriter(Connection):
-    """That of a PyTorch training.  Each rank has one; the first hands over what all have written.
+    """Connect a PyTorch training.  Each rank has one; the first hands over what all have written.
 
-    Beside the training the ranks agree through a connection that the training does not use.  Files that say "written"
+    In the background the ranks agree through a connection that the training does not use.  Files that say "written"
     would do, but not that a rank has died, and a file server may show them to other nodes only after a minute.
     """
 
@@ -96,12 +96,12 @@ class TorchWriter(Connection):
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
     def fall_back(self, reason: str) -> Path | None:
-        """Not all ranks may mistrust it, so several do not go back together: they end, and start again from there."""
+        """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
         before = super().fall_back(reason)
         return before if self._ranks.size == 1 else None
 
     def save(self, point: Point) -> None:
-        """Hand over one checkpoint, in the background if the training goes on; a kill leaves a draft, no more."""
+        """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
         self.wait()
         began = time.monotonic()
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
@@ -157,7 +157,7 @@ class TorchWriter(Connection):
         self.pace.is_saving = True
 
     def _write(self, point: Point, stall_seconds: float | None = None) -> float:
-        """Writes, digests and hands over; returns the seconds.  In the background, the training stood still so long."""
+        """Write, digest and hand over; return the seconds.  In the background, the training paused `stall_seconds`."""
         began, draft = time.monotonic(), Path(self._offers[0].draft)
         ranks = self._ranks if stall_seconds is None or self._beside is None else self._beside
         mine = self._written(point, draft, ranks)
@@ -172,7 +172,7 @@ class TorchWriter(Connection):
         return time.monotonic() - began
 
     def _written(self, point: Point, draft: Path, ranks: Ranks) -> Said:
-        """Writes what this rank has, and says how that went; what went wrong becomes known to all."""
+        """Write what this rank has, and return the result; all ranks learn of an error."""
         try:
             non_finite = non_finite_weight(point.weights)
             if non_finite and ranks.size == 1:
@@ -188,7 +188,7 @@ class TorchWriter(Connection):
         return Said(digests)
 
     def _show(self, draft: Path, written: Digests, point: Point, began: float, stall_seconds: float | None) -> None:
-        """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
+        """Add the results to a draft that was begun at the moment `began`, and hand it over."""
         digests: dict[str, FileDigest | None] = {**written}
         for name, content in (point.results or {}).items():
             digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, save_result)
@@ -234,7 +234,7 @@ def linked(
 def _connect_all(
     folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
 ) -> tuple[Contract, SavePlace] | None:
-    """The workflow tells each rank; a folder of one's own is opened, and locked, by the first."""
+    """Connect every rank: the workflow passes a contract to each; the first opens and locks a folder of one's own."""
     if told := read_contract():
         check_thread()
         once.check_run(told)
@@ -262,7 +262,7 @@ def _check(said: list[Said]) -> None:
 
 
 def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
-    """Before a segment says that it is paused or finished: what was written is what lies there."""
+    """Check that the written files read back unchanged, before a segment reports that it is paused or finished."""
     for name, made in digests.items():
         if digest_file(draft / name, preferred_algorithm()) != made.digest:
             raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")

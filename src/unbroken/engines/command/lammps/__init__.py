@@ -1,1 +1,1 @@
-"""Makes an input script of LAMMPS one that can be stopped and resumed, or refuses it with the line in the way."""
+"""Make an input script of LAMMPS one that can be stopped and resumed, or refuse it with the line in the way."""

@@ -1,4 +1,4 @@
-"""Refuses an input script of LAMMPS that cannot be resumed right: the line, what is wrong with it, and what to type.
+"""Refuse an input script of LAMMPS that cannot resume correctly: the line, what is wrong with it, and what to type.
 
 Only commands and fixes that are known to resume are let through; measured with the release of 29 Sep 2021
 (tests/engines/test_lammps_fixes.py), and read from the pages of the fixes: "Restart, fix_modify, output".
@@ -80,7 +80,7 @@ _REFUSED = (
 
 
 def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
-    """Return the variables of a script that can be resumed; NotPlainError with the line of one that cannot."""
+    """Return the variables of a script that can be resumed; raise NotPlainError with the line that prevents it."""
     variables = Variables.of([*commands, *(each for command in commands for each in _included(path, command))])
     for command in commands:
         _confirm_known(command)

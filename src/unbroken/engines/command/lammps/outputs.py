@@ -1,4 +1,4 @@
-"""Says what a script of LAMMPS writes: the files, where their records begin, and how a resumed one continues them."""
+"""List what a script of LAMMPS writes: the files, where their records begin, and how a resumed one continues them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def continued(command: Command) -> str:
         return command.changed({1: f"{command.words[1]} append"})
     places = range(6, len(words) - 1) if command.style == "print" else ()
     changes = {at: "append" for at in places if words[at] == "file"}
-    # The title is written once more: as a comment it does no harm.
+    # The title is written again: as a comment it does no harm.
     changes |= {at + 1: '"# resumed"' for at in places if words[at] == "title" and words[at + 1][:1] != "#"}
     return command.changed(changes)
 

@@ -1,4 +1,4 @@
-"""Writes the two scripts that LAMMPS needs for a run in segments: the changed one that starts, and one that resumes.
+"""Write the two scripts that LAMMPS needs for a run in segments: the changed one that starts, and one that resumes.
 
 `read_restart` brings back the box, the atoms with positions and velocities, the groups and the step, and no fix,
 dump or thermo setting (https://docs.lammps.org/read_restart.html).
@@ -22,7 +22,7 @@ from unbroken.engines.script_edit import unified_diff
 _SAVES = 50
 # The clock is looked at after so many steps, or after the next multiple of all averaging windows.
 _CLOCK_STEPS = 20
-# Where the start of a ramp stands in a fix, or the keywords before it.
+# Where the start of a ramp is in a fix, or the keywords before it.
 _RAMPED_AT = {"langevin": 4, "temp/berendsen": 4, "temp/rescale": 5}
 _RAMPED_KEYWORDS = frozenset({"temp", "iso", "aniso", "tri", "x", "y", "z", "xy", "yz", "xz"})
 _RAMPED_FIXES = ("nvt", "npt", "nph", "rigid/", "press/berendsen")
@@ -30,7 +30,7 @@ _RAMPED_FIXES = ("nvt", "npt", "nph", "rigid/", "press/berendsen")
 
 @dataclass(frozen=True)
 class LammpsInput:
-    """An input script that can be resumed once it is changed."""
+    """Hold an input script that can be resumed once it is changed."""
 
     path: Path
     lines: tuple[str, ...]
@@ -179,7 +179,7 @@ def _text(lines: Sequence[str] | Iterator[str]) -> str:
 
 
 def read_input(path: Path) -> LammpsInput:
-    """Return the script, if it can be resumed; NotPlainError with the line that is in the way."""
+    """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
     lines = tuple(path.read_text().splitlines())
     commands = tuple(commands_in(lines))
     variables = confirm_plain(path, commands)

@@ -1,4 +1,4 @@
-"""Reads an input script of LAMMPS: its commands, their words, and the variables with one known value.
+"""Read an input script of LAMMPS: its commands, their words, and the variables with one known value.
 
 The rules of https://docs.lammps.org/Commands_parse.html: `&` continues a line, `#` begins a comment, quotes keep words
 together and leave the `$` in them for later.
@@ -34,7 +34,7 @@ def words_of(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of an input script: its words, with their quotes, and the lines of the file that it stands in."""
+    """Hold a command of an input script: its words, with their quotes, and its lines in the file."""
 
     parts: tuple[str, ...]
     first: int
@@ -55,12 +55,12 @@ class Command:
 
     @property
     def style(self) -> str:
-        """Return the style of a `fix`, `compute` or `dump` without the suffix of an accelerator; else nothing."""
+        """Return the style of a `fix`, `compute` or `dump` without the suffix of an accelerator; "" for others."""
         is_styled = self.name in ("fix", "compute", "dump") and len(self.words) > 3
         return _SUFFIX.sub("", self.words[3]) if is_styled else ""
 
     def value(self, keyword: str, start: int = 1) -> str:
-        """Return the word after a keyword that stands at `start` or later, empty if it is not there."""
+        """Return the word after a keyword at `start` or later; "" if it is not there."""
         words = self.words
         found = [words[at + 1] for at in range(start, len(words) - 1) if words[at] == keyword]
         return found[-1] if found else ""
@@ -77,7 +77,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Variables:
-    """The variables of a script, by what their definitions say."""
+    """Evaluate the variables of a script from their definitions."""
 
     definitions: Mapping[str, tuple[Command, ...]]
 
@@ -91,7 +91,7 @@ class Variables:
         return cls(found)
 
     def number(self, word: str) -> int | None:
-        """Return the whole number that a word stands for, also by a variable; None if the script does not say it."""
+        """Return the integer that a word means, also through a variable; None if the script does not define it."""
         text = self.expanded(word)
         return int(text) if text.isdecimal() else None
 
