@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from support.exec_calls import Called
@@ -376,8 +377,10 @@ def kill_exec(called: Called, process) -> int:
 
 def kill_all(called: Called, process) -> int:
     """Both at once, and all that belongs to the program's group."""
+    group = os.getpgid(_pid(called))
     process.kill()
-    os.killpg(os.getpgid(_pid(called)), signal.SIGKILL)
+    with suppress(ProcessLookupError):  # its guard was quicker
+        os.killpg(group, signal.SIGKILL)
     process.wait()
     wait_for_end(called)
     return 0

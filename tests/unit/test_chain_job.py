@@ -393,6 +393,22 @@ def test_a_job_at_its_limit_that_may_not_come_back(
 
 @pytest.mark.process
 @pytest.mark.usefixtures("listening")
+def test_a_job_that_slurm_has_requeued_comes_back_though_scontrol_was_ended_before_its_answer(
+    slurm: Slurm, job: ChainJob
+) -> None:
+    shown = "JobId=17 JobState=COMPLETING Reason=None Restarts=1 StartTime=838 PreemptTime=None"
+    slurm_shows(slurm, "COMPLETING")
+    slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/asked; [ "$1" != requeue ] || exit 143; echo "{shown}"')
+
+    go_on(job, True)
+
+    assert has_gone_back(slurm)
+    assert slurm.told == []
+    assert left_out.left_out() == []
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("listening")
 def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: ChainJob) -> None:
     slurm_shows(slurm, "RUNNING")
     os.kill(os.getpid(), signal.SIGTERM)

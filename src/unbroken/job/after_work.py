@@ -158,8 +158,11 @@ def _come_back(job: ChainJob) -> None:
     job.log(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job.job_id) is not None:
         return _learn(job, [job.job_id])
-    if state_behind_completing(job.job_id, restart_count()) == "CANCELLED":
+    state = state_behind_completing(job.job_id, restart_count())
+    if state == "CANCELLED":
         raise Stop(policy.canceled(job.job_id))
+    if state == "REQUEUED":  # what Slurm has sent to this job has ended scontrol before its answer
+        return _learn(job, [job.job_id])
     done = array.submit(job.now())
     if array.has_waiting(job.key):
         job.log(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
