@@ -15,7 +15,7 @@ from support.promises import is_promise
 from unbroken.training.core import environment as training_environment
 
 # The second where CI, which has little time, asks for it.
-pytest_plugins = ["support.no_process"]
+pytest_plugins = ["support.no_process", "support.after_failure"]
 if any(name.startswith("UNBROKEN_TESTS_") for name in os.environ):
     pytest_plugins += ["support.ci_time"]
 

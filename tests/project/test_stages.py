@@ -356,3 +356,28 @@ def test_what_a_worker_has_measured_is_kept_although_it_takes_too_long_to_leave_
         ran |= {line for file in found.measured_files() if file.endswith("/clock.py") for line in found.lines(file)}
     source, first = inspect.getsourcelines(duration)
     assert ran & set(range(first + 1, first + len(source)))
+
+
+LEAVES_A_FILE_OPEN = """
+def test_it():
+    file = open(__file__)
+    assert Path("been").exists() or Path("been").touch()
+
+def test_another():
+    import gc, sys
+    for name in ("last_value", "last_traceback", "last_exc", "last_type"):
+        sys.__dict__.pop(name, None)
+    gc.collect()
+"""
+
+
+def test_what_a_failed_test_left_open_fails_no_other_one(rig):
+    (rig.folder / "pytest.ini").write_text(f"{INI}filterwarnings = error\n")
+    alone = rig.run(LEAVES_A_FILE_OPEN, "-n0", "--reruns=0", "--tb=no", "--show-capture=no")
+    rig.load("support.after_failure")
+    (rig.folder / "been").unlink()
+
+    done = rig.run("", "-n0", "--reruns=0", "--tb=no", "--show-capture=no")
+
+    assert "2 failed" in alone.stdout, alone.stdout
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
