@@ -18,9 +18,11 @@ from pathlib import Path
 
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
+from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.moments import MomentJournal
 from unbroken.engines.files.observer import FileObserver
 from unbroken.engines.files.outputs import OutputList
+from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
 
@@ -80,9 +82,8 @@ class Kept:
 
     def list(self) -> None:
         self._lists += 1
-        tracker = OutputTracker(
-            self.folder, self.base, 1, 0, self.listed, lambda _: True, lambda _: False, lambda _: None
-        )
+        workspace = Workspace(self.base, self.folder, lambda _: None)
+        tracker = OutputTracker(workspace, 1, 0, self.listed, FileKinds(Program(())))
         tracker.begin()
         tracker.list_into(self.base / f"draft-{self._lists}", None)
         self.listed = tracker.listed
@@ -121,8 +122,7 @@ def run_program(seconds: float, others: int, is_observed: bool) -> Spent:
         observer = FileObserver(
             folder,
             re.compile("state").fullmatch,  # type: ignore[arg-type]
-            on_moment=lambda moment: journal.note(moment, True),
-            on_rest=journal.write_due,
+            on_moment=journal.note,
         )
         if is_observed:
             journal.begin({})

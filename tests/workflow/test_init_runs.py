@@ -1,6 +1,5 @@
 """The first hour of a user: a wheel, an empty folder, `unbroken init`, `unbroken run`, and a result."""
 
-import itertools
 import os
 import re
 import shutil
@@ -207,7 +206,7 @@ def test_an_input_script_of_lammps(folder: Folder) -> None:
     assert [int(frame.split()[0]) for frame in frames] == list(range(0, 4001, 100))
 
 
-# A cooling in some seconds; the rows of `unsaid.dat` do not say their step.
+# A cooling in some seconds.
 RAMP = (
     MELT.replace("atom_style      atomic", "atom_style      atomic\natom_modify     sort 0 0.0")
     .replace("0 8 0 8 0 8", "0 4 0 4 0 4")
@@ -216,7 +215,6 @@ RAMP = (
     + """\
 dump            each all atom 4000 each.*.txt
 fix             rows all print 100 "$(step) $(temp:%.15g)" file temp.dat screen no
-fix             unsaid all print 100 "$(temp:%.15g) $(pe:%.15g)" file unsaid.dat screen no
 fix             mean all ave/time 10 10 200 c_thermo_press file press.dat
 thermo          200
 run             20000
@@ -258,17 +256,11 @@ def test_a_ramp_of_lammps_and_its_tables_are_those_of_one_run(lammps_in_pieces: 
 
 @pytest.mark.slow
 @pytest.mark.needs("lammps")
-def test_files_of_lammps_without_a_step_in_their_records_are_in_the_results(
-    lammps_in_pieces: tuple[Path, Path],
-) -> None:
-    final, whole = lammps_in_pieces
+def test_files_of_lammps_for_single_steps_are_in_the_results(lammps_in_pieces: tuple[Path, Path]) -> None:
+    final, _ = lammps_in_pieces
 
     dumps = {f"each.{step}.txt" for step in range(0, 20001, 4000)}
-    assert {"end.data", "unsaid.dat", *dumps} <= {path.name for path in final.iterdir()}
-    rows, expected = (
-        [row for row in (each / "unsaid.dat").read_text().splitlines() if row[0] != "#"] for each in (final, whole)
-    )
-    assert len(list(itertools.groupby(rows))) == len(expected)  # the row of a restart step may come twice
+    assert {"end.data", *dumps} <= {path.name for path in final.iterdir()}
 
 
 @pytest.mark.slow
