@@ -47,6 +47,20 @@ def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_pat
     assert len(looks) > 700
 
 
+def test_the_last_state_of_a_program_that_left_well_counts_also_if_an_output_was_written_with_it(tmp_path, monkeypatch):
+    task = task_at(command_job(tmp_path, {"start": ["true"]}))
+    engine = CommandEngine(tmp_path)
+    engine.command(task)
+    monkeypatch.setattr(engine._supervisor(task).observed, "lengths_when", lambda _: (None, "log.txt"))
+    for step in (1, 2):
+        (task.attempt_folder.save / f"{step}.ready").mkdir()
+        (task.attempt_folder.save / f"{step}.ready" / "progress.json").write_text(f'{{"done": {step}}}')
+
+    found = engine.last_states(task, has_left_well=True)
+
+    assert [each.handover.progress.done for each in found] == [2]
+
+
 def test_an_exit_code_that_may_mean_both_is_told_apart_by_the_goal(tmp_path):
     settings = walker_settings(step_seconds=0.01, always_zero=True, exit_paused=[0])
 

@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from support.toyrun import programs_of, until
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import reading
+from unbroken.engines.files.observer import FileObserver
 from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
 from unbroken.errors import ConfigError, UnbrokenError
@@ -163,6 +165,29 @@ def test_a_first_state_that_the_kill_of_all_has_torn_is_no_checkpoint_whatever_t
         command_segment(tmp_path, {**SETTINGS, "start": ["sh", "-c", "exit 3"]})
 
     assert checkpoints(tmp_path) == []
+
+
+def test_a_save_that_has_just_begun_is_not_mixed_with_the_one_before(tmp_path, monkeypatch):
+    """The rename of its first file shows in the folder before its event has been read."""
+    engine, task, folder = an_engine_at(
+        tmp_path, {**SETTINGS, "files": ["state.txt", "more.txt"], "saved_by": "observed"}
+    )
+    rename(folder, 1)
+    (folder / "more.tmp").write_text("more of 1\n")
+    os.replace(folder / "more.tmp", folder / "more.txt")
+    until(lambda: look(engine, task))
+    time.sleep(0.2)
+    process = FileObserver._process
+
+    def process_late(*words):
+        time.sleep(0.3)
+        process(*words)
+
+    monkeypatch.setattr(FileObserver, "_process", process_late)
+    rename(folder, 2)
+
+    assert look(engine, task) == []
+    engine.last_states(task, has_left_well=False)
 
 
 def test_nothing_is_held_open_when_the_attempt_is_over(engine_at):

@@ -162,9 +162,16 @@ class ContractSupervisor(Supervisor):
         return {SAVE: self.task.attempt_folder.save}
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
-        for found in ready_states(self.task.attempt_folder):
-            lengths = self.lengths_when(found.draft.name)  # before it is taken away
-            if self._is_listed(taken := found.taken(), lengths):
+        return self._handed_over()
+
+    def _handed_over(self, *, is_over: bool = False) -> list[HandedOver]:
+        """Return what was handed over, once its tables have a later record; `is_over`: the program has left well."""
+        found = ready_states(self.task.attempt_folder)
+        for each in found:
+            known = self.lengths_when(each.draft.name)  # before it is taken away
+            if is_over and known[1] and each is found[-1]:
+                known = None, ""  # it is listed as the program has left it
+            if self._is_listed(taken := each.taken(), known):
                 self._waiting.append(taken)
         ready = []
         while self._waiting and self._are_tables_behind(self._waiting[0]):
@@ -174,10 +181,10 @@ class ContractSupervisor(Supervisor):
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         self.observed.end()
-        found = self.while_running()
         if not has_left_well:
-            return found
+            return self._handed_over()
         loose = loose_state(self.task.attempt_folder, self.task.attempt_folder.root / "loose")
+        found = self._handed_over(is_over=loose is None)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             self.list_tables(each.draft)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,6 +142,10 @@ class ObservedFiles:
         """Return True if the file was always put in its place by a rename."""
         return self.observer.is_renamed(name) or (name in self.known and self.known[name].is_renamed)
 
+    def is_one_renamed(self, names: Collection[str]) -> bool:
+        """Return True for a single file that was always put in its place by a rename: no save of it can be in part."""
+        return len(names) == 1 and self.is_renamed(next(iter(names)))
+
     def are_complete(
         self, stamps: Mapping[str, Stamp], saved: Mapping[str, Stamp], *, is_said_to_rename: bool = False
     ) -> bool:
@@ -190,8 +194,8 @@ class ObservedFiles:
         """
         if not any(self.observer.completions(name) for name, stamp in stamps.items() if saved.get(name) != stamp):
             return True
-        is_single = len(stamps) == 1 and self.is_renamed(next(iter(stamps)))
-        is_over = self.cycle.is_complete(is_single or self._restless_looks >= MOST_RESTLESS_LOOKS)
+        is_restless = self.is_one_renamed(stamps) or self._restless_looks >= MOST_RESTLESS_LOOKS
+        is_over = self.cycle.is_complete(is_restless)
         self._restless_looks += 0 if is_over else 1
         return is_over
 

@@ -116,6 +116,8 @@ class FileSupervisor(Supervisor):
                 self._tell_of_files_in_place(stamps)
             if len(stamps) < len(state.files):
                 continue
+            if is_running and len(stamps) > 1:
+                self.observed.observer.settle()  # what has begun the next save is known
             if not self.observed.are_complete(stamps, self._seen, is_said_to_rename=is_said):
                 continue
             if not is_running or self.observed.is_save_over(stamps, self._seen):
