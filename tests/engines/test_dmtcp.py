@@ -84,6 +84,7 @@ WRONG = [
         "(https://github.com/mpickpt/mana), or type `mpi_allowed: true` if the ranks talk over TCP or shared memory",
     ),
     ({"command": ["/opt/bin/srun", "x"]}, "command: found /opt/bin/srun; DMTCP alone does not save MPI"),
+    ({"command": ["ibrun", "x"]}, "command: found ibrun; DMTCP alone does not save MPI"),
     (
         {"command": ["python3", "simulate.py"]},
         "command: names simulate.py, but the program runs in a folder of its own; type `inputs: [simulate.py]`, by "

@@ -7,8 +7,7 @@ import sys
 import pytest
 from support.workdir import until
 
-from unbroken.engines.dmtcp.checkpoint import put_back, save_files, seconds_to_allow
-from unbroken.engines.dmtcp.machine import cpu_features
+from unbroken.engines.dmtcp.checkpoint import cpu_features, put_back, save_files, seconds_to_allow
 from unbroken.engines.dmtcp.workspace import size_bytes
 
 

@@ -1,4 +1,4 @@
-"""Make and read one checkpoint of this engine: images/, files/ and state.json.
+"""Make and read one checkpoint of this engine: images/, files/ and state.json; say on what machine it resumes.
 
 DMTCP does not save files.  At a restart it truncates an open file to where the program was, fills a missing one with
 NUL bytes up to there, and ignores those that were closed.  So all of the program's folder is saved next to the images.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from unbroken.errors import CheckpointError
 from unbroken.system import fs
 
 FILE_NAME = "state.json"
-IMAGES, FILES, FINAL = "images", "files", "final"
+IMAGES, FILES = "images", "files"
 
 # Before anything is measured: what a slow file server takes.
 _FIRST_BYTES_PER_SECOND = 50e6
@@ -28,6 +29,13 @@ _SAFETY, _LEAST_SECONDS = 1.5, 0.5
 # gzip at its quickest, on a slow core; measured figures are in docs/engines/dmtcp.md.
 BYTES_PER_SECOND = 30e6
 _GZIP, _BLOCK = b"\x1f\x8b", 1 << 20
+
+# Libraries look once, at their start, which of these there are, and keep to that after a restart.
+_INSTRUCTIONS = re.compile(
+    r"(sse|ssse|avx|fma|bmi|f16c|aes|pclmul|vpclmul|sha|vaes|gfni|popcnt|abm|lzcnt|movbe|adx|amx|rdrand|rdseed|asimd|sve"
+    r"|neon|crc32|atomics|i8mm|bf16).*"
+)
+_SWITCH = "settings.machine_may_differ: true"
 
 
 @dataclass(frozen=True)
@@ -148,3 +156,40 @@ def compress(folder: Path, left_seconds: float) -> int:
         left_seconds -= seconds
         done += 1
     return done
+
+
+# --- the machine ---
+
+
+def this_machine(dmtcp: str) -> dict[str, str]:
+    """Return what a restarted program depends on: DMTCP's release, the C library's, the processor's features."""
+    glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
+    return {"dmtcp": dmtcp, "glibc": glibc, "cpu_features": " ".join(sorted(cpu_features()))}
+
+
+def mismatch(here: Mapping[str, str], origin: Mapping[str, str]) -> str:
+    """Return why images from `origin` cannot resume here, and what to do, or "".  More features do no harm."""
+    for name in ("dmtcp", "glibc"):
+        if origin.get(name, here[name]) != here[name]:
+            return (
+                f"the images were made with {name} {origin[name]}, here is {here[name]}; ask for a node as before "
+                f"(constraint), load the same release (modules), or try it at your own risk with {_SWITCH}"
+            )
+    missing = sorted(set(origin.get("cpu_features", "").split()) - set(here["cpu_features"].split()))
+    if not missing:
+        return ""
+    return (
+        f"the processor here lacks {', '.join(missing)}, which the program may have chosen to use when it was "
+        "started; ask for a node as before (constraint), or start on the oldest kind of node; at your own risk: "
+        f"{_SWITCH}"
+    )
+
+
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the instruction sets of this processor; empty if it does not list them."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(flag for flag in flags.split() if _INSTRUCTIONS.fullmatch(flag))

@@ -16,23 +16,23 @@ from types import FrameType
 
 from unbroken.engines.dmtcp.checkpoint import (
     FILES,
-    FINAL,
     IMAGES,
     DmtcpState,
     compress,
     images_in,
     link_images,
+    mismatch,
     read_state,
     save_files,
     seconds_to_allow,
+    this_machine,
 )
-from unbroken.engines.dmtcp.machine import mismatch, this_machine
 from unbroken.engines.dmtcp.programs import LEAVING_SECONDS, OUTPUT, clean_environment
 from unbroken.engines.dmtcp.protocol import Options, Told, read_options, told_by
 from unbroken.engines.dmtcp.session import DmtcpSession, Vitals
 from unbroken.engines.dmtcp.workspace import Workspace, size_bytes, take_results
 from unbroken.errors import SegmentError, UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL
 from unbroken.runs.progress import Handover, Metric, Progress, write_progress
 
 POLL_SECONDS = 0.05
