@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.measure import in_turns, machine, options, publish, spread, table
 
-from unbroken.engines.dmtcp.images import compress, images_in
+from unbroken.engines.dmtcp.checkpoint import compress, images_in
 from unbroken.engines.dmtcp.programs import Programs, clean_environment
 from unbroken.engines.dmtcp.session import DmtcpSession
 from unbroken.errors import SegmentError

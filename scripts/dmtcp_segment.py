@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbroken.engines.dmtcp.command import keeper_command
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import Programs
+from unbroken.engines.dmtcp.protocol import supervisor_command
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
@@ -14,15 +14,15 @@ from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: RunSpec, base: Path) -> list[str]:
-    """Return the keeper, which starts the program under DMTCP and asks for its checkpoints.
+    """Return the supervisor, which starts the program under DMTCP and asks for its checkpoints.
 
     python -I -m unbroken.engines.dmtcp.supervisor --live results/demo/live -- ./simulate -n 5
     """
-    return keeper_command(run, base, RunFolder(run.name, base).root)
+    return supervisor_command(run, base, RunFolder(run.name, base).root)
 
 
 def program_command(port: int, images: Path, saved: Sequence[Path], command: Sequence[str]) -> list[str]:
-    """Return what the keeper starts: the program in the first segment, its processes as they were saved in later ones.
+    """Return what the supervisor starts: the program in the first segment, its saved processes in later ones.
 
     dmtcp_launch --join-coordinator --coord-port 7779 --no-gzip --ckptdir images ... ./simulate -n 5
     dmtcp_restart --join-coordinator --coord-port 7779 --ckptdir images ckpt_simulate.dmtcp

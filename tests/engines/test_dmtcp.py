@@ -9,7 +9,7 @@ from support.dmtcp_here import PROGRAMS
 
 from unbroken.engines.base import Task
 from unbroken.engines.dmtcp.engine import DmtcpEngine
-from unbroken.engines.dmtcp.options import read_options
+from unbroken.engines.dmtcp.protocol import read_options
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 from unbroken.program.contract import AttemptFolder
@@ -36,7 +36,7 @@ def dmtcp_run(base, run_keys=(), **settings):
     return read_checked_runs({"runs": {"demo": run}}, base)[0]
 
 
-def test_the_command_is_the_keeper_with_every_setting(load_script):
+def test_the_command_is_the_supervisor_with_every_setting(load_script):
     run = dmtcp_run(
         ROOT,
         command=["./simulate", "-n", 5],
@@ -84,6 +84,7 @@ WRONG = [
         "(https://github.com/mpickpt/mana), or type `mpi_allowed: true` if the ranks talk over TCP or shared memory",
     ),
     ({"command": ["/opt/bin/srun", "x"]}, "command: found /opt/bin/srun; DMTCP alone does not save MPI"),
+    ({"command": ["ibrun", "x"]}, "command: found ibrun; DMTCP alone does not save MPI"),
     (
         {"command": ["python3", "simulate.py"]},
         "command: names simulate.py, but the program runs in a folder of its own; type `inputs: [simulate.py]`, by "

@@ -69,46 +69,33 @@ def test_a_programs_own_failure_is_told_with_its_last_words(dmtcp_run, code):
     assert [attempt.kind for attempt in dmtcp_run.history()] == [EndKind.FAILED]
 
 
-@pytest.mark.slow
-def test_a_killed_program_is_told_by_its_signal(at_20):
-    line = failed(at_20, lambda: os.kill(at_20.program(), signal.SIGKILL))
-
-    assert line == (
-        "runs.demo: the program ended with its own exit code 137, as one that SIGKILL ended; its last lines stand in "
-        "the log"
-    )
-    assert goes_on_to_its_end(at_20)
-
-
-@pytest.mark.slow
-def test_without_the_shell_that_notes_its_end_a_program_is_ended(at_20):
-    line = failed(at_20, lambda: kill_all(at_20.shells()))
-
-    assert re.search("the shell around the program was ended from outside|the program was ended from outside", line)
-    assert goes_on_to_its_end(at_20)
-
-
-@pytest.mark.parametrize("request_to_die", ["--quit", pytest.param("--kill", marks=pytest.mark.slow)])
-def test_exit_code_0_of_a_computation_that_was_told_to_die_is_no_end_of_the_program(at_20, request_to_die):
-    line = failed(at_20, lambda: at_20.command(request_to_die))
-
-    assert line == "runs.demo: the program was ended from outside, by a signal or its coordinator (exit 0)"
-    assert goes_on_to_its_end(at_20)
+OUTSIDE = "the program was ended from outside, by a signal or its coordinator"
+# What happens to a program at work, and the line that is told.
+ENDS = {
+    "killed_program": (
+        lambda run: os.kill(run.program(), signal.SIGKILL),
+        "the program ended with its own exit code 137, as one that SIGKILL ended; its last lines stand in the log$",
+    ),
+    "without_the_shell": (lambda run: kill_all(run.shells()), "the (shell around the )?program was ended from outside"),
+    "told_to_die": (lambda run: run.command("--quit"), rf"{OUTSIDE} \(exit 0\)$"),
+    "told_to_die_by_kill": (lambda run: run.command("--kill"), rf"{OUTSIDE} \(exit 0\)$"),
+    "end_of_the_coordinator": (lambda run: os.kill(run.coordinator(), signal.SIGKILL), rf"{OUTSIDE} \(exit "),
+    "interrupted_coordinator": (lambda run: os.kill(run.coordinator(), signal.SIGINT), rf"{OUTSIDE} \(exit "),
+    "nobody_outlives": (
+        lambda run: os.kill(run.pids("unbroken.engines.dmtcp.supervisor")[0], signal.SIGKILL),
+        ".* was ended by SIGKILL",
+    ),
+}
+QUICK = ("told_to_die", "end_of_the_coordinator")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_the_end_of_the_coordinator_is_no_end_of_the_program(at_20, number):
-    line = failed(at_20, lambda: os.kill(at_20.coordinator(), number))
+@pytest.mark.parametrize("end", [pytest.param(end, marks=[] if end in QUICK else pytest.mark.slow) for end in ENDS])
+def test_what_ends_a_program_from_outside_is_told_and_is_no_end_of_the_run(at_20, end):
+    act, said = ENDS[end]
 
-    assert line.startswith("runs.demo: the program was ended from outside, by a signal or its coordinator (exit ")
-    assert goes_on_to_its_end(at_20)
+    line = failed(at_20, lambda: act(at_20))
 
-
-@pytest.mark.slow
-def test_nobody_outlives_a_killed_keeper(at_20):
-    line = failed(at_20, lambda: os.kill(at_20.pids("unbroken.engines.dmtcp.supervisor")[0], signal.SIGKILL))
-
-    assert "was ended by SIGKILL" in line
+    assert re.match(rf"runs\.demo: {said}", line), line
     assert goes_on_to_its_end(at_20)
 
 

@@ -7,9 +7,8 @@ import sys
 import pytest
 from support.workdir import until
 
-from unbroken.engines.dmtcp.files import put_back, save_files, size_bytes
-from unbroken.engines.dmtcp.machine import cpu_features
-from unbroken.engines.dmtcp.pace import SaveSeconds
+from unbroken.engines.dmtcp.checkpoint import cpu_features, put_back, save_files, seconds_to_allow
+from unbroken.engines.dmtcp.workspace import size_bytes
 
 
 def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
@@ -49,12 +48,10 @@ def test_a_folder_is_weighed_while_its_program_makes_and_removes_files(tmp_path)
 
 
 def test_the_margin_grows_with_the_program_and_does_not_shrink_with_it():
-    pace = SaveSeconds()
-    first = pace.seconds_for(100_000_000)
-    pace.add(100_000_000, 4.0)
+    saves = [(50_000_000, 1.0), (100_000_000, 4.0)]
 
-    assert first == 1.5 * 2 + 0.5
-    assert [pace.seconds_for(size) for size in (50_000_000, 100_000_000, 200_000_000)] == [6.5, 6.5, 12.5]
+    assert seconds_to_allow([], 100_000_000) == 1.5 * 2 + 0.5
+    assert [seconds_to_allow(saves, size * 1_000_000) for size in (50, 100, 200)] == [6.5, 6.5, 12.5]
 
 
 def test_only_instruction_sets_count_of_what_a_processor_says(tmp_path):

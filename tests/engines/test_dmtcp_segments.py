@@ -13,8 +13,8 @@ from support.dmtcp_play import numbers
 from support.workdir import until
 
 from unbroken.engines.base import Task
+from unbroken.engines.dmtcp.checkpoint import read_state
 from unbroken.engines.dmtcp.engine import DmtcpEngine
-from unbroken.engines.dmtcp.state import read_state
 from unbroken.errors import SegmentError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.segment_end import EndKind

@@ -10,10 +10,9 @@ from support.dmtcp_here import PROGRAMS, STAND_IN
 from support.dmtcp_play import COUNT, count
 from support.workdir import until
 
-from unbroken.engines.dmtcp.images import BYTES_PER_SECOND, compress, images_in
-from unbroken.engines.dmtcp.processes import vitals
+from unbroken.engines.dmtcp.checkpoint import BYTES_PER_SECOND, compress, images_in
 from unbroken.engines.dmtcp.programs import FOREIGN, QUIET, Programs, clean_environment
-from unbroken.engines.dmtcp.session import DmtcpSession
+from unbroken.engines.dmtcp.session import DmtcpSession, vitals
 from unbroken.errors import SegmentError
 
 pytestmark = pytest.mark.process

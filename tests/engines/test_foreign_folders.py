@@ -10,7 +10,7 @@ from support.gmx_jobs import gmx_job, gmx_segment
 from support.snapshots import snapshot
 from support.toyrun import history
 
-from unbroken.engines.dmtcp.files import take_results
+from unbroken.engines.dmtcp.workspace import take_results
 from unbroken.errors import ForeignFolderError
 from unbroken.runs.segment_end import EndKind
 

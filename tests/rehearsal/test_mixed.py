@@ -82,7 +82,7 @@ def test_the_newest_checkpoint_before_the_goal_is_valid_and_wrong_and_links_to_i
     right = (newest.folder / "state.json").read_bytes()
     os.link(newest.folder / "state.json", tmp_path / "link")
 
-    made = make_wrong(places, tmp_path)
+    made = make_wrong(places)
 
     assert made is not None
     done = newest.passport.progress.done

@@ -124,6 +124,6 @@ def test_a_first_start_says_one_line_of_runs_that_were_not_rehearsed(tmp_path):
 def test_where_a_difference_begins_tells_what_a_resume_lacks(found, said):
     difference = Difference("t.csv", **{"kind": Kind.COLUMN, "name": "loss", "where": "column loss", **found})
 
-    reason = reason_of([difference], [], [(Way.KILL, 2.0), (Way.END, 6.0)], [])
+    reason = reason_of([difference], [(Way.KILL, 2.0), (Way.END, 6.0)], [])
 
     assert reason.startswith(f"t.csv: column loss; {said}")

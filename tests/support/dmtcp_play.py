@@ -13,7 +13,7 @@ from pathlib import Path
 from support.dmtcp_here import REAL
 from support.workdir import until
 
-from unbroken.engines.dmtcp.images import images_in
+from unbroken.engines.dmtcp.checkpoint import images_in
 from unbroken.engines.dmtcp.programs import Programs
 
 PATIENCE_SECONDS = 600

@@ -1,4 +1,4 @@
-"""A run of the DMTCP engine, segment by segment in this process; and its keeper by hand."""
+"""A run of the DMTCP engine, segment by segment in this process; and its supervisor by hand."""
 
 import os
 import signal
@@ -156,7 +156,7 @@ def _leads_to(path, folder):
 
 
 def keep(live, folder, attempt_folder, *options, command=("x",)):
-    """The keeper by hand; returns its exit code and what it says that failed."""
+    """Runs the supervisor by hand; returns its exit code and what it says that failed."""
     (attempt_folder / "save").mkdir(parents=True)
     (attempt_folder / "deadline").write_text("4000000000\n")
     told = {
@@ -168,8 +168,8 @@ def keep(live, folder, attempt_folder, *options, command=("x",)):
         "UNBROKEN_SAVE_SECONDS": "600",
     }
     words = ["--live", str(live), "--programs", str(PROGRAMS), *options, "--", *command]
-    keeper = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", *words]
+    supervisor = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", *words]
     with (attempt_folder / "log").open("w") as log:
-        code = subprocess.run(keeper, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
+        code = subprocess.run(supervisor, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
     why = attempt_folder / "why"
     return code, why.read_text() if why.exists() else ""

@@ -110,7 +110,7 @@ def _first_offset(one: Path, other: Path) -> int:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells as they are written, the first of each a number."""
+    """Hold rows of cells as they are written, the first of each a number."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]

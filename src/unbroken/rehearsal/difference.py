@@ -1,4 +1,4 @@
-"""One thing that differs between two runs of the same computation."""
+"""Describe one thing that differs between two runs of the same computation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference in a file; `name` is its column, key or line, empty for the file; `where` and `what` are for people.
+    """Hold a difference in a file: `name` is its column, key or line, empty for the file; `where`, `what` are texts.
 
     `position` is the number in the first column of the first row that differs, where there is one.
     """

@@ -18,7 +18,7 @@ CUT_SHARE = 0.05
 
 @dataclass
 class Measures:
-    """The longest times of all pieces in seconds, None where nothing says it."""
+    """Hold the longest times of all pieces in seconds, None where nothing says it."""
 
     start_seconds: float | None = None
     save_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""One piece of a rehearsal: a segment that is ended in some way."""
+"""Run one piece of a rehearsal: a segment that is ended in some way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Way(Enum):
 
 @dataclass
 class Piece:
-    """A running segment; the fields below the line hold its outcome."""
+    """Run a segment; the fields below the line hold its outcome."""
 
     stage: Stage
     way: Way

@@ -41,7 +41,7 @@ _ENDS = {Way.WHOLE: EndKind.FINISHED, Way.STOP: EndKind.PAUSED, Way.END: EndKind
 
 
 class Unjudged(Exception):
-    """There is nothing to compare; `verdict` says why in one word, the text in a line."""
+    """Report that there is nothing to compare; `verdict` says why in one word, the text in a line."""
 
     def __init__(self, verdict: Verdict, text: str) -> None:
         super().__init__(text)
@@ -49,12 +49,12 @@ class Unjudged(Exception):
 
 
 class DoneBefore(Unjudged):
-    """A piece came to its end before it could be ended."""
+    """Report that a piece came to its end before it could be ended."""
 
 
 @dataclass
 class Rehearser:
-    """One rehearsal of a run; `minutes` is what one run, and the wait for one save, may take."""
+    """Rehearse a run once; `minutes` is what one run, and the wait for one save, may take."""
 
     run: RunSpec
     keys: IdentityKeys
@@ -115,7 +115,7 @@ class Rehearser:
             self._pieces(SHARES[1])
         found = self._results.differences("pieces")
         if blamed := blamed_of(found, itself):
-            reason = reason_of(blamed, self._results.state_differences(), self._origins, itself)
+            reason = reason_of(blamed, self._origins, itself)
             return Verdict.DIFFERS, reason, [each.text() for each in blamed] + [self._loss] * bool(self._loss)
         verdict, reason, told = nothing_to_blame(itself, self._results.excepted(), self._results.discarded())
         if self._loss:
@@ -234,7 +234,7 @@ class Rehearser:
         A program that computes all again from the beginning, or whose results do not depend on its state, would else
         look like one that resumes.
         """
-        made = make_wrong(self._stage.places, self._root / "state-pieces")
+        made = make_wrong(self._stage.places)
         if made is None:
             return "all checkpoints hold the same, so nothing shows whether one is put back"
         checkpoint, wrong = made

@@ -19,7 +19,6 @@ from unbroken.runs.checkpoint import FILE_NAME as MANIFEST
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
 from unbroken.system.fs import tree_files
 
 # What is ours in the folder of an attempt: the contract's files, and states that are about to become checkpoints.
@@ -35,8 +34,7 @@ _OURS = re.compile(
 class Results:
     """Hold the results below `root`.
 
-    `whole` has those of that run, `state-whole` its last checkpoint, and `beside-whole` what the program wrote to the
-    folder where it was started.
+    `whole` has those of that run, and `beside-whole` what the program wrote to the folder where it was started.
     """
 
     root: Path
@@ -46,7 +44,6 @@ class Results:
     def keep(self, stage: Stage, name: str) -> None:
         """Copy what a run left under this name."""
         shutil.copytree(stage.places.final, self.root / name, symlinks=True)
-        shutil.copytree(Store(stage.places.checkpoints).readable()[-1].folder, self.root / f"state-{name}")
         for file in stage.beside():
             target = self.root / f"beside-{name}" / file
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -65,10 +62,6 @@ class Results:
         return sorted(
             found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0, -(each.largest or 0.0))
         )
-
-    def state_differences(self) -> list[Difference]:
-        """Return what differs in the last checkpoint of the pieces, which may hold more than the results."""
-        return self._compared("state-whole", "state-pieces")
 
     def excepted(self) -> list[str]:
         """Return the names of files that are written for each piece, which are not compared."""

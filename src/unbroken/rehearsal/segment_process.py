@@ -1,4 +1,4 @@
-"""One segment of a rehearsal as a process of its own: what a job of the run would do, in the folder it is started in.
+"""Run one segment of a rehearsal as a process of its own, as a job of the run would, in the folder it is started in.
 
     python -m unbroken.rehearsal.segment_process .snakemake/unbroken/chains/demo/spec.json 2 4711 left.json
 

@@ -1,4 +1,4 @@
-"""The folder in which the pieces of a rehearsal work: a copy of the user's, which moves from piece to piece.
+"""Manage the folder in which the pieces of a rehearsal work: a copy of the user's, which moves from piece to piece.
 
 No path in the copy leads to a file of the user's but those that they name as only read (`--read-only`).
 """
@@ -37,7 +37,7 @@ _LINKED = {".git", ".venv"}
 
 @dataclass
 class FolderCopy:
-    """A copy of a folder; `shared` are paths in it, or links, that the program only reads."""
+    """Copy a folder; `shared` are paths in it, or links, that the program only reads."""
 
     source: Path
     shared: Collection[str] = ()
@@ -82,7 +82,7 @@ class FolderCopy:
 
 @dataclass
 class Stage:
-    """The folder of the pieces; each piece finds it under another path, with a new TMPDIR and HOME.
+    """Provide the folder of the pieces; each piece finds it under another path, with a new TMPDIR and HOME.
 
     So the run's folder and what the program writes next to `results/` stay from piece to piece, as in real life, and
     what it leaves elsewhere is not found again.  `root` is the rehearsal's folder.

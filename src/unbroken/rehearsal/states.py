@@ -1,4 +1,4 @@
-"""Files of a state (torch.save, NumPy, safetensors, Keras, MATLAB, JSON) by their keys and values; without torch.
+"""Read files of a state (torch.save, NumPy, safetensors, Keras, MATLAB, JSON) by their keys; without torch.
 
 A file of `torch.save` is a zip archive with a pickle that refers to the bytes of its tensors (torch/serialization.py).
 The pickle is read by a reader that calls nothing: an object of any class becomes a list of what it was made of.
@@ -76,7 +76,7 @@ def _against(one: object, other: object) -> tuple[str, float | None]:
 
 @dataclass(frozen=True, repr=False)
 class Array:
-    """A tensor: its type in NumPy's words, its shape, and its bytes in the order in which they are stored."""
+    """Hold a tensor: its type in NumPy's words, its shape, and its bytes in the order in which they are stored."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -199,7 +199,7 @@ def _safetensors(data: bytes) -> dict[str, object]:
 
 
 class _Opaque(list[object]):
-    """An object of a class that is not loaded: the class's name, what it was made of, and its state."""
+    """Stand for an object of a class that is not loaded: the class's name, what it was made of, and its state."""
 
     def __new__(cls, *arguments: object, **named: object) -> _Opaque:
         made = super().__new__(cls)
@@ -217,7 +217,7 @@ class _Opaque(list[object]):
 
 
 class _Dictionary(dict[object, object]):
-    """One with attributes, such as the `_metadata` of a state_dict, which are not compared."""
+    """Drop attributes, such as the `_metadata` of a state_dict: they are not compared."""
 
     def __setstate__(self, state: object) -> None:
         pass

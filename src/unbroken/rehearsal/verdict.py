@@ -50,9 +50,7 @@ def nothing_to_blame(
     return Verdict.IDENTICAL, "; ".join(f"but for {what}: {which}" for what, which in but.items() if which), told
 
 
-def reason_of(
-    blamed: Sequence[Difference], states: Sequence[Difference], origins: Origins, itself: Sequence[Difference]
-) -> str:
+def reason_of(blamed: Sequence[Difference], origins: Origins, itself: Sequence[Difference]) -> str:
     """Return the first difference, where it begins and what that means, and what of the state is a time."""
     found = blamed[0]
     told = [found.text()]
@@ -60,8 +58,6 @@ def reason_of(
         told.append(_of_rows(found, [origin for _, origin in origins]))
     elif found.position is not None:
         told.append(_of_column(found.position, origins))
-    elif found.kind is not Kind.STATE and states:
-        told.append(f"of the state: {states[0].text()}")
     times = [each.place for each in itself if _TIME.search(each.name.lower())]
     told += [f"its state holds a time ({times[0]}): what depends on it changes with every pause"] if times else []
     return "; ".join(told)

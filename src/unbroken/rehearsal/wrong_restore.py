@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,15 +29,14 @@ _NOT_OF_THAT_FORMAT = (ValueError, zipfile.BadZipFile, RecursionError, OverflowE
 LARGEST_BYTES = 1024**3
 
 
-def make_wrong(places: RunFolder, last: Path) -> tuple[Checkpoint, str] | None:
+def make_wrong(places: RunFolder) -> tuple[Checkpoint, str] | None:
     """Leave the last checkpoint before the goal as a run's newest, with a wrong state; return it, and what is wrong.
 
-    What is wrong in it comes from an earlier checkpoint, or else from the run's last one, whose copy lies in
-    `last`.  None if there is none before the goal, or all hold the same.
+    What is wrong in it comes from another checkpoint.  None if there is none before the goal, or all hold the same.
     """
     known = Store(places.checkpoints).readable()
     before = [each for each in known if not each.passport.is_finished]
-    if not before:
+    if not before or not (wrong := _wrong_files(before[-1], [*before[:-1], known[-1]])):
         return None
     newest = before[-1]
     for folder in (places.work, places.segments, places.final, places.root / "failed"):
@@ -46,6 +45,13 @@ def make_wrong(places: RunFolder, last: Path) -> tuple[Checkpoint, str] | None:
     for each in known:
         if each.age > newest.age:
             shutil.rmtree(each.folder)
+    _rewrite(newest, wrong)
+    files = f"{next(iter(wrong))}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
+    return newest, f"a wrong {files} at {amount(newest.passport.progress.done)} {newest.passport.progress.unit}"
+
+
+def _wrong_files(newest: Checkpoint, others: Sequence[Checkpoint]) -> dict[str, bytes]:
+    """Return what to write into a checkpoint: the state of another one, the earliest that differs."""
     done = newest.passport.progress.done
     # The state; all of it where it is nothing but the progress; output, where there is no state.
     changes: tuple[Callable[[bytes, bytes], bytes], ...] = (
@@ -54,13 +60,11 @@ def make_wrong(places: RunFolder, last: Path) -> tuple[Checkpoint, str] | None:
         lambda right, other: shortened(right) if _is_growing(right, other) else right,
     )
     for change in changes:
-        for other in [*(each.folder for each in before[:-1]), last]:
-            pairs = _pairs(newest, other)
+        for other in others:
+            pairs = _pairs(newest, other.folder)
             if wrong := {name: data for name, right, their in pairs if (data := change(right, their)) != right}:
-                _rewrite(newest, wrong)
-                files = f"{next(iter(wrong))}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
-                return newest, f"a wrong {files} at {amount(done)} {newest.passport.progress.unit}"
-    return None
+                return wrong
+    return {}
 
 
 def _pairs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes, bytes]]:

@@ -6,67 +6,60 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from unbroken.config.tasks import is_launcher
+from unbroken.engines.dmtcp.protocol import words_of
 from unbroken.runs.run import RunSpec
 
-_MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "ibrun", "jsrun", "aprun")
 _MANA = "MANA, DMTCP's extension for MPI (https://github.com/mpickpt/mana)"
-_OURS = ("-j", "--join-coordinator", "--join", "--new-coordinator", "--any-coordinator", "--no-coordinator")
-_OURS_TOO = ("-p", "--coord-port", "--port", "-h", "--coord-host", "--host", "--port-file", "--ckptdir", "-i")
-_OURS_ALSO = ("--interval", "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files")
+_ADVICE = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"
+_OURS = (
+    "-j", "--join-coordinator", "--join", "--new-coordinator", "--any-coordinator", "--no-coordinator",
+    "-p", "--coord-port", "--port", "-h", "--coord-host", "--host", "--port-file", "--ckptdir", "-i", "--interval",
+    "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files",
+)  # fmt: skip
 
 
 def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, str]]:
     """Yield each setting that does not fit the others, and what is wrong with it."""
-    command = _words(run, "command")
+    command = words_of(run, "command")
     if not command:
         yield "command", "found an empty list; type the program and its arguments, such as [python3, simulate.py]"
         return
-    yield from _mpi_mistakes(run, command)
+    if run.settings["mpi_allowed"] is not True:
+        yield from _mpi_mistakes(run, command[0])
     yield from _path_mistakes(run, command, base)
-    yield from _input_mistakes(run)
-    for option in _words(run, "options"):
-        if option.partition("=")[0] in (*_OURS, *_OURS_TOO, *_OURS_ALSO):
+    seen: dict[str, str] = {}
+    for name in words_of(run, "inputs"):
+        last = Path(name).name
+        if last in seen:
+            yield "inputs", f"found {seen[last]} and {name}, both to be seen as {last}; rename one of them"
+        seen[last] = name
+    for option in words_of(run, "options"):
+        if option.partition("=")[0] in _OURS:
             yield "options", f"found {option}, which unbroken sets itself; allowed: other options of dmtcp_launch"
     folder = str(run.settings["dmtcp"])
     if folder and not run.environment.is_entered and not (base / folder / "dmtcp_launch").is_file():
         yield "dmtcp", f"found '{folder}', but there is no dmtcp_launch in it; allowed: the folder of DMTCP's programs"
 
 
-def _mpi_mistakes(run: RunSpec, command: list[str]) -> Iterator[tuple[str, str]]:
-    if run.settings["mpi_allowed"] is True:
-        return
-    advice = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"
-    if Path(command[0]).name in _MPI:
-        yield "command", f"found {command[0]}; {advice} if the ranks talk over TCP or shared memory on one node"
+def _mpi_mistakes(run: RunSpec, program: str) -> Iterator[tuple[str, str]]:
+    if is_launcher(program) or Path(program).name == "ibrun":
+        yield "command", f"found {program}; {_ADVICE} if the ranks talk over TCP or shared memory on one node"
     elif run.resources.tasks > 1:
-        yield "command", f"the run has {run.resources.tasks} tasks; {advice}"
+        yield "command", f"the run has {run.resources.tasks} tasks; {_ADVICE}"
 
 
 def _path_mistakes(run: RunSpec, command: list[str], base: Path) -> Iterator[tuple[str, str]]:
     """Yield paths of the command that do not exist in the program's own folder."""
-    shown = {Path(name).name for name in _words(run, "inputs")}
+    inputs = {Path(name).name for name in words_of(run, "inputs")}
     for word in command:
         if Path(word).is_absolute() or word in (".", ".."):
             continue
         # A word may be a whole script, longer than a path can be; then this is False, and Path.is_file an error.
-        if os.path.isfile(base / word) and str(Path(word)) not in shown:
+        if os.path.isfile(base / word) and str(Path(word)) not in inputs:
             name = Path(word).name
             yield (
                 "command",
                 f"names {word}, but the program runs in a folder of its own; type `inputs: [{word}]`, by which it is "
                 f"to be found there as {name}" + ("" if str(Path(word)) == name else f", and {name} in the command"),
             )
-
-
-def _input_mistakes(run: RunSpec) -> Iterator[tuple[str, str]]:
-    seen: dict[str, str] = {}
-    for name in _words(run, "inputs"):
-        last = Path(name).name
-        if last in seen:
-            yield "inputs", f"found {seen[last]} and {name}, both to be seen as {last}; rename one of them"
-        seen[last] = name
-
-
-def _words(run: RunSpec, name: str) -> list[str]:
-    value = run.settings[name]
-    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp import checks
-from unbroken.engines.dmtcp.command import HWLOC, keeper_command
-from unbroken.engines.dmtcp.protocol import LEAVING, WHY
-from unbroken.engines.dmtcp.starter import starters
+from unbroken.engines.dmtcp.protocol import LEAVING, WHY, supervisor_command
 from unbroken.engines.imports import ImportedFiles, ImportSource
-from unbroken.engines.starter import Starter
+from unbroken.engines.starter import Starter, as_yaml, files_named, run_name, seen_in_own_folder
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import HandedOver, ready_states
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import RunSpec
 
+# hwloc looks at disks through udev, which DMTCP cannot save; without that, gmx and many MPI programs can be saved.
+HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}
 _TIED = "they can be resumed only in the folder in which they were made"
+_NO_DMTCP = "dmtcp_launch is not on the PATH: `modules:` or `dmtcp:` (its folder)"
+_NO_PROGRAM = "init dmtcp: which program? type for example: unbroken init dmtcp -- python3 simulate.py 2000"
 
 
 class DmtcpEngine(Engine):
@@ -29,7 +32,21 @@ class DmtcpEngine(Engine):
     is_tied_to_its_folder = True  # an image remembers the paths of all its files
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
+        """Yield a run for the command line, if DMTCP was asked for; files that it names become inputs."""
+        if not is_named:
+            return
+        if not words:
+            raise ConfigError([_NO_PROGRAM])
+        files = files_named(self.base, words)
+        settings = [f"command: {as_yaml(seen_in_own_folder(self.base, words))}"]
+        settings += [f"inputs: {as_yaml(files)}"] if files else []
+        todo = (
+            []
+            if shutil.which("dmtcp_launch")
+            else ["dmtcp_launch is not on the PATH: `modules:` or `dmtcp:` (its folder)"]
+        )
+        name = run_name(PurePath(files[0] if files else words[0]).stem, "run")
+        yield Starter(name, "", tuple(settings), todo=tuple(todo))
 
     def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
@@ -46,7 +63,7 @@ class DmtcpEngine(Engine):
         return "the seconds that it worked; the program is not asked"
 
     def command(self, task: Task) -> list[str]:
-        return keeper_command(task.run, self.base, task.run_folder)
+        return supervisor_command(task.run, self.base, task.run_folder)
 
     def environment(self, task: Task) -> dict[str, str]:
         """Return the supervisor's environment.  The program sees only the number of threads and hwloc's setting."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS, LOOK_SECONDS, Coordinator
-from unbroken.engines.dmtcp.images import images_in
-from unbroken.engines.dmtcp.processes import Vitals, vitals
-from unbroken.engines.dmtcp.programs import ENDED, Programs
+from unbroken.engines.dmtcp.checkpoint import images_in
+from unbroken.engines.dmtcp.programs import ENDED, LEAVING_SECONDS, LOOK_SECONDS, Coordinator, Programs
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 from unbroken.program.process import Child
@@ -18,6 +17,15 @@ from unbroken.system import fs
 
 # A request that comes while an earlier checkpoint is being written is silently lost (4.1.1).
 ASK_AGAIN_SECONDS = 5.0
+_SCRIPT = "dmtcp_restart_script*"
+_UTIME, _STIME = 11, 12  # of the fields after the name, in proc(5)'s stat
+
+
+class Vitals(NamedTuple):
+    """Hold the memory and the CPU time of several processes together; `ticks` grow only while they compute."""
+
+    memory_bytes: int = 0
+    ticks: int = 0
 
 
 class DmtcpSession:
@@ -51,7 +59,7 @@ class DmtcpSession:
             if 0 < peers.count < most:
                 raise SegmentError("a process died while dmtcp_restart brought it back; its words stand in the log")
             if self.has_ended(LOOK_SECONDS):
-                if self._was_faster():
+                if self._has_noted_its_end():  # it was faster; the exit code of dmtcp_restart does not show it
                     return
                 raise SegmentError(
                     f"dmtcp_restart ended with exit code {self.dmtcp_code()} before the program was at work again"
@@ -61,12 +69,11 @@ class DmtcpSession:
             "it was killed"
         )
 
-    def _was_faster(self) -> bool:
-        """Return True if the program ended by itself; dmtcp_restart's own exit code does not show it."""
-        return (self._live / ENDED).exists()
-
     def _start(self, command: Sequence[str]) -> None:
         self._main = child.start(command, {}, self._log, self._live)
+
+    def _has_noted_its_end(self) -> bool:
+        return (self._live / ENDED).exists()
 
     # --- while it works ---
 
@@ -93,7 +100,7 @@ class DmtcpSession:
 
     def _is_without_shell(self) -> bool:
         """Return True if the shell alone was killed; if all processes are killed, the coordinator leaves too."""
-        is_killed = self.dmtcp_code() is not None and not (self._live / ENDED).exists()
+        is_killed = self.dmtcp_code() is not None and not self._has_noted_its_end()
         return is_killed and not self._coordinator.is_gone(LEAVING_SECONDS)
 
     def has_ended(self, wait_seconds: float) -> bool:
@@ -134,7 +141,9 @@ class DmtcpSession:
             if now > end:
                 raise SegmentError(f"DMTCP made no checkpoint within {patience_seconds:.0f} s; {self._left()}")
             if now > ask_again and self._coordinator.peers().is_running:  # not while it is at it
-                self._forget_images()
+                # Images of a checkpoint that another process requested do not match the current files.
+                for path in [*self.images.glob(_SCRIPT), *images_in(self.images)]:
+                    path.unlink()
                 self._coordinator.save_and_kill()
                 ask_again, has_asked = time.monotonic() + ASK_AGAIN_SECONDS, True
         self._coordinator.is_gone(LEAVING_SECONDS)
@@ -147,19 +156,14 @@ class DmtcpSession:
         code = self.dmtcp_code(LEAVING_SECONDS)
         raise SegmentError(f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}")
 
-    def _forget_images(self) -> None:
-        """Remove the images of a checkpoint that another process requested: they do not match the current files."""
-        for path in [*self.images.glob("dmtcp_restart_script*"), *images_in(self.images)]:
-            path.unlink()
-
     def is_complete(self) -> bool:
         """Return True if every process has written its image.
 
         Only then the coordinator writes its restart script.  Release 3.2 does not write it if it must kill as well, but
         reports, as all releases do, how many processes there were.
         """
-        has_script = any(self.images.glob("dmtcp_restart_script*.sh"))
         images = len(images_in(self.images))
+        has_script = any(self.images.glob(f"{_SCRIPT}.sh"))
         return images > 0 and not self._drafts() and (has_script or images == self._coordinator.saved_count())
 
     def _drafts(self) -> list[Path]:
@@ -176,5 +180,19 @@ class DmtcpSession:
             self._main.end(LEAVING_SECONDS)
         self._coordinator.close()
         for folder in (self._folder, self.images):
-            if folder.exists():
-                fs.remove_tree(folder)
+            fs.remove_tree(folder)
+
+
+def vitals(pids: Iterable[int]) -> Vitals:
+    """Return the sums over these processes, as the kernel says (proc(5)); a process that has ended counts as zero."""
+    memory_bytes = ticks = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:
+            continue
+        memory_bytes += sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("VmRSS:", "VmSwap:")))
+        fields = stat.rpartition(")")[2].split()  # the program's name, in brackets, may hold blanks and brackets
+        ticks += int(fields[_UTIME]) + int(fields[_STIME])
+    return Vitals(memory_bytes, ticks)

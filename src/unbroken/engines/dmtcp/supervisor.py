@@ -10,49 +10,54 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
-from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS
-from unbroken.engines.dmtcp.files import link_folder, save_files, size_bytes, take_results
-from unbroken.engines.dmtcp.images import compress, images_in
-from unbroken.engines.dmtcp.machine import Machine, this_machine
-from unbroken.engines.dmtcp.options import Options, read_options
-from unbroken.engines.dmtcp.pace import SaveSeconds
-from unbroken.engines.dmtcp.processes import Vitals
-from unbroken.engines.dmtcp.programs import OUTPUT, clean_environment
-from unbroken.engines.dmtcp.protocol import Told, told_by
-from unbroken.engines.dmtcp.session import DmtcpSession
-from unbroken.engines.dmtcp.state import FILES, FINAL, IMAGES, DmtcpState, read_state
-from unbroken.engines.dmtcp.workspace import Ground
+from unbroken.engines.dmtcp.checkpoint import (
+    FILES,
+    IMAGES,
+    DmtcpState,
+    compress,
+    images_in,
+    link_images,
+    mismatch,
+    read_state,
+    save_files,
+    seconds_to_allow,
+    this_machine,
+)
+from unbroken.engines.dmtcp.programs import LEAVING_SECONDS, OUTPUT, clean_environment
+from unbroken.engines.dmtcp.protocol import Options, Told, read_options, told_by
+from unbroken.engines.dmtcp.session import DmtcpSession, Vitals
+from unbroken.engines.dmtcp.workspace import Workspace, size_bytes, take_results
 from unbroken.errors import SegmentError, UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL
 from unbroken.runs.progress import Handover, Metric, Progress, write_progress
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 EXIT_FAILED = 1
 UNIT = "seconds"
+LOG = Path("/proc/self/fd/1")
 # A restart reads what a save wrote, from a slow file server in the worst case.
 RESTART_SECONDS, RESTART_BYTES_PER_SECOND = 60.0, 20e6
 # Patience with a save, in times of what it is thought to take; the deadline itself is watched by unbroken.
 PATIENCE, LEAST_PATIENCE_SECONDS = 10, 60.0
+# Only so many saves tell how long the next one takes: a program grows, a file server gets busy.
+LEARNED_SAVES = 5
 
 
-@dataclass
 class DmtcpSupervisor:
     """Run one segment of a program."""
 
-    options: Options
-    told: Told
-    log: Path
-    termed: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._machine: Machine
-        self._ground = Ground(self.options.live, self.told.attempt_folder)
+    def __init__(self, options: Options, told: Told) -> None:
+        self.options, self.told = options, told
+        self.is_termed = False
+        self._machine: dict[str, str] = {}
+        self._workspace = Workspace(options.live, told.attempt.root)
         self._stage: DmtcpSession | None = None
-        self._pace = SaveSeconds()
+        self._past: Sequence[tuple[int, float]] = ()  # the last saves: bytes before, and seconds
         self._done = self._shown = self._restart_seconds = 0.0
         self._vitals = Vitals()
         self._size_bytes = self._saves = 0
@@ -60,47 +65,57 @@ class DmtcpSupervisor:
 
     def run(self) -> int:
         """Run until the deadline, the stop file or the program's end; return the exit code of the contract."""
-        self._stage = self._begin()
-        while not self._stage.has_ended(POLL_SECONDS):
-            self._look(self._stage)
+        self._machine = this_machine(self.options.programs.version())
+        stage = self._begin() if self.told.resume is None else self._resume(self.told.resume)
+        while not stage.has_ended(POLL_SECONDS):
+            self._look(stage)
             if self._must_leave():
-                return self._leave(self._stage)
-            if self._is_due():
-                self._stage = self._save_and_go_on(self._stage)
-        return self._end(self._stage)
+                self.told.say_leaving()
+                return EXIT_PAUSED if self._save(stage, is_last=True) else self._end(stage)
+            if self._is_due() and self._save(stage, is_last=False):
+                again = self._restarted(stage.images)
+                stage.close()
+                stage = again
+        return self._end(stage)
+
+    def leave_soon(self, number: int, frame: FrameType | None) -> None:
+        """Handle TERM: save and leave."""
+        self.is_termed = True
 
     def close(self) -> None:
         """End all processes of the program; its folder stays as it is."""
         if self._stage is not None:
             self._stage.close()
         self._stage = None
-        self._ground.leave()
+        self._workspace.leave()
 
     # --- the beginning ---
 
     def _begin(self) -> DmtcpSession:
-        self._machine = this_machine(self.options.programs.version())
-        if self.told.resume is None:
-            self._ground.clear(self.options.inputs)
-            self._stage = stage = self._new_stage()
-            stage.launch(self.options.options, self.options.command)
-            self._at_work()
-            return stage
-        state = read_state(self.told.resume)
-        if not self.options.machine_may_differ and (why := self._machine.mismatch(state.machine)):
-            raise SegmentError(why)
-        if (here := str(self.options.live)) != state.live and not self.options.machine_may_differ:
-            raise SegmentError(
-                f"the images were made for the folder {state.live}, which is now {here}; move the working directory "
-                "back, or try it at your own risk with settings.machine_may_differ: true"
-            )
+        self._workspace.clear(self.options.input)
+        stage = self._new_stage()
+        stage.launch(self.options.option, self.options.command)
+        self._since = self._saved_at = time.monotonic()
+        return stage
+
+    def _resume(self, checkpoint: Path) -> DmtcpSession:
+        state, here = read_state(checkpoint), str(self.options.live)
+        if not self.options.machine_may_differ:
+            if why := mismatch(self._machine, state.machine):
+                raise SegmentError(why)
+            if here != state.live:
+                raise SegmentError(
+                    f"the images were made for the folder {state.live}, which is now {here}; move the working "
+                    "directory back, or try it at your own risk with settings.machine_may_differ: true"
+                )
         self._done = self._shown = state.done_seconds
-        self._pace = state.pace
-        return self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
+        self._past = state.saves
+        return self._restarted(self._workspace.bring_back(checkpoint, state, self.options.input))
 
     def _new_stage(self) -> DmtcpSession:
-        folder, images = self._ground.next_stage()
-        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log)
+        folder, images = self._workspace.next_stage()
+        self._stage = DmtcpSession(self.options.programs, folder, images, self.options.live, LOG)
+        return self._stage
 
     def _restarted(self, folder: Path) -> DmtcpSession:
         """Restart the program from the images in a folder.
@@ -109,18 +124,15 @@ class DmtcpSupervisor:
         which is progress.
         """
         began, limit = time.monotonic(), self._limit_seconds(size_bytes(folder))
-        self._stage = stage = self._new_stage()
+        stage = self._new_stage()
         stage.restart(images_in(folder), limit)
-        self._restart_seconds = time.monotonic() - began
-        self._at_work()
+        self._since = self._saved_at = time.monotonic()
+        self._restart_seconds = self._since - began
         return stage
 
     def _limit_seconds(self, size: int) -> float:
         """Return how long DMTCP may suspend a program of this size in bytes."""
         return self.options.restart_seconds or RESTART_SECONDS + size / RESTART_BYTES_PER_SECOND
-
-    def _at_work(self) -> None:
-        self._since = self._saved_at = time.monotonic()
 
     # --- while it works ---
 
@@ -136,17 +148,18 @@ class DmtcpSupervisor:
         if found.ticks != self._vitals.ticks or size != self._size_bytes:
             self._shown = self._worked()
         self._vitals, self._size_bytes = found, size
-        write_progress(self.told.progress, self._progress(self._shown))
+        write_progress(self.told.attempt.progress, self._progress(self._shown))
 
     def _worked(self) -> float:
         """Return the seconds of computation so far, without saves and restarts."""
         return round(self._done + time.monotonic() - self._since, 3)
 
     def _need_seconds(self) -> float:
-        return self._pace.seconds_for(self._size_bytes)
+        return seconds_to_allow(self._past, self._size_bytes)
 
     def _must_leave(self) -> bool:
-        return bool(self.termed) or self.told.is_stopped() or self.told.left_seconds() <= self._need_seconds()
+        is_asked = self.is_termed or self.told.attempt.stop.exists()
+        return is_asked or self.told.left_seconds() <= self._need_seconds()
 
     def _is_due(self) -> bool:
         """Return True if a save is due, fits into the time left, and the earlier ones are published."""
@@ -155,21 +168,9 @@ class DmtcpSupervisor:
         needed = 2 * self._need_seconds() + self._restart_seconds
         return self.told.may_save() and self.told.left_seconds() > needed
 
-    def _save_and_go_on(self, stage: DmtcpSession) -> DmtcpSession:
-        """Save in mid-segment and restart; return the stage as it is if the program ended first."""
-        if not self._save(stage, is_last=False):
-            return stage
-        again = self._restarted(stage.images)
-        stage.close()
-        return again
+    # --- saving ---
 
-    # --- saving and leaving ---
-
-    def _leave(self, stage: DmtcpSession) -> int:
-        self.told.say_leaving()
-        return EXIT_PAUSED if self._save(stage, is_last=True) else self._end(stage)
-
-    def _save(self, stage: DmtcpSession, is_last: bool) -> bool:
+    def _save(self, stage: DmtcpSession, *, is_last: bool) -> bool:
         """Hand over a checkpoint; return False if the program ended by itself meanwhile."""
         began, before, done = time.monotonic(), self._size_bytes, self._worked()
         if not stage.checkpoint(max(LEAST_PATIENCE_SECONDS, PATIENCE * self._need_seconds())):
@@ -177,31 +178,30 @@ class DmtcpSupervisor:
         self._done, draft = done, self.told.draft
         draft.mkdir()
         listing = save_files(self.options.live, draft / FILES)
-        link_folder(stage.images, draft / IMAGES)
-        self._pace.add(before, time.monotonic() - began)
-        if is_last and self.options.has_compression:
+        link_images(stage.images, draft / IMAGES)
+        self._past = [*self._past, (before, round(time.monotonic() - began, 3))][-LEARNED_SAVES:]
+        if is_last and self.options.compress:
             compress(draft / IMAGES, self.told.left_seconds())
-        machine, live = self._machine.to_versions(), str(self.options.live)
-        names = tuple(image.name for image in images_in(stage.images))
-        slot = stage.images.name
-        DmtcpState(done, listing, self._pace, machine, live, slot, names).write(draft)
+        live, slot = str(self.options.live), stage.images.name
+        names = [image.name for image in images_in(stage.images)]
+        DmtcpState(done, listing, self._past, self._machine, live, slot, names).write(draft)
         self._hand_over(done, time.monotonic() - began)
         return True
 
-    def _hand_over(self, done: float, save_seconds: float, is_finished: bool = False) -> None:
+    def _hand_over(self, done: float, save_seconds: float, *, is_finished: bool = False) -> None:
         self._saves += 1
         handover = Handover(
             self._progress(done),
             is_finished=is_finished,
-            versions=self._machine.to_versions(),
+            versions=self._machine,
             save_seconds=round(save_seconds, 3),
         )
         self.told.hand_over(handover, self._saves)
 
     def _progress(self, done: float) -> Progress:
         metrics: dict[str, Metric] = {}
-        if self._pace.saves:
-            size, seconds = self._pace.saves[-1]
+        if self._past:
+            size, seconds = self._past[-1]
             metrics = {"saved_mb": round(size / 1e6, 1), "save_seconds": seconds}
         if self._restart_seconds:
             metrics["restart_seconds"] = round(self._restart_seconds, 3)
@@ -219,7 +219,7 @@ class DmtcpSupervisor:
             take_results(self.options.live, self.told.draft / FINAL)
             self._hand_over(done, 0.0, is_finished=True)
             return EXIT_FINISHED
-        print(f"the end of {self.options.live / OUTPUT}:", *self._ground.last_words(), sep="\n", flush=True)
+        print(f"the end of {self.options.live / OUTPUT}:", *self._workspace.last_words(), sep="\n", flush=True)
         if code is None:
             raise SegmentError(
                 f"the program was ended from outside, by a signal or its coordinator (exit {dmtcp_code})"
@@ -241,17 +241,16 @@ def main(arguments: list[str]) -> int:
     """Run the supervisor; a failure is written into the attempt folder, in one line for the user."""
     options, told = read_options(arguments), told_by(os.environ)
     clean_environment()
-    termed: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: termed.append(number))
-    keeper = DmtcpSupervisor(options, told, Path("/proc/self/fd/1"), termed)
+    supervisor = DmtcpSupervisor(options, told)
+    signal.signal(signal.SIGTERM, supervisor.leave_soon)
     try:
-        return keeper.run()
+        return supervisor.run()
     except (UnbrokenError, OSError) as error:
         print(f"dmtcp: {error}", flush=True)
         told.say_why(str(error))
         return EXIT_FAILED
     finally:
-        keeper.close()
+        supervisor.close()
 
 
 if __name__ == "__main__":
