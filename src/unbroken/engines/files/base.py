@@ -210,7 +210,7 @@ class Supervisor(ABC):
                 self._tell_of_files_in_place(stamps)
             if len(stamps) < len(state.files):
                 continue
-            if is_running and not self.observed.is_one_renamed(stamps):
+            if is_running and len(stamps) > 1:
                 self.observed.observer.settle()  # what has begun the next save is known
             if not self.observed.are_complete(stamps, self._seen, is_said_to_rename=is_said):
                 continue
