@@ -6,8 +6,8 @@ import pytest
 from support.command_jobs import command_job, command_segment, task_at, walker_settings
 from support.toyrun import history
 
-from unbroken.engines.command import engine as engine_module
 from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.files import engine as engine_module
 from unbroken.errors import UnbrokenError
 from unbroken.runs.segment_end import EndKind
 

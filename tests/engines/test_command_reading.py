@@ -23,6 +23,10 @@ def program(**settings):
     return program_of(command_run(start=["x"], **settings))
 
 
+def complete(folder, program):
+    return complete_states(states_in(folder, program.files), program)
+
+
 def made(folder, *names, text="x"):
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +51,7 @@ def test_files_of_one_number_belong_together_and_the_furthest_comes_first(tmp_pa
 def test_next_takes_only_files_behind_which_there_is_another(tmp_path):
     made(tmp_path, "a.10", "a.20", "a.30")
 
-    found = complete_states(tmp_path, program(files=["a.{progress}"], saved_by="next"))
+    found = complete(tmp_path, program(files=["a.{progress}"], saved_by="next"))
 
     assert [state.number for state in found] == ["20", "10"]
 
@@ -55,17 +59,17 @@ def test_next_takes_only_files_behind_which_there_is_another(tmp_path):
 def test_a_marker_counts_only_if_it_is_not_older_than_the_files(tmp_path):
     marked = program(files=["a", "b"], saved_by="marker", saved_marker="done")
     made(tmp_path, "a", "b", "done")
-    assert [state.files for state in complete_states(tmp_path, marked)] == [("a", "b")]
+    assert [state.files for state in complete(tmp_path, marked)] == [("a", "b")]
 
     os.utime(tmp_path / "a", (2000, 2000))  # it is written again
 
-    assert list(complete_states(tmp_path, marked)) == []
+    assert list(complete(tmp_path, marked)) == []
 
 
 def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leaves(tmp_path):
     made(tmp_path, "a")
 
-    assert list(complete_states(tmp_path, program(files=["a"]))) == []
+    assert list(complete(tmp_path, program(files=["a"]))) == []
 
 
 def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
@@ -85,7 +89,7 @@ def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypa
 
 def test_files_that_are_written_again_after_they_were_found_complete_are_not_kept(tmp_path):
     made(tmp_path / "in", "a", "done")
-    (state,) = complete_states(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
+    (state,) = complete(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
     (tmp_path / "in" / "a").write_text("")  # the next save has begun
 
     assert not copied(state, tmp_path / "out")
@@ -99,7 +103,7 @@ def test_a_marker_of_the_same_tick_as_a_file_may_be_that_of_the_save_before(tmp_
     (tmp_path / "in" / "a").write_text("")
     for name in ("a", "done"):
         os.utime(tmp_path / "in" / name, ns=(10**18, 10**18))
-    (state,) = complete_states(tmp_path / "in", marked)
+    (state,) = complete(tmp_path / "in", marked)
 
     monkeypatch.setattr(
         "unbroken.engines.files.states.time.sleep",
@@ -115,7 +119,7 @@ def test_a_marker_of_the_same_tick_as_a_file_that_stays_as_it_is_is_believed(tmp
     made(tmp_path / "in", "a", "done")
     for name in ("a", "done"):
         os.utime(tmp_path / "in" / name, ns=(10**18, 10**18))
-    (state,) = complete_states(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
+    (state,) = complete(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
 
     assert copied(state, tmp_path / "out")
 

@@ -195,7 +195,7 @@ def test_a_program_that_is_done_just_after_it_was_told_to_leave_is_done(called):
     options = ("--keep", "ckpt/*", "--save-minutes", "60", "--outputs", "sum.txt", "--done-if", "sum.txt")
     process = called.start(*options, program=("sh", "-c", work))
     called.wait_until((called.folder / "ready").exists)
-    time.sleep(2)  # until the save is seen to be over
+    time.sleep(3)  # until the save is seen to be over, which takes 2 s of quiet
     process.send_signal(signal.SIGTERM)
 
     assert process.wait(600) == 0

@@ -11,7 +11,7 @@ def main() -> int:
     """Exit code 0: finished; 85: paused; 1: an error, which is printed."""
     from support.command_jobs import command_segment
 
-    from unbroken.engines.command import engine
+    from unbroken.engines.files import engine
     from unbroken.errors import UnbrokenError
     from unbroken.runs.segment_end import EndKind
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.export import export_files
 from unbroken.engines.command.folder import first_file, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
-from unbroken.engines.files.base import ContractSupervisor, Supervisor
+from unbroken.engines.files.engine import SupervisedEngine
 from unbroken.engines.files.kinds import FileKinds
-from unbroken.engines.files.outputs import outputs_outside, read_outputs
-from unbroken.engines.files.reading import confirm_check, last_number, reading_of
+from unbroken.engines.files.outputs import outputs_outside
+from unbroken.engines.files.reading import confirm_check, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, program_of
 from unbroken.engines.files.states import matching, restart_files, states_in
@@ -34,30 +33,21 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder, RunOutput
-from unbroken.runs.progress import Metric, Progress, write_progress
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 OWN_FOLDER = "program"
-# How often the folder is scanned; less often if a scan takes long, but one hang of a file server must not end it.
-LOOK_SECONDS = 0.5
-LOOK_SHARE = 0.05
-LONGEST_REST_SECONDS = 30.0
 
 
-class CommandEngine(Engine):
+class CommandEngine(SupervisedEngine[FileSupervisor]):
     """Run any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)
-        self._supervisors: dict[Path, Supervisor] = {}
-        self._pending: list[HandedOver] = []
-        self._next_look = 0.0
         self._means: int | None = None
         self._says_done: bool | None = None
-        self._first: tuple[float, float] | None = None  # when, and how far, the program first said
 
     def program(self, run: RunSpec) -> Program:
         """Return what is known of the program; a subclass that returns another one needs no settings of this engine."""
@@ -147,25 +137,9 @@ class CommandEngine(Engine):
 
     # --- while it runs ---
 
-    def states(self, task: Task) -> list[HandedOver]:
-        """Return restart files that are complete, with the records of the tables that belong to them."""
-        began = time.monotonic()
-        pending, self._pending = self._pending, []
-        if began < self._next_look:
-            return pending
-        found = [*pending, *self._supervisor(task).while_running()]
-        self._note_progress(task)
-        now = time.monotonic()
-        rest_seconds = max(LOOK_SECONDS, (now - began) / LOOK_SHARE)
-        self._next_look = now + min(rest_seconds, LONGEST_REST_SECONDS)
-        return found
-
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """Make the stop file, at UNBROKEN_STOP and where the program looks, and send the signal, as the config says."""
-        program, supervisor = self._program(task.run), self._supervisor(task)
-        supervisor.stop_asked_unix = time.time()
-        # What is complete before it is asked may be all that there is.
-        self._pending += supervisor.while_running(is_urgent=True)
+        program = self._program(task.run)
         super().ask_to_stop(task, child)
         if program.stop_file:
             draft = task.attempt_folder.root / "stop.tmp"
@@ -195,21 +169,16 @@ class CommandEngine(Engine):
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """Return what the program left; of one that failed only what was complete before."""
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
-        pending, self._pending = self._pending, []
         try:
-            return [*pending, *self._supervisor(task).at_end(has_left_well, is_finished)]
+            return self._at_end(task, has_left_well, is_finished=is_finished)
         finally:
             self._give_back(task)
-
-    def why_nothing_newer(self, task: Task) -> str:
-        """Return what the restart files say, and what of the config read it."""
-        return self._supervisor(task).why_nothing_newer()
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """Return what a killed attempt had complete in its folder."""
         if self._program(task.run).folder or not self.folder(task).is_dir():
             return []
-        return self._supervisor(task).salvage()
+        return super().salvage(task)
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
@@ -243,21 +212,13 @@ class CommandEngine(Engine):
             return output_sizes(checkpoint)
         return {**{name: files[name].size_bytes for name in restart_files(checkpoint)}, **output_sizes(checkpoint)}
 
-    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
-        return read_outputs(checkpoint).doubts
-
     def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         return remarks(checkpoint, RunFolder(run.name, self.base).final)
 
     # --- inside ---
 
-    def _supervisor(self, task: Task) -> Supervisor:
-        folder = self.folder(task)
-        if task.attempt_folder.root not in self._supervisors:
-            program = self._program(task.run)
-            kind = ContractSupervisor if program.keeps_the_contract else FileSupervisor
-            self._supervisors[task.attempt_folder.root] = kind(task, program, folder)
-        return self._supervisors[task.attempt_folder.root]
+    def new_supervisor(self, task: Task) -> FileSupervisor:
+        return FileSupervisor(task, self._program(task.run), self.folder(task))
 
     def _workspace(self, task: Task) -> Workspace:
         return Workspace(task.run_folder, self.folder(task), task.tell)
@@ -307,36 +268,6 @@ class CommandEngine(Engine):
             return None
         done = self._supervisor(task).reached()
         return done is not None and done >= goal
-
-    def _note_progress(self, task: Task) -> None:
-        """Note how far it is, for `unbroken status` and `stall_minutes`; of the contract a program may do it itself."""
-        done = self._live(task)
-        if done is None:
-            return
-        now = time.monotonic()
-        self._first = self._first or (now, done)
-        progress = Progress(done, task.run.goal, self._program(task.run).goal_unit, self._pace(task.run, done, now))
-        write_progress(task.attempt_folder.progress, progress)
-
-    def _live(self, task: Task) -> float | None:
-        """Ask the live file, the last record of a table, or the names of restart files; return None if unknown."""
-        program, folder, supervisor = self._program(task.run), self.folder(task), self._supervisor(task)
-        if program.live_file:
-            names = matching(folder, [program.live_file])
-            return last_number(folder / names[-1], program.live_pattern) if names else None
-        if program.outputs:
-            return supervisor.tables.last_number()
-        return supervisor.reached() if program.has_numbered_files else None
-
-    def _pace(self, run: RunSpec, done: float, now: float) -> dict[str, Metric]:
-        """Return how fast it is, and how long it still needs; nothing before it has advanced."""
-        if self._first is None or done <= self._first[1]:
-            return {}
-        a_second = (done - self._first[1]) / max(now - self._first[0], 1e-3)
-        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {self._program(run).goal_unit}/s"}
-        if run.goal is not None:
-            pace["left_seconds"] = round(max(0.0, run.goal - done) / a_second, 1)
-        return pace
 
 
 def _placeholders(program: Program) -> set[str]:

@@ -70,7 +70,7 @@ def _differing_inputs(program: Program, base: Path, folder: Path) -> list[str]:
 def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
     """Yield the states that may be complete, the furthest first: the program has left, or was killed."""
     if program.saved_by in (SavedBy.MARKER, SavedBy.NEXT) and not program.check_command:
-        return complete_states(folder, program)
+        return complete_states(states_in(folder, program.files), program)
     return iter(states_in(folder, program.files))
 
 

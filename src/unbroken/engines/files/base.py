@@ -1,23 +1,27 @@
-"""Make checkpoints of an attempt: while its program runs, after its end, and after it was killed."""
+"""Decide what of an attempt becomes a checkpoint: while its program runs, after its end, and after it was killed.
+
+The program's files lie in a folder of the run (in_run.py, supervisor.py), or where the user called it (in_place.py).
+"""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import Lengths, ObservedFiles
-from unbroken.engines.files.outputs import LIST, OutputList, read_outputs
-from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import ELSEWHERE, SAVE, Stamp, stamp_of
+from unbroken.engines.files.outputs import LIST
+from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.engines.files.states import SAVE, RestartState, Stamp, complete_states, stamp_of
 from unbroken.engines.files.tables import Tables
-from unbroken.engines.files.tracker import OutputTracker
-from unbroken.engines.files.workspace import Workspace
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import READY, TAKEN, HandedOver, copied_states, loose_state, ready_states
+from unbroken.program.contract import TAKEN, HandedOver, copied_states, loose_state, ready_states
+from unbroken.runs.progress import Handover, Progress
+from unbroken.system import fs
 
 # A program that has left so soon after its last save has saved as its last action.
 LAST_ACTION_SECONDS = 2.0
@@ -26,75 +30,27 @@ MOST_SKIPS = 3
 
 
 class Supervisor(ABC):
-    """Decide what of an attempt becomes checkpoints; its outputs are kept if the folder is the run's own."""
+    """Decide what of an attempt becomes a checkpoint, wherever its program's files lie.
 
-    def __init__(self, task: Task, program: Program, folder: Path) -> None:
-        self.task, self.program, self.folder = task, program, folder
+    By itself it takes the states that the program hands over by the contract (docs/contract.md).
+    """
+
+    has_outputs = True  # that belong to its states
+    longest_rest_seconds = 30.0  # between two looks: one hang of a file server must not end them
+
+    def __init__(self, task: Task, program: Program, observed: ObservedFiles) -> None:
+        self.task, self.program = task, program
+        self.observed, self.folder = observed, observed.root
+        self.tables = Tables(program.outputs, self.folder)
         self.last = task.origin.passport.progress.done if task.origin else None
-        self.tables = Tables(program.outputs, folder)
-        self.kinds = FileKinds(program)
         self.stop_asked_unix: float | None = None
-        self.observed = ObservedFiles(
-            folder,
-            task.attempt_folder,
-            task.tell,
-            is_state=self.is_state_event,
-            is_measured=self.kinds.is_measured,
-            is_watched=lambda name: not name.startswith(ELSEWHERE),
-            also=self.also_observed(),
-        )
-        self._tracker = None if program.folder else self._made_tracker()
+        self._saved_by = program.saved_by
+        self._saved_at = time.monotonic()
+        self._seen: dict[str, Stamp] = {}  # how the files were that were put back, or copied last
+        self._why = ""
+        self._has_saved = self._is_in_place_told = False
         self._skips = 0
-
-    def _made_tracker(self) -> OutputTracker:
-        task, origin = self.task, self.task.origin
-        return OutputTracker(
-            Workspace(task.run_folder, self.folder, task.tell),
-            task.segment,
-            origin.passport.sequence if origin else 0,
-            read_outputs(origin),
-            self.kinds,
-            self.observed.observer.is_rewritten,
-            # The attempt has made the checkpoint itself, and did not resume from it: it was killed.
-            is_own=origin is not None and task.attempt_folder.root.name == f"{origin.passport.token:06d}",
-        )
-
-    # --- observing ---
-
-    def is_state_event(self, name: str) -> bool:
-        """Return True for the name of a state whose completion is observed."""
-        return self.kinds.is_state(name)
-
-    def also_observed(self) -> Mapping[str, Path]:
-        """Return what is observed in addition to the program's folder, by the names that it has there."""
-        return {}
-
-    def begin(self, restored: OutputList | None) -> None:
-        """Begin to observe; the program starts after this.  `restored` are the outputs that were put back."""
-        if self._tracker is None:
-            return
-        if restored is not None:
-            self._tracker.listed = restored
-        self._tracker.begin()
-        self.observed.begin({name: path.stat().st_size for name, path in self._tracker.files().items()})
-
-    def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
-        """Return the lengths of the outputs when these state files were complete; else which one is not known."""
-        return (None, "") if self._tracker is None else self.observed.lengths_at(stamps, self._tracker.files)
-
-    def lengths_when(self, name: str) -> Lengths:
-        """Return the lengths of the outputs when a state of that name was handed over; else which is not known."""
-        if self._tracker is None:
-            return None, ""
-        stamp = stamp_of(self.task.attempt_folder.save / name)
-        seen = self.observed.lengths_when(f"{SAVE}/{name}")
-        return seen or self.observed.lengths_by_time(stamp[2] if stamp else 0, self._tracker.files)
-
-    def close(self) -> None:
-        """Give back what is held open: the attempt is over."""
-        self.observed.observer.close()
-
-    # --- making checkpoints ---
+        self._waiting: list[HandedOver] = []  # for the records of tables
 
     @abstractmethod
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
@@ -108,70 +64,69 @@ class Supervisor(ABC):
     def salvage(self) -> list[HandedOver]:
         """Return what counts of an attempt that was killed; copied, because its program may live on a lost node."""
 
+    @abstractmethod
+    def reached(self) -> float | None:
+        """Return how far the newest restart files are; None if there are none, or none say it."""
+
+    def live(self) -> float | None:
+        """Return how far the program is while it runs; None if nothing says it."""
+        return self.reached()
+
     def why_nothing_newer(self) -> str:
         """Return why what the program left is no newer checkpoint; empty if it is one, or nothing is known."""
-        return ""
+        return "" if self._has_saved else self._why
 
-    def reached(self) -> float | None:
-        """Return how far the newest restart files are, once the program is gone; None if none say it."""
-        return None
+    def close(self) -> None:
+        """Give back what is held open: the attempt is over."""
+        self.observed.observer.close()
 
-    def list_outputs(
-        self,
-        draft: Path,
-        lengths: Mapping[str, int] | None,
-        end: ProgramEnd | None = None,
-        doubts: Sequence[str] = (),
-    ) -> bool:
+    # --- outputs ---
+
+    @abstractmethod
+    def outputs(self) -> Mapping[str, Path]:
+        """Return where the outputs of now are."""
+
+    @abstractmethod
+    def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
         """Write the list of outputs that belong to a state into its draft; return True if there are any.
 
         Raise UnsteadyOutputError if one changes meanwhile.
         """
-        if self._tracker is None:
-            return False
-        self._note_doubts(self._tracker, doubts, end.done if end else None)
-        opened = [name for name in lengths or () if self.observed.is_open(name)]
-        self._tracker.list_into(draft, lengths, opened, end)
-        return bool(self._tracker.listed.files)
 
+    @abstractmethod
+    def doubt(self, doubt: str) -> None:
+        """Log a doubt about the result once; the next list has it."""
+
+    @abstractmethod
     def list_tables(self, draft: Path) -> None:
         """List the tables that belong to a state, once they have a record after it."""
-        if self._tracker is not None and self.program.outputs:
-            self._note_doubts(self._tracker)
-            self._tracker.list_tables(draft)
 
-    def _note_doubts(self, tracker: OutputTracker, doubts: Sequence[str] = (), done: float | None = None) -> None:
-        """Log doubts about the result, and those about its tables, once each; the next list has them."""
-        for doubt in (*doubts, *self.tables.missing(self.task.run_folder, done)):
-            if doubt not in tracker.listed.doubts:
-                self.task.tell(doubt)
-                tracker.listed = tracker.listed.with_doubt(doubt)
+    def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
+        """Return the lengths of the outputs when these state files were complete; else which one is not known."""
+        return self.observed.lengths_at(stamps, self.outputs) if self.has_outputs else (None, "")
 
+    def _lengths_when(self, name: str) -> Lengths:
+        """Return the lengths of the outputs when a state of that name was handed over; else which is not known."""
+        if not self.has_outputs:
+            return None, ""
+        stamp = stamp_of(self.task.attempt_folder.save / name)
+        seen = self.observed.lengths_when(f"{SAVE}/{name}")
+        return seen or self.observed.lengths_by_time(stamp[2] if stamp else 0, self.outputs)
 
-class ContractSupervisor(Supervisor):
-    """Serve a program that hands its states over by itself (docs/contract.md)."""
+    # --- what the program hands over by itself ---
 
-    def __init__(self, task: Task, program: Program, folder: Path) -> None:
-        super().__init__(task, program, folder)
-        self._waiting: list[HandedOver] = []
-
-    def is_state_event(self, name: str) -> bool:
-        return name.startswith(f"{SAVE}/") and name.endswith(READY)
-
-    def also_observed(self) -> Mapping[str, Path]:
-        return {SAVE: self.task.attempt_folder.save}
-
-    def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
-        return self._handed_over()
+    def _judged(self, found: HandedOver) -> HandedOver:
+        """Return a state with what counts of its handover."""
+        return found
 
     def _handed_over(self, *, is_over: bool = False) -> list[HandedOver]:
         """Return what was handed over, once its tables have a later record; `is_over`: the program has left well."""
         found = ready_states(self.task.attempt_folder)
         for each in found:
-            known = self.lengths_when(each.draft.name)  # before it is taken away
+            known = self._lengths_when(each.draft.name)  # before it is taken away
             if is_over and known[1] and each is found[-1]:
                 known = None, ""  # it is listed as the program has left it
-            if self._is_listed(taken := each.taken(), known):
+            if self._is_listed(taken := self._judged(each.taken()), known):
                 self._waiting.append(taken)
         ready = []
         while self._waiting and self._are_tables_behind(self._waiting[0]):
@@ -179,8 +134,8 @@ class ContractSupervisor(Supervisor):
             self.list_tables(ready[-1].draft)
         return ready
 
-    def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
-        self.observed.end()
+    def _handed_at_end(self, *, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
+        """Return what was handed over until the end; of a program that has left well its loose files too."""
         if not has_left_well:
             return self._handed_over()
         loose = loose_state(self.task.attempt_folder, self.task.attempt_folder.root / "loose")
@@ -188,7 +143,7 @@ class ContractSupervisor(Supervisor):
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             self.list_tables(each.draft)
-        found += [*waiting, *([loose] if loose else [])]
+        found += [*waiting, *([self._judged(loose)] if loose else [])]
         if found:
             handover = found[-1].handover
             done = handover.progress.done if handover else None
@@ -196,11 +151,11 @@ class ContractSupervisor(Supervisor):
             self.list_outputs(found[-1].draft, None, end)
         return found
 
-    def salvage(self) -> list[HandedOver]:
-        self.observed.know_before()
+    def _handed_by_killed(self) -> list[HandedOver]:
+        """Return copies of what an attempt that was killed had handed over."""
         listed = []
-        for found in copied_states(self.task.attempt_folder):
-            lengths = self.lengths_when(found.draft.name.removeprefix(TAKEN))
+        for found in map(self._judged, copied_states(self.task.attempt_folder)):
+            lengths = self._lengths_when(found.draft.name.removeprefix(TAKEN))
             is_known = found.handover is not None and self._are_tables_behind(found)
             if is_known and self._is_listed(found, lengths):
                 self.list_tables(found.draft)
@@ -221,15 +176,86 @@ class ContractSupervisor(Supervisor):
         """List the outputs that belong to a state; return False for one whose outputs are not known."""
         if (found.draft / LIST).is_file():
             return True
-        (lengths, blurred), doubts = known, []
+        lengths, blurred = known
         if blurred:
             self._skips += 1
             if self._skips <= MOST_SKIPS:
                 return False
-            doubts.append(f"{blurred} was written while a state was saved, so rows of it may be missing or there twice")
+            self.doubt(f"{blurred} was written while a state was saved, so rows of it may be missing or there twice")
         try:
-            self.list_outputs(found.draft, lengths, doubts=doubts)
+            self.list_outputs(found.draft, lengths)
         except UnsteadyOutputError:
             return False
         self._skips = 0
         return True
+
+    # --- which of its files are complete ---
+
+    @abstractmethod
+    def _states(self) -> list[RestartState]:
+        """Return the restart files that belong together, the furthest first."""
+
+    def _complete_states(self, *, is_running: bool) -> Iterable[RestartState]:
+        """Return the complete states, the furthest first: by what their events have shown, or by the program's word."""
+        if self._saved_by in (SavedBy.OBSERVED, SavedBy.RENAME):
+            return self._observed_states(is_running=is_running)
+        return complete_states(self._states(), self.program)
+
+    def _observed_states(self, *, is_running: bool) -> Iterator[RestartState]:
+        """Yield states whose files are all complete; while the program runs, all files of a save must be."""
+        is_said = self._saved_by is SavedBy.RENAME
+        for state in self._states():
+            stamps = state.stamps
+            if is_said:
+                self._tell_of_files_in_place(stamps)
+            if len(stamps) < len(state.files):
+                continue
+            if is_running and len(stamps) > 1:
+                self.observed.observer.settle()  # what has begun the next save is known
+            if not self.observed.are_complete(stamps, self._seen, is_said_to_rename=is_said):
+                continue
+            if not is_running or self.observed.is_save_over(stamps, self._seen):
+                yield replace(state, complete_stamps=stamps)
+
+    def _tell_of_files_in_place(self, names: Iterable[str]) -> None:
+        found = [name for name in names if self.observed.observer.is_written_in_place(name)]
+        if found and not self._is_in_place_told:
+            self._is_in_place_told = True
+            self.task.tell(
+                f"saved_by: found 'rename', but the program writes {found[0]} in place; it is copied when it is closed"
+            )
+
+    def _has_saved_at_end(self, saved_unix: float) -> bool:
+        """Return True if the program saved because it leaves: by its settings, or asked to."""
+        is_asked = self.stop_asked_unix is not None and saved_unix >= self.stop_asked_unix
+        return self._saved_by is SavedBy.EXIT or is_asked
+
+    def _has_saved_last(self, saved_unix: float, *, has_left_well: bool) -> bool:
+        """Return True if the program saved as its last action: then its buffers belong to the state."""
+        is_just_now = has_left_well and saved_unix >= time.time() - LAST_ACTION_SECONDS
+        return is_just_now or self._has_saved_at_end(saved_unix)
+
+    # --- what becomes of it ---
+
+    def _is_due(self, *, is_urgent: bool) -> bool:
+        return is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
+
+    def _skip(self, why: str) -> None:
+        """Log why a save was not taken, after some in a row."""
+        self._skips += 1
+        if self._skips == MOST_SKIPS:
+            self.task.tell(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
+
+    def _draft(self) -> Path:
+        """Return a name not used before: what an earlier successor left half copied is no part of a state."""
+        return self.task.attempt_folder.root / fs.unique_name("state")
+
+    def _found(self, draft: Path, done: float, *, is_finished: bool = False) -> HandedOver:
+        """Hand a state over, so far as `done` says."""
+        self.last, self._saved_at, self._has_saved = done, time.monotonic(), True
+        return HandedOver(draft, Handover(self._progress(done), is_finished=is_finished))
+
+    def _progress(self, done: float) -> Progress:
+        """Return the progress of a state; without any evidence of it, it is a count of checkpoints."""
+        is_said = bool(self.program.files) and self.program.says_progress
+        return Progress(done, self.task.run.goal, self.program.goal_unit if is_said else "checkpoints")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.files.databases import is_beside
-from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import ELSEWHERE, PRINTED, SAVE, glob_pattern, may_hold
-from unbroken.program.contract import READY
+from unbroken.engines.files.reading import last_number
+from unbroken.engines.files.settings import Program
+from unbroken.engines.files.states import ELSEWHERE, PRINTED, glob_pattern, is_handed_over, may_hold
 from unbroken.system import fs
 
 # No wildcard means what lies in these; the first three are never kept.
@@ -23,11 +23,9 @@ _NUMBER = re.compile(r"\{progress\}")
 
 @dataclass(frozen=True)
 class Keep:
-    """Hold the user's request: globs of the files from which the program resumes, and what else it writes."""
+    """Hold the user's request: the program, with globs of the files from which it resumes, and what else it writes."""
 
-    globs: tuple[str, ...]
-    saved_by: SavedBy
-    marker: str
+    program: Program
     outputs: tuple[str, ...]
     folder: Path  # where the program runs
     store: Path
@@ -35,7 +33,7 @@ class Keep:
 
     def names(self, appended: Collection[str]) -> list[str]:
         """Return the names of all that matches now, but not of what was found to be `appended` to, in order."""
-        names = {name for pattern in self.globs for name in self._matching(pattern)}
+        names = {name for pattern in self.program.files for name in self._matching(pattern)}
         return sorted(name for name in names if name not in appended)
 
     def _matching(self, pattern: str) -> Iterator[str]:
@@ -70,11 +68,11 @@ class Keep:
     def is_state(self, name: str) -> bool:
         """Return True for a name that matches, or is below a folder that does."""
         if name.startswith(ELSEWHERE):
-            return name.startswith(f"{SAVE}/") and name.endswith(READY)
+            return is_handed_over(name)
         paths = [name, *map(str, Path(name).parents)][:-1]
         matching = (
             pattern
-            for pattern in self.globs
+            for pattern in self.program.files
             if os.path.normpath(pattern) == "." or any(glob_pattern(pattern).fullmatch(path) for path in paths)
         )
         return any(self._is_meant(name, pattern) for pattern in matching)
@@ -83,12 +81,17 @@ class Keep:
         """Return True for a folder below which files may match."""
         if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.store):
             return False
-        return any(may_hold(folder, each) for each in (*self.globs, *self.outputs))
+        return any(may_hold(folder, each) for each in (*self.program.files, *self.outputs))
 
     def is_output(self, name: str) -> bool:
         """Return True for what the program prints, and for an output, or what is below one."""
         named = {os.path.normpath(each) for each in self.outputs}
         return name == PRINTED or any(path in named for path in (name, *map(str, Path(name).parents)))
+
+    def reached(self, files: Iterable[str]) -> float | None:
+        """Return how far the program is by --progress, or by the names of these files; None if it is not known."""
+        name = self.program.progress_file
+        return last_number(self.folder / name, self.program.progress_pattern) if name else self.number(files)
 
     def number(self, names: Iterable[str]) -> float | None:
         """Return the highest number in place of {progress} in these names."""
@@ -96,7 +99,7 @@ class Keep:
 
     def number_in(self, name: str) -> float | None:
         """Return the number in place of {progress} in a name; None if there is none."""
-        patterns = [glob_pattern(pattern) for pattern in self.globs if _NUMBER.search(pattern)]
+        patterns = [glob_pattern(pattern) for pattern in self.program.files if _NUMBER.search(pattern)]
         paths = (name, *map(str, Path(name).parents))
         found = (match for pattern in patterns for path in paths if (match := pattern.fullmatch(path)) is not None)
         return next((float(match[1]) for match in found), None)

@@ -1,22 +1,31 @@
-"""Restore kept files to what they were at a checkpoint, where the user called the program."""
+"""Restore kept files to what they were at a checkpoint, where the user called the program.
+
+`before.json` in the store records what was there before the run began, and what its program has written since.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from unbroken.engines.files.before import BeforeNote
 from unbroken.engines.files.content import OutputFile, cut, is_as_listed
 from unbroken.engines.files.databases import beside, has_journal, is_database
 from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.outputs import OutputList
 from unbroken.engines.files.pieces import remove_emptied
-from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, state_stamp_of
+from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, is_as_in
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.system.digests import digest_file
+from unbroken.system import fs, jsontext
+
+NOTE = "before.json"
+# What a job that was killed may have done since it last noted that it lives.
+LAST_SIGN_SECONDS = 10.0
 
 
 def is_other(name: str) -> str:
@@ -57,7 +66,7 @@ class PutBack:
     def _is_put_back(self, origin: Checkpoint, name: str) -> bool:
         """Put a kept file back; return False if it is there as it was."""
         source, target = origin.folder / KEPT / stored(name), self._folder / name
-        if is_as_in(origin, name, self._folder) and not has_journal(target):
+        if is_as_in(origin, f"{KEPT}/{stored(name)}", target) and not has_journal(target):
             return False
         self._move(name, is_database=is_database(source))
         put_file(source, target)
@@ -94,14 +103,57 @@ class PutBack:
         return listed.doubts
 
 
-def is_as_in(origin: Checkpoint, name: str, folder: Path) -> bool:
-    """Return True if a kept file has the bytes that it has in the checkpoint."""
-    entry, path = origin.passport.files[f"{KEPT}/{stored(name)}"], folder / name
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
-        return False
-    return digest_file(path, origin.passport.algorithm) == entry.digest
+# --- what was there before ---
 
 
-def plain_stamp(path: Path) -> Stamp | None:
-    """Return the stamp of a state file; None for what is no plain file: no link is followed."""
-    return None if path.is_symlink() or not path.is_file() else state_stamp_of(path)
+class BeforeNote:
+    """Read and write the note of one run; `is_new` is True before the first attempt has written it.
+
+    `late` are files of `foreign` that were found only after that, without a checkpoint: the program gets them once, as
+    it would without us; they are never taken for what was there before it.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._path = store / NOTE
+        self._next_sign = 0.0
+        self.foreign: dict[str, Stamp] = {}
+        self.late: dict[str, Stamp] = {}
+        self._written: set[str] = set()
+        self._last_sign = 0.0
+        self.is_new = True
+        with suppress(FileNotFoundError):
+            text, self._last_sign = self._path.read_text(), self._path.stat().st_mtime
+            self.is_new = False
+            with suppress(ValueError, TypeError, AttributeError, KeyError):  # damaged: then nothing is known to be ours
+                data = jsontext.parse(text)
+                self.foreign, self.late = _stamps(data["foreign"]), _stamps(data["late"])
+                self._written = set(data["written"])
+
+    def is_newer(self, path: Path, name: str, stamp: Stamp) -> bool:
+        """Return True if the program wrote it, by its events, or by the time at which the last attempt lived."""
+        if self.late.get(name) == stamp:
+            return True
+        if self.is_new or self.foreign.get(name) == stamp:
+            return False
+        return name in self._written or path.lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
+
+    def write(self, foreign: Mapping[str, Stamp], written: Iterable[str] = ()) -> None:
+        """Write the note in one step."""
+        self.foreign, self._written = dict(foreign), self._written | set(written)
+        data = {"foreign": self.foreign, "late": self.late, "written": sorted(self._written)}
+        fs.write_atomic(self._path, json.dumps(data) + "\n")
+
+    def give_sign(self, written: set[str], *, is_last: bool = False) -> None:
+        """Note that the attempt lives, and what its program has written, every few seconds."""
+        if time.monotonic() < self._next_sign and not is_last:
+            return
+        self._next_sign = time.monotonic() + LAST_SIGN_SECONDS / 2
+        if written <= self._written:
+            with suppress(FileNotFoundError):
+                os.utime(self._path)
+        elif not self.is_new or self._path.exists():
+            self.write(self.foreign, written)
+
+
+def _stamps(data: Mapping[str, tuple[int, int, int]]) -> dict[str, Stamp]:
+    return {name: (int(inode), int(size), int(at)) for name, (inode, size, at) in data.items()}

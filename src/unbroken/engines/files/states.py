@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -15,8 +15,10 @@ from pathlib import Path
 from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_committed, is_database
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.errors import CheckpointError
+from unbroken.program.contract import READY
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
+from unbroken.system.digests import digest_file
 
 # Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
 # of the user has such a name.
@@ -77,6 +79,11 @@ def plain_files(folder: Path) -> list[str]:
     return [name.as_posix() for name in fs.tree_files(folder) if not (folder / name).is_symlink()]
 
 
+def is_handed_over(name: str) -> bool:
+    """Return True for the name of a state that a program has handed over by the contract."""
+    return name.startswith(f"{SAVE}/") and name.endswith(READY)
+
+
 def restart_files(checkpoint: Checkpoint) -> list[str]:
     """Return the names of a checkpoint's restart files: neither outputs, pieces of tables, nor results."""
     return [name for name in checkpoint.passport.files if name.split("/")[0] not in (PARTS, FINAL, LISTED)]
@@ -127,14 +134,14 @@ def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
     ]
 
 
-def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
+def complete_states(states: Iterable[RestartState], program: Program) -> Iterator[RestartState]:
     """Yield those that are complete by the program's own word while it runs, or was killed; the furthest first."""
-    for position, state in enumerate(states_in(folder, program.files)):
+    for position, state in enumerate(states):
         stamps = state.stamps
         if program.saved_by is SavedBy.NEXT and position > 0:
             yield replace(state, complete_stamps=stamps)
         elif program.saved_by is SavedBy.MARKER and len(stamps) == len(state.files):
-            marked = stamp_of(folder / program.saved_marker.replace("{progress}", state.number))
+            marked = stamp_of(state.folder / program.saved_marker.replace("{progress}", state.number))
             written_ns = max(stamp[2] for stamp in stamps.values())
             if marked is not None and marked[2] >= written_ns:  # files that are written again are younger
                 yield replace(state, complete_stamps=stamps, is_in_doubt=marked[2] == written_ns)
@@ -234,6 +241,19 @@ def state_stamp_of(path: Path) -> Stamp | None:
     if stamp is None or log is None or not is_database(path):
         return stamp
     return stamp[0], stamp[1] + log[1], max(stamp[2], log[2])
+
+
+def is_as_in(origin: Checkpoint, name: str, path: Path) -> bool:
+    """Return True if a plain file has the bytes that the checkpoint has under that name."""
+    entry = origin.passport.files[name]
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
+        return False
+    return digest_file(path, origin.passport.algorithm) == entry.digest
+
+
+def plain_stamp(path: Path) -> Stamp | None:
+    """Return the stamp of a state file; None for what is no plain file: no link is followed."""
+    return None if path.is_symlink() or not path.is_file() else state_stamp_of(path)
 
 
 def newest_ns(stamps: Mapping[str, Stamp]) -> int:

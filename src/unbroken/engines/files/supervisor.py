@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.files.base import LAST_ACTION_SECONDS, MOST_SKIPS, Supervisor
+from unbroken.engines.files.in_run import InRunSupervisor
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import SaveCycle, literal_names
-from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
+from unbroken.engines.files.reading import Reading, last_number, reading_of, why_not_whole
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.engines.files.states import (
     RestartState,
     Stamp,
-    complete_states,
     copied,
+    is_as_in,
     is_progress_file_kept,
     linked,
+    matching,
     newest_ns,
     restart_files,
     states_in,
@@ -28,40 +27,37 @@ from unbroken.engines.files.states import (
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
-from unbroken.system.digests import digest_file
 
 HELD = "held"
 
 
-class FileSupervisor(Supervisor):
-    """Serve a program with restart files of its own."""
+class FileSupervisor(InRunSupervisor):
+    """Supervise a program with restart files of its own, or with the contract, in the run's folder."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
-        self._saved_by = program.saved_by
         if program.saved_by is SavedBy.OBSERVED and program.progress_file and not is_progress_file_kept(program):
             self._saved_by = SavedBy.EXIT  # only at its end the number is that of the restart files
-        self._saved_at = time.monotonic()
-        self._count = 0
         self._seen = {name: stamp for state in self._states() for name, stamp in state.stamps.items()}
         self._put_back = frozenset(self._seen)
         self._refused: set[tuple[Stamp, ...]] = set()  # by check_command
-        self._check_says = self._why = ""
+        self._check_says = ""
         self.observed.cycle = SaveCycle(restart_files(task.origin) if task.origin else literal_names(program.files))
-        self._has_saved = self._is_in_place_told = False
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
-        is_due = is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
-        if self._saved_by is SavedBy.EXIT or not is_due:
+        if self.program.keeps_the_contract:
+            return self._handed_over()
+        if self._saved_by is SavedBy.EXIT or not self._is_due(is_urgent=is_urgent):
             return []
         confirm_own(self.folder)
         return list(self._copies(is_running=True))
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
-        confirm_own(self.folder)
         self.observed.end()
+        if self.program.keeps_the_contract:
+            return self._handed_at_end(has_left_well=has_left_well, is_finished=is_finished)
+        confirm_own(self.folder)
         if not has_left_well:
             return list(self._copies(is_running=False))
         self.observed.observer.trust()
@@ -83,13 +79,15 @@ class FileSupervisor(Supervisor):
 
     def salvage(self) -> list[HandedOver]:
         """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
+        self.observed.know_before()
+        if self.program.keeps_the_contract:
+            return self._handed_by_killed()
         confirm_own(self.folder)
         self._seen = {}
-        self.observed.know_before()
         return list(self._copies(is_running=False))
 
     def why_nothing_newer(self) -> str:
-        return "" if self._has_saved else self._why or self._check_says
+        return super().why_nothing_newer() or ("" if self._has_saved else self._check_says)
 
     def reached(self) -> float | None:
         """Return how far the newest restart files are, once the program is gone; None if there are none.
@@ -99,42 +97,20 @@ class FileSupervisor(Supervisor):
         states = self._states()[:1]
         return self._done(self._reading(states[0])) if states else None
 
-    # --- what is complete ---
-
-    def _complete_states(self, *, is_running: bool) -> Iterable[RestartState]:
-        """Return the complete states, the furthest first: by what their events have shown, or by the program's word."""
-        if self._saved_by not in (SavedBy.OBSERVED, SavedBy.RENAME):
-            return complete_states(self.folder, self.program)
-        return self._observed_states(is_running=is_running)
-
-    def _observed_states(self, *, is_running: bool) -> Iterator[RestartState]:
-        """Yield states whose files are all complete; while the program runs, all files of a save must be."""
-        is_said = self._saved_by is SavedBy.RENAME
-        for state in self._states():
-            stamps = state.stamps
-            if is_said:
-                self._tell_of_files_in_place(stamps)
-            if len(stamps) < len(state.files):
-                continue
-            if is_running and len(stamps) > 1:
-                self.observed.observer.settle()  # what has begun the next save is known
-            if not self.observed.are_complete(stamps, self._seen, is_said_to_rename=is_said):
-                continue
-            if not is_running or self.observed.is_save_over(stamps, self._seen):
-                yield replace(state, complete_stamps=stamps)
-
-    def _tell_of_files_in_place(self, names: Iterable[str]) -> None:
-        found = [name for name in names if self.observed.observer.is_written_in_place(name)]
-        if found and not self._is_in_place_told:
-            self._is_in_place_told = True
-            self.task.tell(
-                f"saved_by: found 'rename', but the program writes {found[0]} in place; it is copied when it is closed"
-            )
+    def live(self) -> float | None:
+        """Ask the live file, the last record of a table, or the names of restart files."""
+        program = self.program
+        if program.live_file:
+            names = matching(self.folder, [program.live_file])
+            return last_number(self.folder / names[-1], program.live_pattern) if names else None
+        if program.outputs:
+            return self.tables.last_number()
+        return self.reached() if program.has_numbered_files else None
 
     # --- how far it is ---
 
     def _states(self) -> list[RestartState]:
-        return states_in(self.folder, self.program.files)
+        return states_in(self.folder, self.program.files) if self.program.files else []
 
     def _reading(self, state: RestartState) -> Reading:
         return reading_of(self.task.run, self.program, self.folder, state.number)
@@ -173,10 +149,7 @@ class FileSupervisor(Supervisor):
         origin = self.task.origin
         if origin is None or sorted(restart_files(origin)) != sorted(stamps):
             return False
-        entries, algorithm = origin.passport.files, origin.passport.algorithm
-        if any(entries[name].size_bytes != stamp[1] for name, stamp in stamps.items()):
-            return False
-        return all(digest_file(self.folder / name, algorithm) == entries[name].digest for name in stamps)
+        return all(is_as_in(origin, name, self.folder / name) for name in stamps)
 
     # --- what is copied ---
 
@@ -259,11 +232,6 @@ class FileSupervisor(Supervisor):
         self._check_says = why
         return not why
 
-    def _skip(self, why: str) -> None:
-        self._skips += 1
-        if self._skips == MOST_SKIPS:
-            self.task.tell(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
-
     def _is_goal(self, done: float) -> bool:
         """Return True for the last state: it waits for the end of the program, which writes its results after it."""
         goal = self.task.run.goal
@@ -276,24 +244,14 @@ class FileSupervisor(Supervisor):
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)
 
-    def _draft(self) -> Path:
-        """Return a name not used before: what an earlier successor left half copied is no part of a state."""
-        while True:
-            self._count += 1
-            draft = self.task.attempt_folder.root / f"state-{self._count:06d}"
-            if not draft.exists():
-                return draft
-
     # --- at the end ---
 
     def _list_at_end(self, draft: Path, state: RestartState, done: float, *, is_finished: bool) -> None:
         written = newest_ns(state.stamps) / 1e9
-        is_by_exit = self._saved_by is SavedBy.EXIT
-        is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
-        has_saved_last = is_by_exit or is_asked or written >= time.time() - LAST_ACTION_SECONDS
         lengths, _ = self.lengths_at(state.stamps)
-        if is_by_exit or is_asked:  # asked to stop, it saved: its buffers follow at its end
+        if self._has_saved_at_end(written):  # its buffers follow at its end
             lengths = None
+        has_saved_last = self._has_saved_last(written, has_left_well=True)
         end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last, done=done)
         self.list_outputs(draft, lengths, end)
 
@@ -305,13 +263,4 @@ class FileSupervisor(Supervisor):
             raise SegmentError(
                 "the program is done, but left no file at all in its folder; it has no result", run=run.name
             )
-        return HandedOver(draft, self._handover(max(self.last or 0, run.goal or 0), is_finished=True))
-
-    def _found(self, draft: Path, done: float, *, is_finished: bool = False) -> HandedOver:
-        self.last, self._saved_at, self._has_saved = done, time.monotonic(), True
-        return HandedOver(draft, self._handover(done, is_finished=is_finished))
-
-    def _handover(self, done: float, *, is_finished: bool) -> Handover:
-        run = self.task.run
-        unit = self.program.goal_unit if self.program.says_progress else "checkpoints"
-        return Handover(Progress(done, run.goal, unit), is_finished=is_finished)
+        return self._found(draft, max(self.last or 0, run.goal or 0), is_finished=True)
