@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import sys
@@ -21,11 +20,6 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import RunSpec
 from unbroken.segment import job_note
 from unbroken.system.clock import utc_now
-
-# How the line begins behind which a log has what the program prints.
-STARTING = "starting: "
-# It stands near a log's beginning.
-_HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,10 @@ class Job:
     def log(self) -> Path:
         """Return where this attempt writes: the segment's log unless it has one of its own."""
         return self.attempt_log or self.places.log(self.segment)
+
+    def at_work(self) -> Job:
+        """Return the job with a log of its own, which an attempt has from the beginning of its work on."""
+        return self if self.attempt_log else replace(self, attempt_log=_second_name(self.log))
 
     def tell(self, line: str) -> None:
         """Write one line of the segment's own into its log and to the driver's screen."""
@@ -93,8 +91,10 @@ class Job:
 
     def _append(self, text: str) -> None:
         # A full disk must not hide the line that says so.
-        with contextlib.suppress(OSError), self.log.open("a") as log:
-            log.write(text)
+        with contextlib.suppress(OSError):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a") as log:
+                log.write(text)
 
 
 def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
@@ -105,7 +105,6 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
     assignment: Assignment = snakemake.params.assignment
     attempt = int(snakemake.resources.get("attempt", 1))
     job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
-    job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
     try:
         segment(job)
     except PartialSegment as end:
@@ -114,60 +113,48 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
     except UnbrokenError as error:
         job_note.tell_refused(error)
         job.tell(f"stopped: {error}")
-        job = replace(job, attempt_log=_log_of_the_last_that_ran(job))
+        job = replace(job, attempt_log=_log_of_newest_work(job.log))
         job.tell(f"log: {job.log}; state of all runs: unbroken status")
         sys.exit(1)
 
 
-def _log_of_the_last_that_ran(job: Job) -> Path:
-    """Return the log of this attempt if it started the program; else append its lines to the last one that did.
+def _log_of_newest_work(log: Path) -> Path:
+    """Return the log of the newest attempt that worked; append what this one has logged if it did not work.
 
-    That one gets the segment's name too, which is the one that people open.
+    The other one gets the segment's name too, which is the one that people open.
     """
-    log = job.places.log(job.segment)
-    if job.log == log or _has_started(job.log):
-        return job.log
-    own = int(job.log.suffixes[0][1:])
-    earlier = (log.with_suffix(f".{number}.log") for number in range(own - 1, 0, -1))
-    ran = next((path for path in earlier if _has_started(path)), None)
-    if ran is None:
-        return job.log
+    newest, draft = _names_of_work(log)[0], log.with_suffix(".draft")
     try:
-        with ran.open("ab") as end, job.log.open("rb") as start:
+        if newest is None or newest.samefile(log):
+            return newest or log
+        with newest.open("ab") as end, log.open("rb") as start:
             shutil.copyfileobj(start, end)
-        draft = log.with_suffix(".draft")
         draft.unlink(missing_ok=True)
-        os.link(ran, draft)
+        os.link(newest, draft)
         os.replace(draft, log)
-        job.log.unlink()
     except OSError:  # the messages are on the screen
-        return job.log
-    return ran
+        return log
+    return newest
 
 
-def _has_started(log: Path) -> bool:
-    try:
-        with log.open("rb") as file:
-            return f": {STARTING}".encode() in file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+def _second_name(log: Path) -> Path:
+    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that; the first where it cannot be.
 
-
-def attempt_log(log: Path) -> Path:
-    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that.
-
-    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and
-    what a crash said must still be there to be read.
+    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.touch()
-    for number in itertools.count(1):
-        second = log.with_suffix(f".{number}.log")
-        try:
-            os.link(log, second)
-        except FileExistsError:
-            continue
-        except OSError:
-            return log
-        return second
+    newest, following = _names_of_work(log)
+    with contextlib.suppress(OSError):
+        if newest is not None and newest.samefile(log):
+            return newest
+        os.link(log, following)
+        return following
     return log
+
+
+def _names_of_work(log: Path) -> tuple[Path | None, Path]:
+    """Return the log of the newest attempt at the segment that worked, and the name for that of the next one."""
+    found = (path.suffixes[0][1:] for path in log.parent.glob(f"{log.stem}.*.log"))
+    numbers = [int(number) for number in found if number.isdecimal()]
+    newest = max(numbers, default=0)
+    return log.with_suffix(f".{newest}.log") if numbers else None, log.with_suffix(f".{newest + 1}.log")

@@ -164,7 +164,7 @@ class _Segment:
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
-        began, self.cause = utc_now(), EndCause.NO_RESULTS
+        began, self.cause, self.job = utc_now(), EndCause.NO_RESULTS, self.job.at_work()
         write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
         self.attempts.note_results(checkpoint, began)
         self.cause = None
@@ -272,7 +272,8 @@ class _Segment:
         return end, error
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
-        job, attempts = self.job, self.attempts.all()
+        self.job = job = self.job.at_work()
+        attempts = self.attempts.all()
         made = computation_of(job, self.identity, origin)
         attempt_folder = AttemptFolder(job.places.work / f"{self.held.claim.token:06d}")
         limits = job_time(job, attempts, attempt_folder)
