@@ -32,10 +32,10 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.run import Resources, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.classify import is_finished
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
+from unbroken.segment.settled import is_finished
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.system import fs

@@ -1,25 +1,38 @@
-"""A job: one attempt at one segment as the workflow hands it to a script, and how the script ends."""
+"""A job: one attempt at one segment as the workflow hands it to a script, its log and its signals, and how it ends."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from unbroken.errors import PartialSegment, SegmentError, UnbrokenError
+from unbroken.errors import InterruptedSegment, PartialSegment, SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
+from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import RunSpec
 from unbroken.segment import job_note
+from unbroken.slurm.signal_relay import SignalListener
 from unbroken.system.clock import utc_now
+
+# URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
+WARNINGS = {signal.SIGURG, signal.SIGUSR1}
+# TERM: preemption or the limit itself.  HUP: the terminal is closed, the connection lost.
+INTERRUPTIONS = {
+    signal.SIGTERM: StopReason.TAKEN_AWAY,
+    signal.SIGINT: StopReason.CTRL_C,
+    signal.SIGHUP: StopReason.HUNG_UP,
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,44 @@ class Job:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("a") as log:
                 log.write(text)
+
+
+class Alarm:
+    """Count these signals inside the `with` block, where they no longer end the process.
+
+    Those that Slurm sends to the job but that do not reach this process count too.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[signal.Signals] = []
+        self._listener = SignalListener(sorted(WARNINGS | INTERRUPTIONS.keys()), self.heard.append)
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Alarm:
+        for number in WARNINGS | INTERRUPTIONS.keys():
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # it was asked for, such as by nohup
+            self._before[number] = signal.signal(number, self._hear)
+        self._listener.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.__exit__()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def interruption(self) -> StopReason | None:
+        """Return why the machine is wanted back, by the first signal that says so; None if it is not."""
+        return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
+
+    def leave_if_heard(self, run: str, meanwhile: str) -> None:
+        """Raise InterruptedSegment if a signal has come."""
+        if self.heard:
+            raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard.append(signal.Signals(number))
 
 
 def main(snakemake: Any, segment: Callable[[Job], object]) -> None:

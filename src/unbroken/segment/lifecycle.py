@@ -36,14 +36,11 @@ from unbroken.segment import job_note
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
 from unbroken.segment.copier import Copier
-from unbroken.segment.deadline import NO_LIMIT_MINUTES
-from unbroken.segment.final_step import end_without_results, write_results
-from unbroken.segment.job import Job
-from unbroken.segment.job_time import job_time, leaves_to, patience_seconds
-from unbroken.segment.publisher import Publisher, computation_of
+from unbroken.segment.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
+from unbroken.segment.job import Alarm, Job
+from unbroken.segment.publisher import Publisher, computation_of, end_without_results, write_results
 from unbroken.segment.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.segment.settled import record_of, settled_kind
-from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 from unbroken.system.clock import utc_now

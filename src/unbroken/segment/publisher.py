@@ -1,27 +1,48 @@
-"""Make checkpoints of the states that the program of an attempt hands over: passport, publication, pruning."""
+"""Publish what the program of an attempt hands over, as checkpoints, and the results of a run at its goal.
+
+To make `final/` computes nothing, so it is repeated alone: by the next attempt, or the next start.
+"""
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from unbroken import __version__
 from unbroken.engines.base import Engine
-from unbroken.errors import ChangedEnvironmentError, ForeignFolderError, SegmentError, StorageError
+from unbroken.errors import (
+    ChangedEnvironmentError,
+    ForeignFolderError,
+    LeaseError,
+    ResultsError,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
 from unbroken.program.environment_changes import changes, in_words, refusal
+from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.runs.history import Attempt
 from unbroken.runs.identity import Identity
-from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.progress import Handover, Progress, overshoot
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
 from unbroken.segment.job import Job
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
+
+# What an engine that looks for a file or a program meets; no sign of a file server that is away.
+_OF_THE_ENGINE = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL}
+AGAIN = "nothing is computed again, the next start repeats this step alone"
 
 
 @dataclass(frozen=True)
@@ -181,3 +202,52 @@ class Publisher:
             environment=self.computation.environment,
             imported=parent.passport.imported if parent else None,
         )
+
+
+# --- the results ---
+
+
+def write_results(
+    job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
+) -> None:
+    """Make `final/` where it is missing.
+
+    Raise LeaseError if the run is another job's by now.  Any other UnbrokenError is logged, and leaves what was there
+    before; any other exception becomes one, with its traceback in the log.
+    """
+    if not engine.fills_final or final.is_current(job.places, checkpoint):
+        return
+    try:
+        with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
+            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
+            doubts = engine.result_doubts(job.run, checkpoint)
+            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
+    except LeaseError:
+        raise
+    except UnbrokenError as error:
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+            job.tell_traceback(error.__cause__)
+        job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+        if isinstance(error, ResultsError) and error.__cause__ is None:  # what was made is not what was expected
+            raise _refused(job, checkpoint, str(error)) from error
+        raise
+    doubts = final.read_doubts(job.places)
+    job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
+    for line in (*(f"doubt: {each}" for each in doubts), *engine.result_remarks(job.run, checkpoint)):
+        job.tell(line)
+    if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
+        job.tell(line)
+
+
+def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> SegmentEnd:
+    """Return the end of an attempt whose results were not written."""
+    why = error.text if isinstance(error, ResultsError) else _not_written(checkpoint, str(error))
+    return SegmentEnd(kind=EndKind.FAILED, message=why, log=error.log, cause=EndCause.NO_RESULTS)
+
+
+def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:
+    return ResultsError(_not_written(checkpoint, why), log=job.log, run=job.run.name)
+
+
+def _not_written(checkpoint: Checkpoint, why: str) -> str:
+    return f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}; {AGAIN}"

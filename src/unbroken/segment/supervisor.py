@@ -21,10 +21,9 @@ from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover
-from unbroken.segment.job import Job
-from unbroken.segment.job_time import JobTime
+from unbroken.segment.deadline import JobTime
+from unbroken.segment.job import Alarm, Job
 from unbroken.segment.publisher import Publisher
-from unbroken.segment.signals import Alarm
 
 # Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
