@@ -43,7 +43,6 @@ FULL = {
     "command": ("snakemake", "--attempt", "1"),
     "resources": {"runtime": 1, "disk": "1G", "share": 0.5},
     "latency_seconds": 5.0,
-    "benchmark": "b/{run}.tsv",
     "start": "20260101T000000Z-1",
 }
 

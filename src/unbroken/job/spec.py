@@ -32,8 +32,8 @@ class RuleJob:
 
     It runs the `script`, with the arguments that Snakemake would pass; or Snakemake's own `command` where only
     Snakemake can run it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how
-    long a file may need until another machine sees it, `benchmark` the rule's pattern of that name.  A user's own rule
-    also has its `outputs`, and `memory_mb`, its mem_mb at the attempts 1, 2, ...
+    long a file may need until another machine sees it.  A user's own rule also has its `outputs`, and `memory_mb`, its
+    mem_mb at the attempts 1, 2, ...
     """
 
     name: str
@@ -42,7 +42,6 @@ class RuleJob:
     threads: int = 1
     resources: Mapping[str, Any] = field(default_factory=dict)
     latency_seconds: float = 0.0
-    benchmark: str = ""
     outputs: tuple[str, ...] = ()
     memory_mb: tuple[int, ...] = ()
 
