@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from unbroken.job import rule_state
+from unbroken.job.spec import JobSpec
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.slurm.job import EndState
+from unbroken.slurm.partitions import ask_partition
 
 # A node is avoided after so many attempts that failed there without progress ...
 FAILURES_OF_A_NODE = 2
@@ -17,6 +20,17 @@ FAILURES_OF_A_NODE = 2
 MOST_NODES = 3
 # A node that was repaired a week ago should be used.
 REMEMBERED_ATTEMPTS = 20
+
+
+def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
+    """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
+    if spec.is_rule:
+        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
+        return spec.rule_job.memory_after(kills) if kills else 0
+    run = spec.run
+    if not (times := out_of_memory_kills_of(run.name, run.resources.mem_mb)):
+        return 0
+    return grown_memory(run.resources.mem_mb, run.resources.memory_growth, times, ask_partition(partition).memory_mb)
 
 
 def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:

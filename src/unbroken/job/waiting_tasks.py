@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unbroken.job import submissions
-from unbroken.job.array import cancel, wanted_memory_mb
-from unbroken.job.needs import nodes_to_avoid, out_of_memory_kills_of
+from unbroken.job.array import cancel
+from unbroken.job.needs import nodes_to_avoid, out_of_memory_kills_of, wanted_memory_mb
 from unbroken.job.spec import JobSpec
 from unbroken.runs.history import Attempt
 from unbroken.slurm.client import ask, table
