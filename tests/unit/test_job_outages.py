@@ -8,7 +8,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from unbroken.job import after_work, chain_job
 from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
-from unbroken.job.work import Work
+from unbroken.job.work import SegmentWork
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
@@ -137,7 +137,7 @@ def test_a_task_asks_slurm_once_at_its_start_and_once_at_its_end(slurm: Slurm, j
     slurm.shows("18_[2-3%1]", "PENDING")
     slurm.answer("squeue", f"echo x >> {slurm.folder}/looks; cat {slurm.folder}/queue")
 
-    assert Work(job, wait_until_left(job)).next_attempt(1) == 1
+    assert SegmentWork(job, wait_until_left(job)).next_attempt(1) == 1
     after_work.look_after_the_rest(job, has_no_room=False)
 
     assert (slurm.folder / "looks").read_text() == "x\nx\n"

@@ -26,7 +26,7 @@ LAST_PAGE_SECONDS = 60.0
 PAGE_WRITER = "A job of a run, while one is at work,"
 
 
-class Work:
+class SegmentWork:
     """The segment that this job does; `jobs` are this user's, if squeue was asked just now."""
 
     def __init__(self, job: ChainJob, jobs: Sequence[ListedJob] | None = None) -> None:

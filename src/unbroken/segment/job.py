@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
@@ -143,6 +144,13 @@ class Alarm:
         """Raise InterruptedSegment if a signal has come."""
         if self.heard:
             raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
+
+    def rest(self, seconds: float, run: str, meanwhile: str) -> None:
+        """Wait, and leave if a signal asks for it."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.leave_if_heard(run, meanwhile)
+            time.sleep(min(left, 0.2))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))

@@ -187,10 +187,11 @@ class _Segment:
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
+        rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
         give_up = job_note.give_up_at()
         try:
             origin = select(
-                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
+                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, rest, skip, give_up
             )
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
@@ -205,13 +206,6 @@ class _Segment:
             seconds = time.monotonic() - began
             self.job.tell(f"resuming from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
-
-    def _rest(self, seconds: float) -> None:
-        """Wait, and leave if a signal asks for it."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            self.alarm.leave_if_heard(self.job.run.name, "the file server was silent")
-            time.sleep(min(left, 0.2))
 
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""

@@ -117,7 +117,6 @@ class Publisher:
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         if self.copier is not None:
             self.copier.wake()
-        self.confirm()
         self._set_doubtful_aside()
         self.prune({self._origin} if self._origin else ())
 
@@ -125,6 +124,7 @@ class Publisher:
         """Quarantine the doubtful checkpoint now that there is one after it, made from the one before."""
         if self.doubtful is None:
             return
+        self.confirm()
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
         target = self.store.quarantine(self.doubtful.name, reason, is_whole=True)
         self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
