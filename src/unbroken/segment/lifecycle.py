@@ -53,14 +53,13 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
     If the process dies anywhere inside, the next attempt resumes from the newest good checkpoint.  `prepare` is asked,
     once the run is held, which segment it is.
     """
-    if prepare is None:
-        _log_what_was_given(job, engine)
-    with Alarm() as alarm, fs.os_errors(job.places.root):
-        before_work.refuse_missing(job.places)
-        confirm_all_own(job.places.own)
-        refuse_newer(job.places)
+    folder = job.places
+    with Alarm() as alarm, fs.os_errors(folder.root):
+        before_work.refuse_missing(folder)
+        confirm_all_own(folder.own)
+        refuse_newer(folder)
         with lease.take(
-            job.places.lease,
+            folder.lease,
             job.segment,
             patience_seconds(job),
             job.tell,
@@ -70,7 +69,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
         ) as held:
             if prepare is not None:
                 job = prepare(held)
-                _log_what_was_given(job, engine)
+            _log_what_was_given(job, engine)
             copier = Copier(job, job.run.copies, held, alarm, engine) if job.run.copies else None
             with copier or nullcontext():
                 record = _Segment(job, engine, held, alarm, copier).run()
@@ -144,7 +143,7 @@ class _Segment:
         refuse_newer(self.job.places)  # its owner until now may have been a newer one
         self.attempts.refuse_same_again()
         self.identity = identity_of(run, self.job.keys, self.job.base)
-        self.recovery.make_folders()
+        self.recovery.prepare_folders()
         origin = self.recovery.recover(self._select())
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from unbroken import __version__
 from unbroken.engines.base import Engine
@@ -30,6 +31,7 @@ from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import Identity
 from unbroken.runs.progress import Handover, Progress, overshoot
+from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
@@ -174,34 +176,45 @@ class Publisher:
             )
 
     def _passport(self, handover: Handover) -> Passport:
-        run, parent, job, identity = self.job.run, self.last, self.slurm_job, self.computation.identity
-        return Passport(
-            run=run.name,
-            engine=run.engine,
+        parent, job = self.last, self.slurm_job
+        return passport_of(
+            self.job.run,
+            self.engine,
+            self.computation.identity,
+            handover,
             segment=self.job.segment,
             sequence=self.store.last_sequence() + 1,
             token=self.token,
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
-            progress=handover.progress,
-            is_finished=handover.is_finished,
-            is_best=handover.is_best,
-            algorithm=handover.algorithm or preferred_algorithm(),
-            files=handover.digests,
-            identity=identity.digest,
-            identity_parts=identity.parts,
-            versions={"unbroken": __version__, **self.engine.versions(), **handover.versions},
-            host=this_host().to_json(),
             slurm_job=job.to_json() if job else None,
             attempt_started_utc=self.started_utc,
-            created_utc=utc_now(),
             work_seconds=round(self.worked_seconds, 3),
-            save_seconds=handover.save_seconds,
-            note=run.note,
-            is_milestone=handover.is_milestone,
             environment=self.computation.environment,
             imported=parent.passport.imported if parent else None,
         )
+
+
+def passport_of(run: RunSpec, engine: Engine, identity: Identity, handover: Handover, **attempt: Any) -> Passport:
+    """Return the passport of a state that is handed over now; `attempt` are the fields that say by which attempt."""
+    return Passport(
+        run=run.name,
+        engine=run.engine,
+        progress=handover.progress,
+        is_finished=handover.is_finished,
+        is_best=handover.is_best,
+        is_milestone=handover.is_milestone,
+        algorithm=handover.algorithm or preferred_algorithm(),
+        files=handover.digests,
+        save_seconds=handover.save_seconds,
+        identity=identity.digest,
+        identity_parts=identity.parts,
+        versions={"unbroken": __version__, **engine.versions(), **handover.versions},
+        host=this_host().to_json(),
+        created_utc=utc_now(),
+        note=run.note,
+        **attempt,
+    )
 
 
 # --- the results ---
