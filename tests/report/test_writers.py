@@ -14,7 +14,7 @@ from support.toy_spec import toy_spec
 from support.workdir import BIN, WorkDir, one_step_segments, until
 
 from unbroken.job.background import PAGE, PageProcess
-from unbroken.job.chain_job import ChainJob
+from unbroken.job.spec import ChainJob
 from unbroken.job.work import SegmentWork
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder

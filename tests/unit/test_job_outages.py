@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 
-from unbroken.job import after_work, chain_job
-from unbroken.job.chain_job import ChainJob, wait_until_left
+from unbroken.job import after_work, next_attempt
+from unbroken.job.next_attempt import wait_until_left
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
+from unbroken.job.spec import ChainJob
 from unbroken.job.work import SegmentWork
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
@@ -120,7 +121,7 @@ def test_the_next_task_waits_until_the_one_before_has_left(
     slurm: Slurm, job: ChainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then nobody can say how it ended; other runs, and this job itself, are not waited for."""
-    monkeypatch.setattr(chain_job, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(next_attempt, "LOOK_SECONDS", 0.01)
     look = f'case "$*" in *--me*) echo x >> {slurm.folder}/looks;; esac'
     gone = f"{look}; [ $(wc -l < {slurm.folder}/looks) -gt 3 ] || cat {slurm.folder}/queue"
     slurm.shows("16_1", "COMPLETING")

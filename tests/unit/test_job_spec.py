@@ -14,9 +14,8 @@ from support.toyrun import PYTHONPATH, toy, toy_run
 
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job import rule_state, spec
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.rule_state import RuleState
-from unbroken.job.spec import JobSpec, path_of, read
+from unbroken.job.spec import ChainJob, JobSpec, path_of, read
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import CopySettings

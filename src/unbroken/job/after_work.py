@@ -11,12 +11,11 @@ from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, background, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
-from unbroken.job.spec import path_of, read
+from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.job.work import write_last_page
 from unbroken.runs import policy
 from unbroken.runs.history import Attempt, History
