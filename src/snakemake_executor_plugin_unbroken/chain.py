@@ -18,7 +18,7 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.ensure import ensure
+from unbroken.job.control import ensure
 from unbroken.job.left_out import leave_out, who_submits_it
 from unbroken.job.next_attempt import after_last_job, last_job
 from unbroken.job.other_owner import OtherOwner, SignOfLife

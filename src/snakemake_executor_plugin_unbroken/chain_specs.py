@@ -138,7 +138,7 @@ def _why_no_array(host: ChainHost, job: Any, segment: Segment, words: list[str],
 
 def _by_script(host: ChainHost, job: Any, segment: Segment) -> tuple[RuleJob | None, str]:
     """Return how a task runs the rule's script itself, or why it needs a Snakemake, which plans the workflow again."""
-    script, tmpdir, benchmark = internals.local_script(job), internals.plain_tmpdir(job), internals.plain_benchmark(job)
+    script, tmpdir = internals.local_script(job), internals.plain_tmpdir(job)
     if script is None or not only_hands_on(script):
         return None, "its rule has another script than unbroken's"
     if internals.asks_more_of_snakemake(job):
@@ -147,13 +147,11 @@ def _by_script(host: ChainHost, job: Any, segment: Segment) -> tuple[RuleJob | N
         return None, "the input, output, params or log of its rule were changed"
     if tmpdir is None:
         return None, "only Snakemake can say its resource tmpdir"
-    if benchmark is None:
-        return None, "its benchmark: is repeated or extended"
     resources = {name: value for name, value in job.resources.items() if isinstance(value, int | float | str)}
     resources = {**resources, "tmpdir": tmpdir}
     if not tmpdir:
         del resources["tmpdir"]  # the node's own
-    return RuleJob(job.rule.name, str(script), (), int(job.threads), resources, host.latency_seconds, benchmark), ""
+    return RuleJob(job.rule.name, str(script), (), int(job.threads), resources, host.latency_seconds), ""
 
 
 def _is_as_it_came(job: Any, segment: Segment) -> bool:

@@ -25,7 +25,7 @@ from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
 from unbroken.job import array
 from unbroken.job.array import Answer
-from unbroken.job.cancel import cancel_runs
+from unbroken.job.control import cancel_runs
 from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS

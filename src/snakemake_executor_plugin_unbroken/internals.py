@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from snakemake.io import strip_wildcard_constraints
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm.partitions import read_partition_file
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
@@ -115,10 +114,11 @@ def local_script(job: Any) -> Path | None:
 def asks_more_of_snakemake(job: Any) -> bool:
     """Return True for a job of a `script:` that needs more of Snakemake than that it starts it with this Python."""
     rule, storage = job.rule, job.rule.workflow.storage_settings
-    of_rule = (rule.shadow_depth, rule.is_handover, rule.is_checkpoint, job.group, storage.default_storage_provider)
+    of_rule = (rule.shadow_depth, rule.is_handover, rule.is_checkpoint, storage.default_storage_provider)
+    of_job = (job.group, job.benchmark)
     of_machine = (job.conda_env_spec, job.container_img_url, job.env_modules, job.resources.get("shell_exec"))
     is_elsewhere = any(path.is_storage for path in (*job.input, *job.output, *job.log))
-    return any((*of_rule, *of_machine, is_elsewhere)) or storage.shared_fs_usage != frozenset(SharedFSUsage)
+    return any((*of_rule, *of_job, *of_machine, is_elsewhere)) or storage.shared_fs_usage != frozenset(SharedFSUsage)
 
 
 def plain_tmpdir(job: Any) -> str | None:
@@ -127,12 +127,3 @@ def plain_tmpdir(job: Any) -> str | None:
     raw = "system_tmpdir" if given is None else str(given.raw)
     found = _PLAIN_TEXT.fullmatch(raw)
     return "" if raw == "system_tmpdir" else found and (found[1] or found[3])
-
-
-def plain_benchmark(job: Any) -> str | None:
-    """Return the pattern of a job's `benchmark:`; '' for none, None if only Snakemake could write it."""
-    if job.benchmark is None:
-        return ""
-    is_extended = job.rule.workflow.output_settings.benchmark_extended
-    is_plain = isinstance(job.rule.benchmark, str) and not job.benchmark.is_storage and job.benchmark_repeats == 1
-    return str(strip_wildcard_constraints(str(job.rule.benchmark))) if is_plain and not is_extended else None

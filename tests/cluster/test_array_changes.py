@@ -10,7 +10,7 @@ from cluster.endings import BREAKS_ON_A_NODE, HUNGRY
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.job import waiting_tasks
+from unbroken.job import needs
 from unbroken.runs.segment_end import EndKind
 
 
@@ -126,8 +126,8 @@ def test_what_slurm_refuses_to_change_is_not_taken_for_changed(
     cluster.wait_until(lambda: cluster.tasks(array)[1] == "RUNNING")
     tasks = [f"{array}_{task}" for task in (1, 2, 3)]
 
-    assert not waiting_tasks.change_tasks(tasks, "Partition=nowhere")
-    assert waiting_tasks.change_tasks(tasks, "MinMemoryNode=700")
+    assert not needs.change_tasks(tasks, "Partition=nowhere")
+    assert needs.change_tasks(tasks, "MinMemoryNode=700")
     assert [cluster.asked_memory(task) for task in tasks] == ["500M", "700M", "700M"]
 
 

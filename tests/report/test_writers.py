@@ -14,8 +14,8 @@ from support.toy_spec import toy_spec
 from support.workdir import BIN, WorkDir, one_step_segments, until
 
 from unbroken.job.background import PAGE, PageProcess
-from unbroken.job.chain_job import ChainJob
-from unbroken.job.work import Work
+from unbroken.job.spec import ChainJob
+from unbroken.job.work import SegmentWork
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 
@@ -210,13 +210,13 @@ def test_a_page_that_takes_long_is_written_more_seldom(base: Path, monkeypatch: 
 
 def test_a_job_at_work_keeps_it_and_leaves_without_waiting(base: Path) -> None:
     job = ChainJob(toy_spec(refills=False), "17")
-    work = Work(job)
+    work = SegmentWork(job)
     work.look_ahead()
     until((base / PAGE).exists)
     assert facts_in(base / PAGE)["promise"] == {"seconds": 600, "writer": "A job of a run, while one is at work,"}
     (base / PAGE).unlink()
 
-    other = Work(job)
+    other = SegmentWork(job)
     other.look_ahead()
     work.end_page()
     other.end_page()

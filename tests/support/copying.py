@@ -15,8 +15,7 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
-from unbroken.segment.job import Job
-from unbroken.segment.signals import Alarm
+from unbroken.segment.job import Alarm, Job
 
 GOAL = 6
 # Refuses to go on from anything but what it saved; hands over an empty folder and a program too.

@@ -145,7 +145,6 @@ class Driver:
             ),
             storage_settings=SimpleNamespace(shared_fs_usage=frozenset(SharedFSUsage), default_storage_provider=None),
             resource_settings=SimpleNamespace(overwrite_resources={}, resources={}),
-            output_settings=SimpleNamespace(benchmark_extended=False),
             scheduler=scheduler,
             main_snakefile="Snakefile",
             workdir_init=str(Path().resolve()),

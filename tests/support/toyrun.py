@@ -71,10 +71,8 @@ def toy_run(name: str = "demo", **changes: object) -> RunSpec:
 
 
 def toy_job(base: Path, segment: int = 1, driver_attempt: int = 1, **changes: object) -> Job:
-    """A job as Snakemake would hand it over, its log folder made."""
-    job = Job(toy_run(**changes), KEYS, segment, driver_attempt, base)  # type: ignore[arg-type]
-    job.places.log(segment).parent.mkdir(parents=True, exist_ok=True)
-    return job
+    """A job as Snakemake would hand it over."""
+    return Job(toy_run(**changes), KEYS, segment, driver_attempt, base)  # type: ignore[arg-type]
 
 
 class ProgramEngine(Engine):

@@ -17,9 +17,9 @@ from unbroken.cli.restart_command import restart
 from unbroken.job import left_out, segment_process, submissions
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
-from unbroken.job.chain_job import ChainJob, wait_until_left
-from unbroken.job.next_attempt import Stop
+from unbroken.job.next_attempt import Stop, wait_until_left
 from unbroken.job.segment_process import PATIENCE
+from unbroken.job.spec import ChainJob
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind

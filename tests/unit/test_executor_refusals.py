@@ -19,7 +19,7 @@ from unit.test_executor_outages import slurm, submission
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
 from unbroken.config.package_files import install_line
-from unbroken.job import cancel, submissions
+from unbroken.job import control, submissions
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
 from unbroken.runs.layout import NOTES, RunFolder
@@ -188,7 +188,7 @@ async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[Submitte
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nothing that works ever leaves."""
-    monkeypatch.setattr(cancel, "SAVING_SECONDS", 0.0)
+    monkeypatch.setattr(control, "SAVING_SECONDS", 0.0)
 
 
 def test_a_ctrl_c_lets_what_works_save_and_cancels_each_whole_array_once(driver: Driver) -> None:

@@ -66,7 +66,7 @@ def test_a_driver_knows_its_jobs_and_their_rules_before_it_submits() -> None:
 def test_a_rule_and_its_job_say_what_they_need_of_snakemake() -> None:
     """So `asks_more_of_snakemake` and its neighbors may ask them; a script excludes notebook:, cwl: and their like."""
     rule = {"shadow_depth", "is_handover", "is_checkpoint", "basedir", "script"}
-    job = {"conda_env_spec", "container_img_url", "env_modules", "group", "benchmark", "benchmark_repeats", "resources"}
+    job = {"conda_env_spec", "container_img_url", "env_modules", "group", "benchmark", "resources"}
 
     assert all(f"self.{name} = " in source(Rule.__init__) for name in rule)
     assert job <= set(dir(SnakemakeJob))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import until
 
-from unbroken.job.forked import Forked
+from unbroken.job.segment_process import Forked
 
 pytestmark = pytest.mark.process
 
@@ -64,7 +64,7 @@ def test_it_ends_as_a_program_does(work: Callable[[], int], code: int) -> None:
     ("work", "said"), [("sys.exit('no disk')", "no disk"), ("int('a')", "ValueError: invalid literal")]
 )
 def test_it_prints_what_a_program_prints(work: str, said: str) -> None:
-    code = f"import sys; from unbroken.job.forked import Forked; child = Forked(lambda: {work}, {{}}, []); "
+    code = f"import sys; from unbroken.job.segment_process import Forked; child = Forked(lambda: {work}, {{}}, []); "
     tail = "child.wait(20); print(child.stderr.read().decode().splitlines()[-1])"
 
     found = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, timeout=60)
@@ -108,7 +108,7 @@ def test_it_ends_its_work_if_its_parent_is_killed(tmp_path: Path) -> None:
     """What it prints then goes into a pipe that nobody reads: it is told so, and does not wait for room in it."""
     code = """
 import contextlib, os, pathlib, signal, sys, time
-from unbroken.job.forked import Forked
+from unbroken.job.segment_process import Forked
 
 def work():
     while os.getppid() == PARENT:

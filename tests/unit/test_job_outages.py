@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 
-from unbroken.job import after_work, chain_job
-from unbroken.job.chain_job import ChainJob, wait_until_left
+from unbroken.job import after_work, next_attempt
+from unbroken.job.next_attempt import wait_until_left
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
-from unbroken.job.work import Work
+from unbroken.job.spec import ChainJob
+from unbroken.job.work import SegmentWork
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
@@ -120,7 +121,7 @@ def test_the_next_task_waits_until_the_one_before_has_left(
     slurm: Slurm, job: ChainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then nobody can say how it ended; other runs, and this job itself, are not waited for."""
-    monkeypatch.setattr(chain_job, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(next_attempt, "LOOK_SECONDS", 0.01)
     look = f'case "$*" in *--me*) echo x >> {slurm.folder}/looks;; esac'
     gone = f"{look}; [ $(wc -l < {slurm.folder}/looks) -gt 3 ] || cat {slurm.folder}/queue"
     slurm.shows("16_1", "COMPLETING")
@@ -137,7 +138,7 @@ def test_a_task_asks_slurm_once_at_its_start_and_once_at_its_end(slurm: Slurm, j
     slurm.shows("18_[2-3%1]", "PENDING")
     slurm.answer("squeue", f"echo x >> {slurm.folder}/looks; cat {slurm.folder}/queue")
 
-    assert Work(job, wait_until_left(job)).next_attempt(1) == 1
+    assert SegmentWork(job, wait_until_left(job)).next_attempt(1) == 1
     after_work.look_after_the_rest(job, has_no_room=False)
 
     assert (slurm.folder / "looks").read_text() == "x\nx\n"

@@ -14,9 +14,8 @@ from support.toyrun import PYTHONPATH, toy, toy_run
 
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job import rule_state, spec
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.rule_state import RuleState
-from unbroken.job.spec import JobSpec, path_of, read
+from unbroken.job.spec import ChainJob, JobSpec, path_of, read
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import CopySettings
@@ -43,7 +42,6 @@ FULL = {
     "command": ("snakemake", "--attempt", "1"),
     "resources": {"runtime": 1, "disk": "1G", "share": 0.5},
     "latency_seconds": 5.0,
-    "benchmark": "b/{run}.tsv",
     "start": "20260101T000000Z-1",
 }
 

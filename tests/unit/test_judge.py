@@ -14,7 +14,8 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import NO_TIMES
-from unbroken.segment.classify import describe_exit, explained, is_finished, judge
+from unbroken.segment.classify import describe_exit, explained, judge
+from unbroken.segment.settled import is_finished
 from unbroken.segment.supervisor import Work
 
 

@@ -19,7 +19,7 @@ from unbroken.errors import ConfigError, SegmentError
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.segment import job as module
-from unbroken.segment.job import STARTING, Assignment, Job
+from unbroken.segment.job import Assignment, Job
 
 
 @pytest.fixture
@@ -142,8 +142,10 @@ def attempt(base: Path, monkeypatch: pytest.MonkeyPatch, starts: bool) -> Path:
     logs = []
 
     def segment(given: Job) -> None:
+        given.tell("begins")
         if starts:
-            given.tell(f"{STARTING}sh program.sh")
+            given = given.at_work()
+            given.tell("starting: sh program.sh")
         logs.append(given.log)
         raise SegmentError("no luck" if starts else "no further attempt is made")
 
@@ -167,9 +169,9 @@ def test_the_segments_log_is_that_of_the_last_attempt_that_started_the_program(
     refused = attempt(tmp_path, monkeypatch, starts=False)
 
     assert log.samefile(second)
-    assert not refused.exists()
+    assert refused == log
     assert "starting: sh program.sh" in log.read_text()
     assert "stopped: no further attempt is made" in log.read_text()
     assert f"log: {second}; state of all runs" in capsys.readouterr().err
     assert "no further attempt" not in first.read_text()
-    assert sorted(path.name for path in log.parent.iterdir()) == ["001.1.log", "001.2.log", "001.3.log", "001.log"]
+    assert sorted(path.name for path in log.parent.iterdir()) == ["001.1.log", "001.2.log", "001.log"]

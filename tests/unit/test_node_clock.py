@@ -15,8 +15,7 @@ from support.toyrun import checkpoints, history, program, start_segment, toy_job
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.deadline import Margin, deadline_for
-from unbroken.segment.job_time import JobTime
+from unbroken.segment.deadline import JobTime, Margin, deadline_for
 from unbroken.slurm.this_job import SlurmJob, job_around_us
 
 pytestmark = pytest.mark.process
@@ -144,7 +143,7 @@ def test_a_job_that_gets_more_time_works_longer_whatever_the_nodes_clock_says(tm
         tmp_path,
         command=program("obedient"),
         environment=controller.environment,
-        patch={"segment.job_time.LOOK_SECONDS": 0.1},
+        patch={"segment.deadline.LOOK_SECONDS": 0.1},
         segment_minutes=59,
     )
     log = toy_job(tmp_path).places.log(1)

@@ -19,7 +19,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
-from unbroken.segment import lifecycle as segment_module
+from unbroken.segment import job as segment_module
 from unbroken.segment.job_note import GIVE_UP
 
 PASSING = [

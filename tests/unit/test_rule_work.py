@@ -13,10 +13,10 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy_run
 
 from unbroken.job import rule_state, segment_process
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.job.rule_work import RuleWork
+from unbroken.job.spec import ChainJob
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, RunFolder

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support.making import publish
 from support.toy_spec import toy_spec
-from support.toyrun import toy, toy_job
+from support.toyrun import KEYS, toy, toy_job, toy_run
 
 from unbroken.job import segment_script
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
 from unbroken.segment import job
-from unbroken.segment.job import STARTING, attempt_log
+from unbroken.segment.job import Job
 
 
 def failing(number: int) -> Callable[..., object]:
@@ -31,38 +31,43 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return toy_spec(script="no-script.py").write()
 
 
-def test_each_attempt_has_a_second_name_for_the_log_where_there_are_hard_links(
+def worked(base: Path) -> Job:
+    """An attempt whose work has begun, in the folder of a run whose log Snakemake has removed."""
+    attempt = Job(toy_run(), KEYS, 1, 1, base)
+    attempt.log.unlink(missing_ok=True)
+    attempt.tell("worked")
+    return attempt.at_work()
+
+
+def test_each_attempt_that_works_has_a_second_name_for_the_log_where_there_are_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "logs" / "demo" / "001.log"
 
-    assert attempt_log(log) == log.with_suffix(".1.log")
-    log.unlink()
-    assert attempt_log(log) == log.with_suffix(".2.log")
+    assert worked(tmp_path).log == log.with_suffix(".1.log")
+    second = worked(tmp_path)
+    assert second.at_work().log == second.log == log.with_suffix(".2.log")
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
-    assert attempt_log(log) == log
+    assert worked(tmp_path).log == log
 
 
 def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_people_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = RunFolder("demo", tmp_path)
-    first = attempt_log(places.log(1))
-    first.write_text(f"demo segment 1: {STARTING}\nworked\n")
-    places.log(1).unlink()
-    second = attempt_log(places.log(1))
-    second.write_text("held by another\n")
-    attempt = toy_job(tmp_path)
-    object.__setattr__(attempt, "attempt_log", second)
+    first = worked(tmp_path).log
+    log = toy_job(tmp_path).log
+    assert job._log_of_newest_work(log) == first
+    log.unlink()
+    log.write_text("held by another\n")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", failing(errno.EPERM))
-        assert job._log_of_the_last_that_ran(attempt) == second
-    assert second.read_text() == "held by another\n"
+        assert job._log_of_newest_work(log) == log
+    assert log.read_text() == "held by another\n"
 
-    assert job._log_of_the_last_that_ran(attempt) == first
-    assert places.log(1).read_text().endswith("worked\nheld by another\nheld by another\n")
-    assert not second.exists()
+    assert job._log_of_newest_work(log) == first
+    assert log.samefile(first)
+    assert log.read_text().endswith(": worked\nheld by another\nheld by another\n")
 
 
 def test_a_record_that_is_not_to_be_seen_is_waited_for_and_then_named(

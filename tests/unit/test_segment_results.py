@@ -70,7 +70,7 @@ def outcomes(base: Path) -> list[str]:
 
 def starts(base: Path) -> int:
     """How often a program was started."""
-    return sum(path.read_text().count(": starting: ") for path in (base / "logs/demo").glob("*.log"))
+    return sum(path.read_text().count(": starting: ") for path in (base / "logs/demo").glob("*.*.log"))
 
 
 def state_of(base: Path) -> RunState:

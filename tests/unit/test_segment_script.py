@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from snakemake.benchmark import BenchmarkRecord
 from support.snapshots import Snapshot, snapshot
 from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PYTHONPATH, toy_run
@@ -65,30 +64,6 @@ def test_what_an_attempt_before_has_left_is_cleared(tmp_path: Path) -> None:
     assert record is not None and record.kind is EndKind.FINISHED
     assert "torn" not in places.log(1).read_text()
     assert History(places.history).attempts()[-1].driver_attempt == 3
-
-
-def test_the_benchmark_of_a_segment_is_as_snakemake_writes_it(tmp_path: Path) -> None:
-    run = toy_run(goal=10**6, step_seconds=0.02, segment_minutes=0.02)
-    toy_spec(run, benchmark="benchmarks/{run}.{segment}.tsv").write(tmp_path)
-
-    found = segment(tmp_path, 1)
-
-    assert found.returncode == 0, found.stderr
-    names, values = (tmp_path / "benchmarks/demo.001.tsv").read_text().splitlines()
-    told = dict(zip(names.split("\t"), values.split("\t"), strict=True))
-    assert list(told) == BenchmarkRecord.get_header()
-    assert float(told["s"]) > 0.5
-    assert float(told["max_rss"]) > 1
-
-
-def test_a_benchmark_that_cannot_be_written_costs_no_segment(tmp_path: Path) -> None:
-    toy_spec(goal=3, benchmark="benchmarks/{segment}.tsv").write(tmp_path)
-    (tmp_path / "benchmarks").touch()
-
-    found = segment(tmp_path, 1)
-
-    assert (found.returncode, RunFolder("demo", tmp_path).record(1).exists()) == (0, True)
-    assert "benchmark: benchmarks/001.tsv: File exists" in found.stderr
 
 
 def test_a_script_finds_what_snakemake_would_give_it(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def tidy(tmp_path: Path) -> Iterator[Recovery]:
         pass
     with lease.take(job.places.lease, 1, 0.0, print) as held:
         found = Recovery(job, ToyEngine(tmp_path), held, Store(job.places.checkpoints))
-        found.make_folders()
+        found.prepare_folders()
         yield found
 
 

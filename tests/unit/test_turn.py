@@ -10,8 +10,8 @@ from support.toyrun import toy_job
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
+from unbroken.segment.deadline import leaves_to
 from unbroken.segment.job_note import FILE
-from unbroken.segment.job_time import leaves_to
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
 

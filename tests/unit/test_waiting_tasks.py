@@ -10,7 +10,7 @@ import pytest
 from support.making import ATTEMPT
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 
-from unbroken.job import submissions, waiting_tasks
+from unbroken.job import control, needs, submissions
 from unbroken.job.spec import JobSpec
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
@@ -76,7 +76,7 @@ def test_waiting_tasks_avoid_no_more_nodes_than_their_partition_can_spare(
     failed_on(["node1", "node2", "node3", "node4"])
     slurm.answer("squeue", f"echo '{excluded}'; echo '{excluded}'")
 
-    told = list(waiting_tasks.learn(spec, ["210_2", "210_3"], FAILED))
+    told = list(needs.learn(spec, ["210_2", "210_3"], FAILED))
 
     mine = [] if excluded == "(null)" else [excluded]
     change = f"update JobId=210_[2-3] ExcNodeList={','.join([*mine, *fresh])}"
@@ -88,14 +88,14 @@ def test_where_squeue_does_not_say_what_they_avoid_already_they_keep_that(spec: 
     failed_on(["node1"])
     slurm.answer("squeue", "exit 1")
 
-    assert list(waiting_tasks.learn(spec, ["210_2"], FAILED)) == []
+    assert list(needs.learn(spec, ["210_2"], FAILED)) == []
     assert asked(slurm) == []
 
 
 def test_after_a_job_out_of_memory_the_waiting_tasks_ask_for_more(spec: JobSpec, slurm: Slurm) -> None:
     failed_on(["node1"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
 
-    (line,) = waiting_tasks.learn(spec, ["210_2", "211"], History(RunFolder("demo").history).attempts()[-1])
+    (line,) = needs.learn(spec, ["210_2", "211"], History(RunFolder("demo").history).attempts()[-1])
 
     assert asked(slurm) == ["update JobId=210_[2] MinMemoryNode=225", "update JobId=211 MinMemoryNode=225"]
     assert line == (
@@ -106,7 +106,7 @@ def test_after_a_job_out_of_memory_the_waiting_tasks_ask_for_more(spec: JobSpec,
 def test_they_ask_for_no_more_memory_than_a_node_of_the_partition_has(spec: JobSpec, slurm: Slurm) -> None:
     failed_on(["node1", "node2"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
 
-    list(waiting_tasks.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1]))
+    list(needs.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1]))
 
     assert asked(slurm) == ["update JobId=210_[2] MinMemoryNode=250"]
 
@@ -115,7 +115,7 @@ def test_a_change_that_slurm_refuses_is_told_with_what_to_type(spec: JobSpec, sl
     failed_on(["node1"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
     slurm.answer("scontrol", "exit 1")
 
-    (line,) = waiting_tasks.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1])
+    (line,) = needs.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1])
 
     assert line == "out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: 225"
 
@@ -123,7 +123,7 @@ def test_a_change_that_slurm_refuses_is_told_with_what_to_type(spec: JobSpec, sl
 def test_after_a_segment_that_paused_nothing_is_changed(spec: JobSpec, slurm: Slurm) -> None:
     failed_on(["node1"])
 
-    assert list(waiting_tasks.learn(spec, ["210_2"], ATTEMPT)) == []
+    assert list(needs.learn(spec, ["210_2"], ATTEMPT)) == []
     assert asked(slurm) == []
 
 
@@ -186,7 +186,7 @@ def waiting(slurm: Slurm) -> Waiting:
 def followed(waiting: Waiting, *words: str) -> list[str]:
     """What is told when the newest start wants these words."""
     spec = chain_spec(waiting.slurm.folder, words=words)
-    update = waiting_tasks.follow_plan(spec, waiting.numbers)
+    update = control.follow_plan(spec, waiting.numbers)
     return [update.line] if update.line else []
 
 

@@ -13,7 +13,6 @@ RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "settings": {"goal"
 MORE = "its rule needs more of Snakemake than to start a script (conda:, container:, shadow: ...)"
 CHANGED = "the input, output, params or log of its rule were changed"
 TMPDIR = "only Snakemake can say its resource tmpdir"
-BENCHMARK = "its benchmark: is repeated or extended"
 SEGMENT = "its resources depend on the segment"
 ATTEMPT = "its resources depend on the attempt"
 # What a user writes below `use rule toy_segment ... with:`, and why the run is single jobs; nothing if it is an array.
@@ -24,8 +23,7 @@ VARIANTS = {
     "container": ('container: "docker://debian"', MORE),
     "modules": ('envmodules: "gcc"', MORE),
     "shell": ('resources: shell_exec="bash"', MORE),
-    "benchmark": ('benchmark: "benchmarks/{run}.{segment}.tsv"', ""),
-    "benchmark_repeated": ('benchmark: repeat("benchmarks/{run}.{segment}.tsv", 2)', BENCHMARK),
+    "benchmark": ('benchmark: "benchmarks/{run}.{segment}.tsv"', MORE),
     "more_input": ('input: previous=[], content=[], more="more.txt"', CHANGED),
     "more_params": ("params: more=1", CHANGED),
     "own_log": ('log: "own/{run}/{segment}.log"', CHANGED),
@@ -90,9 +88,8 @@ def test_a_run_is_single_jobs_only_where_its_tasks_could_not_run_ahead_and_a_lin
     }
     assert specs["literal_tmpdir"].rule_job.resources["tmpdir"] == "/scratch"
     assert specs["path_tmpdir"].rule_job.resources["tmpdir"] == "/scratch"
-    assert specs["benchmark"].rule_job.benchmark == "benchmarks/{run}.{segment}.tsv"
     # What only Snakemake can run is run by it, inside of the job.
-    by_snakemake = {name for name, (_, why) in VARIANTS.items() if why in (MORE, CHANGED, TMPDIR, BENCHMARK)}
+    by_snakemake = {name for name, (_, why) in VARIANTS.items() if why in (MORE, CHANGED, TMPDIR)}
     assert {name for name, spec in specs.items() if spec.rule_job.command} == by_snakemake
     assert done.code == 1
 

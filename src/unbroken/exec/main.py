@@ -32,10 +32,10 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.run import Resources, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.classify import is_finished
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
-from unbroken.segment.job import Job, attempt_log
+from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
+from unbroken.segment.settled import is_finished
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.system import fs
@@ -108,7 +108,6 @@ class _Exec:
     def _waiting_job(self) -> Job:
         """Return what waits for its turn: which segment it is, is known when the run is held."""
         log = self.places.log(1).with_name("calls.log")
-        log.parent.mkdir(parents=True, exist_ok=True)
         return Job(self._engine.run, IdentityKeys((), (), ()), self._next_segment(), 1, Path(), log, self.store)
 
     def _attempts(self) -> list[Attempt]:
@@ -169,9 +168,8 @@ class _Exec:
             said = f"the time of job {self.job_id} is up, nothing is started; it goes on in the next one"
             raise _NoTimeLeft(said)
         segment = self._next_segment()
-        log = self.places.log(segment)
-        log.unlink(missing_ok=True)  # that of an attempt; its own name stays
-        return replace(self._job, segment=segment, attempt_log=attempt_log(log))
+        self.places.log(segment).unlink(missing_ok=True)  # that of an attempt; its own name stays
+        return replace(self._job, segment=segment, attempt_log=None)
 
     # --- after ---
 

@@ -18,13 +18,12 @@ from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job.after_work import end_run, leave_before_work, leave_to_owner, look_after_the_rest
-from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.left_out import has_come_back
-from unbroken.job.next_attempt import Stop, note_stop
+from unbroken.job.next_attempt import Stop, note_stop, wait_until_left
 from unbroken.job.rule_work import RuleWork
 from unbroken.job.segment_process import ignore_signals
-from unbroken.job.spec import JobSpec, read
-from unbroken.job.work import Work
+from unbroken.job.spec import ChainJob, JobSpec, read
+from unbroken.job.work import SegmentWork
 from unbroken.runs import driver_start
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.segment_end import EndKind
@@ -74,7 +73,7 @@ def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
     os.environ[driver_start.START] = job.spec.start
     has_come_back(job.job_id)
     _log_missing_commands(job)
-    work = RuleWork(job, jobs) if job.spec.is_rule else Work(job, jobs)
+    work = RuleWork(job, jobs) if job.spec.is_rule else SegmentWork(job, jobs)
     try:
         code, end = work.do()
         if end is not None and end.kind is EndKind.HELD:

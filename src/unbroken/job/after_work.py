@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import array, background, rule_state, waiting_tasks
+from unbroken.job import array, background, needs, rule_state
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
-from unbroken.job.spec import path_of, read
+from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.job.work import write_last_page
 from unbroken.runs import policy
 from unbroken.runs.history import Attempt, History
@@ -55,7 +54,7 @@ def leave_to_owner(job: ChainJob) -> None:
     numbers = array.waiting(jobs, job.key)
     if not numbers:
         job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
-    elif waiting_tasks.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
+    elif needs.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
         job.log(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
 
 
@@ -108,10 +107,10 @@ def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     """Let the waiting tasks ask for what this job lacked."""
     if job.spec.is_rule:
         has_lacked = job.job_id in rule_state.read_state(job.key).killed_jobs
-        lines = waiting_tasks.give_rule_memory(job.now(), numbers) if has_lacked else iter(())
+        lines = needs.give_rule_memory(job.now(), numbers) if has_lacked else iter(())
     else:
         own = _own_attempt(job)
-        lines = waiting_tasks.learn(job.spec, numbers, own) if own is not None else iter(())
+        lines = needs.learn(job.spec, numbers, own) if own is not None else iter(())
     for line in lines:
         job.log(line)
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.job import rule_state, submissions
-from unbroken.job.needs import grown_memory, nodes_to_avoid, out_of_memory_kills_of
+from unbroken.job import submissions
+from unbroken.job.needs import nodes_to_avoid, wanted_memory_mb
 from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.slurm.client import ask, setting
 from unbroken.slurm.job import ListedJob, chain_comment
-from unbroken.slurm.partitions import ask_partition, own_partition, spare_nodes
+from unbroken.slurm.partitions import own_partition, spare_nodes
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.sbatch import Refusal, kind_of, sbatch
 from unbroken.slurm.sbatch_options import more_to_exclude, without_exclude
@@ -265,17 +265,6 @@ def _as_learned(spec: JobSpec) -> tuple[list[str], list[str]]:
         avoided = more_to_exclude(excluded, avoid, spare_nodes(partition, run.resources.nodes or run.resources.tasks))
         words += [f"--exclude={','.join([*excluded, *avoided])}"] if excluded or avoided else []
     return words, avoided
-
-
-def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
-    """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
-    if spec.is_rule:
-        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
-        return spec.rule_job.memory_after(kills) if kills else 0
-    run = spec.run
-    if not (times := out_of_memory_kills_of(run.name, run.resources.mem_mb)):
-        return 0
-    return grown_memory(run.resources.mem_mb, run.resources.memory_growth, times, ask_partition(partition).memory_mb)
 
 
 def _one_line(said: str) -> str:

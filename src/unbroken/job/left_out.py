@@ -11,8 +11,7 @@ from urllib.parse import quote, unquote
 
 from unbroken.errors import UnbrokenError
 from unbroken.job import array
-from unbroken.job.chain_job import ChainJob
-from unbroken.job.spec import path_of, read
+from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.runs.layout import NOTES
 from unbroken.slurm.client import ask
 from unbroken.slurm.queue import my_jobs

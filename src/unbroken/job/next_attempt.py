@@ -5,14 +5,15 @@ The job that decides that a run stops notes why, for the tasks that start meanwh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from unbroken.errors import FormatError
 from unbroken.job import submissions
-from unbroken.job.array import is_of
-from unbroken.job.chain_job import ChainJob
-from unbroken.job.spec import JobSpec
+from unbroken.job.array import alive_of, is_of
+from unbroken.job.segment_process import is_being_ended
+from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
 from unbroken.runs.before_work import obstacle
@@ -22,7 +23,7 @@ from unbroken.runs.layout import CHAINS, LOGS, RunFolder
 from unbroken.runs.policy import Next, NextAction, next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.segment.job_note import said_by_exit_code
-from unbroken.slurm.job import EndState, ListedJob
+from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
 from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
 
@@ -30,6 +31,8 @@ _STOPPED = "stopped.json"
 FORMAT = Format()
 # Of more jobs that ended before their work a run has stopped long before.
 MOST_ASKED = 5
+# How often the queue is asked.
+LOOK_SECONDS = 1.0
 
 
 class Stop(Exception):
@@ -46,6 +49,23 @@ def stop_of(key: str, start: str) -> str:
     """Return why the chain has stopped since this start of snakemake; empty if it has not, or nothing says so."""
     stopped = FORMAT.found(CHAINS / key / _STOPPED)
     return str(stopped.get("why", "")) if stopped.get("start") == start else ""
+
+
+def wait_until_left(job: ChainJob) -> list[ListedJob] | None:
+    """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
+
+    Until then it is unknown how it ended.  One that hangs at its end is not waited for: the lease says whether it
+    still works.  Return this user's jobs as squeue showed them last; None if it does not answer.
+    """
+    jobs = None
+    give_up = time.monotonic() + LEAVING_SECONDS
+    while time.monotonic() < give_up and not is_being_ended():
+        jobs = my_jobs()
+        leaving = [other for other in jobs or [] if other.is_leaving and other.job_id != job.job_id]
+        if not alive_of(leaving, job.key):
+            break
+        time.sleep(LOOK_SECONDS)
+    return jobs
 
 
 def next_attempt(

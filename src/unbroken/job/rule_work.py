@@ -19,7 +19,7 @@ from unbroken.job.rule_state import RuleState
 from unbroken.job.segment_process import follow, is_being_ended
 from unbroken.job.segment_script import unmark
 from unbroken.job.spec import JobSpec
-from unbroken.job.work import Work
+from unbroken.job.work import SegmentWork
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.runs import attempts, policy
 from unbroken.runs.exec_note import ExecNote, note_path, read_note
@@ -35,7 +35,7 @@ LOOK_SECONDS = 2.0
 _AT_LIMIT = {EndState.TIMEOUT, EndState.DEADLINE}
 
 
-class RuleWork(Work):
+class RuleWork(SegmentWork):
     """The rule's job, once; Stop if no further one is to be made."""
 
     def _do_next(self) -> tuple[int, SegmentEnd | None]:

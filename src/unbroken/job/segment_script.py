@@ -12,8 +12,7 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,8 +68,7 @@ def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
     sys.argv = [script]
     sys.path.append(str(Path(script).parent))
     try:
-        with _benchmarked(spec.rule_job, folder, segment):
-            runpy.run_path(script, {"snakemake": _for_script(spec, folder, segment, attempt)}, "__main__")
+        runpy.run_path(script, {"snakemake": _for_script(spec, folder, segment, attempt)}, "__main__")
     except SystemExit as end:
         if end.code != EXIT_PAUSED:
             raise
@@ -145,24 +143,6 @@ def _set_environment(rule_job: RuleJob) -> None:
     with suppress(OSError):
         Path(folder).mkdir(parents=True, exist_ok=True)
     os.environ |= dict.fromkeys(TMPDIR, folder)
-
-
-@contextmanager
-def _benchmarked(rule_job: RuleJob, folder: RunFolder, segment: int) -> Iterator[None]:
-    """Measure as Snakemake does, by its own means, where the rule has a `benchmark:`."""
-    if not rule_job.benchmark:
-        yield
-        return
-    from snakemake.benchmark import benchmarked, write_benchmark_records
-
-    with benchmarked() as found:
-        yield
-    path = Path(rule_job.benchmark.replace("{run}", folder.name).replace("{segment}", f"{segment:03d}"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_benchmark_records([found], os.fspath(path), False)
-    except OSError as error:  # the segment's work is done all the same
-        print(f"benchmark: {path}: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def _for_script(spec: JobSpec, folder: RunFolder, segment: int, attempt: int) -> SimpleNamespace:

@@ -7,6 +7,8 @@ waited in the queue for days works by the newest settings, and a job that ends a
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -22,8 +24,11 @@ from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Assignment
+from unbroken.system.clock import utc_now
 
 FORMAT = Format(1, "version")
+# In Snakemake's words for a segment of ours: the number to be replaced.
+_SEGMENT = re.compile(r"^(\w+:.*\bsegment=)\d+")
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class RuleJob:
 
     It runs the `script`, with the arguments that Snakemake would pass; or Snakemake's own `command` where only
     Snakemake can run it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how
-    long a file may need until another machine sees it, `benchmark` the rule's pattern of that name.  A user's own rule
-    also has its `outputs`, and `memory_mb`, its mem_mb at the attempts 1, 2, ...
+    long a file may need until another machine sees it.  A user's own rule also has its `outputs`, and `memory_mb`, its
+    mem_mb at the attempts 1, 2, ...
     """
 
     name: str
@@ -42,7 +47,6 @@ class RuleJob:
     threads: int = 1
     resources: Mapping[str, Any] = field(default_factory=dict)
     latency_seconds: float = 0.0
-    benchmark: str = ""
     outputs: tuple[str, ...] = ()
     memory_mb: tuple[int, ...] = ()
 
@@ -162,6 +166,49 @@ class JobSpec:
         run = {**self.run.keys(), "copies": self.run.copies and asdict(self.run.copies)}
         FORMAT.write(base / path, {FORMAT.key: FORMAT.newest, **asdict(self), "run": run}, indent=None)
         return path
+
+
+@dataclass(frozen=True)
+class ChainJob:
+    """A job that does a segment; `spec` is what it read when it started."""
+
+    spec: JobSpec
+    job_id: str
+
+    @property
+    def folder(self) -> RunFolder:
+        """Return the map of the run's files."""
+        return self.spec.folder
+
+    @property
+    def key(self) -> str:
+        """Return the name of the chain."""
+        return self.spec.key
+
+    def now(self) -> JobSpec:
+        """Return the spec as the newest start wants it: the run may have been extended meanwhile.
+
+        The same spec if that cannot be read now.
+        """
+        with suppress(ConfigError, OSError):
+            return read(path_of(self.key))
+        return self.spec
+
+    def command_for(self, segment: int, attempt: int) -> list[str]:
+        """Return the command that does a segment, or that runs the job of a user's own rule.
+
+        It is empty where the segment is done by its rule's script.
+        """
+        words = list(self.spec.rule_job.command)
+        if not self.spec.is_rule:
+            words = [_SEGMENT.sub(rf"\g<1>{segment:03d}", word) for word in words]
+        if "--attempt" in words:
+            words[words.index("--attempt") + 1] = str(attempt)
+        return words
+
+    def log(self, line: str) -> None:
+        """Write one line into Slurm's log of this job."""
+        print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
 def path_of(key: str) -> Path:

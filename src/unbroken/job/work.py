@@ -8,12 +8,11 @@ from pathlib import Path
 
 from unbroken.job import array, background
 from unbroken.job.background import PageProcess
-from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
 from unbroken.job.segment_script import do_segment
-from unbroken.job.spec import path_of
+from unbroken.job.spec import ChainJob, path_of
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import has_command
@@ -26,7 +25,7 @@ LAST_PAGE_SECONDS = 60.0
 PAGE_WRITER = "A job of a run, while one is at work,"
 
 
-class Work:
+class SegmentWork:
     """The segment that this job does; `jobs` are this user's, if squeue was asked just now."""
 
     def __init__(self, job: ChainJob, jobs: Sequence[ListedJob] | None = None) -> None:

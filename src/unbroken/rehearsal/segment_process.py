@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
@@ -22,7 +21,7 @@ from unbroken.job.spec import read
 from unbroken.program import guard
 from unbroken.program.contract import HandedOver
 from unbroken.runs.times import read_times
-from unbroken.segment.job import Job, attempt_log
+from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
 
@@ -34,7 +33,6 @@ def main(spec: str, segment: str, parent: str, left: str) -> int:
         assignment = read(Path(spec)).assignment
         job = Job(assignment.run, assignment.keys, int(segment), 1)
         with fs.os_errors(job.places.root):
-            job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
             run_segment(job, _listing(engine_of(job.run, job.base), Path(left)))
     except UnbrokenError as error:
         print(error, file=sys.stderr, flush=True)

@@ -28,7 +28,7 @@ from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
-from unbroken.segment.classify import is_finished
+from unbroken.segment.settled import is_finished
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
 from unbroken.system import fs

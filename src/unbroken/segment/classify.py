@@ -19,24 +19,14 @@ from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
 from unbroken.segment.deadline import NEARLY_ALL
 from unbroken.segment.job import Job
+from unbroken.segment.settled import is_finished
 from unbroken.segment.supervisor import Work
 from unbroken.system import fs
-
-
-def is_finished(checkpoint: Checkpoint | None, run: RunSpec | None) -> bool:
-    """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
-    if checkpoint is None:
-        return False
-    passport = checkpoint.passport
-    if run is None or not passport.is_finished:
-        return passport.is_finished or (run is not None and run.is_past_goal(passport.progress))
-    return run.is_content_with(passport.progress)
 
 
 def judge(work: Work) -> SegmentEnd:

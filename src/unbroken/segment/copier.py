@@ -25,8 +25,7 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.run import CopySettings
 from unbroken.runs.store import Store
 from unbroken.segment.deadline import deadline_for
-from unbroken.segment.job import Job
-from unbroken.segment.signals import Alarm
+from unbroken.segment.job import Alarm, Job
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds

@@ -7,28 +7,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken import __version__
 from unbroken.config.found import absent
 from unbroken.engines.base import Engine
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
 from unbroken.runs import before_work, lease
 from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint, Passport
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.identity import Identity, identity_of
 from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.progress import Handover
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
+from unbroken.segment.publisher import passport_of
+from unbroken.segment.recovery import make_folders
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
-from unbroken.system.digests import preferred_algorithm
 from unbroken.system.flush import flush_tree
-from unbroken.system.host import this_host
 
 # Begins the hidden name of the folder in which an import is made.
 DRAFT = "import"
@@ -67,9 +67,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
 def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identity: Identity) -> Checkpoint:
     run, places = job.run, job.places
     store = Store(places.checkpoints)
-    for folder in (places.work, places.checkpoints, places.segments):
-        folder.mkdir(parents=True, exist_ok=True)
-    confirm_all_own(places.own)
+    make_folders(places)
     store.remove_leftovers()
     for path in places.root.glob(f".{DRAFT}-*"):  # of imports that were killed
         fs.remove_tree(path)
@@ -85,8 +83,18 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
             held.confirm()
             _put_in_place(places, output)
         imported = Imported(os.fspath(source.path.resolve()), found.checked, found.not_checked)
-        manifest = _manifest(run, engine, held, identity, found)
-        published = store.publish(draft, replace(manifest, imported=imported), held.confirm)
+        progress = found.handover.progress if run.goal is None else replace(found.handover.progress, goal=run.goal)
+        first = Handover(
+            progress,
+            versions=found.handover.versions,
+            algorithm=found.handover.algorithm,
+            digests=found.handover.digests,
+        )
+        manifest = passport_of(
+            run, engine, identity, first, segment=SEGMENT, sequence=1, token=held.claim.token, parent=None,
+            parent_digest=None, slurm_job=None, attempt_started_utc=utc_now(), work_seconds=0.0, imported=imported,
+        )  # fmt: skip
+        published = store.publish(draft, manifest, held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
         if not store.names():
             (places.root / UNFINISHED).unlink(missing_ok=True)
@@ -145,31 +153,3 @@ def _refuse_done(run: RunSpec, found: ImportedFiles) -> None:
         wanted = "" if goal is None else f", and the goal is {goal:.10g}"
         at = f"{progress.done:.10g} {progress.unit}"
         raise CheckpointError(f"{run.name}: it is at {at}{wanted}: nothing is left to do; raise the goal")
-
-
-def _manifest(run: RunSpec, engine: Engine, held: Lease, identity: Identity, found: ImportedFiles) -> Passport:
-    now, handover = utc_now(), found.handover
-    return Passport(
-        run=run.name,
-        engine=run.engine,
-        segment=SEGMENT,
-        sequence=1,
-        token=held.claim.token,
-        parent=None,
-        parent_digest=None,
-        progress=handover.progress if run.goal is None else replace(handover.progress, goal=run.goal),
-        is_finished=False,
-        is_best=False,
-        algorithm=handover.algorithm or preferred_algorithm(),
-        files=handover.digests,
-        identity=identity.digest,
-        identity_parts=identity.parts,
-        versions={"unbroken": __version__, **engine.versions(), **handover.versions},
-        host=this_host().to_json(),
-        slurm_job=None,
-        attempt_started_utc=now,
-        created_utc=now,
-        work_seconds=0.0,
-        save_seconds=None,
-        note=run.note,
-    )

@@ -1,31 +1,39 @@
-"""A job: one attempt at one segment as the workflow hands it to a script, and how the script ends."""
+"""A job: one attempt at one segment as the workflow hands it to a script, its log and its signals, and how it ends."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from unbroken.errors import PartialSegment, SegmentError, UnbrokenError
+from unbroken.errors import InterruptedSegment, PartialSegment, SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
+from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import RunSpec
 from unbroken.segment import job_note
+from unbroken.slurm.signal_relay import SignalListener
 from unbroken.system.clock import utc_now
 
-# How the line begins behind which a log has what the program prints.
-STARTING = "starting: "
-# It stands near a log's beginning.
-_HEAD_BYTES = 64 * 1024
+# URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
+WARNINGS = {signal.SIGURG, signal.SIGUSR1}
+# TERM: preemption or the limit itself.  HUP: the terminal is closed, the connection lost.
+INTERRUPTIONS = {
+    signal.SIGTERM: StopReason.TAKEN_AWAY,
+    signal.SIGINT: StopReason.CTRL_C,
+    signal.SIGHUP: StopReason.HUNG_UP,
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,10 @@ class Job:
     def log(self) -> Path:
         """Return where this attempt writes: the segment's log unless it has one of its own."""
         return self.attempt_log or self.places.log(self.segment)
+
+    def at_work(self) -> Job:
+        """Return the job with a log of its own, which an attempt has from the beginning of its work on."""
+        return self if self.attempt_log else replace(self, attempt_log=_second_name(self.log))
 
     def tell(self, line: str) -> None:
         """Write one line of the segment's own into its log and to the driver's screen."""
@@ -93,8 +105,55 @@ class Job:
 
     def _append(self, text: str) -> None:
         # A full disk must not hide the line that says so.
-        with contextlib.suppress(OSError), self.log.open("a") as log:
-            log.write(text)
+        with contextlib.suppress(OSError):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a") as log:
+                log.write(text)
+
+
+class Alarm:
+    """Count these signals inside the `with` block, where they no longer end the process.
+
+    Those that Slurm sends to the job but that do not reach this process count too.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[signal.Signals] = []
+        self._listener = SignalListener(sorted(WARNINGS | INTERRUPTIONS.keys()), self.heard.append)
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Alarm:
+        for number in WARNINGS | INTERRUPTIONS.keys():
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # it was asked for, such as by nohup
+            self._before[number] = signal.signal(number, self._hear)
+        self._listener.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.__exit__()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def interruption(self) -> StopReason | None:
+        """Return why the machine is wanted back, by the first signal that says so; None if it is not."""
+        return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
+
+    def leave_if_heard(self, run: str, meanwhile: str) -> None:
+        """Raise InterruptedSegment if a signal has come."""
+        if self.heard:
+            raise InterruptedSegment(f"stopped by a signal ({self.heard[-1].name}) while {meanwhile}", run=run)
+
+    def rest(self, seconds: float, run: str, meanwhile: str) -> None:
+        """Wait, and leave if a signal asks for it."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.leave_if_heard(run, meanwhile)
+            time.sleep(min(left, 0.2))
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard.append(signal.Signals(number))
 
 
 def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
@@ -105,7 +164,6 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
     assignment: Assignment = snakemake.params.assignment
     attempt = int(snakemake.resources.get("attempt", 1))
     job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
-    job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
     try:
         segment(job)
     except PartialSegment as end:
@@ -114,60 +172,48 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
     except UnbrokenError as error:
         job_note.tell_refused(error)
         job.tell(f"stopped: {error}")
-        job = replace(job, attempt_log=_log_of_the_last_that_ran(job))
+        job = replace(job, attempt_log=_log_of_newest_work(job.log))
         job.tell(f"log: {job.log}; state of all runs: unbroken status")
         sys.exit(1)
 
 
-def _log_of_the_last_that_ran(job: Job) -> Path:
-    """Return the log of this attempt if it started the program; else append its lines to the last one that did.
+def _log_of_newest_work(log: Path) -> Path:
+    """Return the log of the newest attempt that worked; append what this one has logged if it did not work.
 
-    That one gets the segment's name too, which is the one that people open.
+    The other one gets the segment's name too, which is the one that people open.
     """
-    log = job.places.log(job.segment)
-    if job.log == log or _has_started(job.log):
-        return job.log
-    own = int(job.log.suffixes[0][1:])
-    earlier = (log.with_suffix(f".{number}.log") for number in range(own - 1, 0, -1))
-    ran = next((path for path in earlier if _has_started(path)), None)
-    if ran is None:
-        return job.log
+    newest, draft = _names_of_work(log)[0], log.with_suffix(".draft")
     try:
-        with ran.open("ab") as end, job.log.open("rb") as start:
+        if newest is None or newest.samefile(log):
+            return newest or log
+        with newest.open("ab") as end, log.open("rb") as start:
             shutil.copyfileobj(start, end)
-        draft = log.with_suffix(".draft")
         draft.unlink(missing_ok=True)
-        os.link(ran, draft)
+        os.link(newest, draft)
         os.replace(draft, log)
-        job.log.unlink()
     except OSError:  # the messages are on the screen
-        return job.log
-    return ran
+        return log
+    return newest
 
 
-def _has_started(log: Path) -> bool:
-    try:
-        with log.open("rb") as file:
-            return f": {STARTING}".encode() in file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+def _second_name(log: Path) -> Path:
+    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that; the first where it cannot be.
 
-
-def attempt_log(log: Path) -> Path:
-    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that.
-
-    Where there are no hard links it is the log itself.  Snakemake removes the first name before the next attempt, and
-    what a crash said must still be there to be read.
+    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.touch()
-    for number in itertools.count(1):
-        second = log.with_suffix(f".{number}.log")
-        try:
-            os.link(log, second)
-        except FileExistsError:
-            continue
-        except OSError:
-            return log
-        return second
+    newest, following = _names_of_work(log)
+    with contextlib.suppress(OSError):
+        if newest is not None and newest.samefile(log):
+            return newest
+        os.link(log, following)
+        return following
     return log
+
+
+def _names_of_work(log: Path) -> tuple[Path | None, Path]:
+    """Return the log of the newest attempt at the segment that worked, and the name for that of the next one."""
+    found = (path.suffixes[0][1:] for path in log.parent.glob(f"{log.stem}.*.log"))
+    numbers = [int(number) for number in found if number.isdecimal()]
+    newest = max(numbers, default=0)
+    return log.with_suffix(f".{newest}.log") if numbers else None, log.with_suffix(f".{newest + 1}.log")

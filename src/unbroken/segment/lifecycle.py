@@ -36,14 +36,11 @@ from unbroken.segment import job_note
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
 from unbroken.segment.copier import Copier
-from unbroken.segment.deadline import NO_LIMIT_MINUTES
-from unbroken.segment.final_step import end_without_results, write_results
-from unbroken.segment.job import Job
-from unbroken.segment.job_time import job_time, leaves_to, patience_seconds
-from unbroken.segment.publisher import Publisher, computation_of
+from unbroken.segment.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
+from unbroken.segment.job import Alarm, Job
+from unbroken.segment.publisher import Publisher, computation_of, end_without_results, write_results
 from unbroken.segment.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.segment.settled import record_of, settled_kind
-from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
@@ -56,14 +53,13 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
     If the process dies anywhere inside, the next attempt resumes from the newest good checkpoint.  `prepare` is asked,
     once the run is held, which segment it is.
     """
-    if prepare is None:
-        _log_what_was_given(job, engine)
-    with Alarm() as alarm, fs.os_errors(job.places.root):
-        before_work.refuse_missing(job.places)
-        confirm_all_own(job.places.own)
-        refuse_newer(job.places)
+    folder = job.places
+    with Alarm() as alarm, fs.os_errors(folder.root):
+        before_work.refuse_missing(folder)
+        confirm_all_own(folder.own)
+        refuse_newer(folder)
         with lease.take(
-            job.places.lease,
+            folder.lease,
             job.segment,
             patience_seconds(job),
             job.tell,
@@ -73,7 +69,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
         ) as held:
             if prepare is not None:
                 job = prepare(held)
-                _log_what_was_given(job, engine)
+            _log_what_was_given(job, engine)
             copier = Copier(job, job.run.copies, held, alarm, engine) if job.run.copies else None
             with copier or nullcontext():
                 record = _Segment(job, engine, held, alarm, copier).run()
@@ -147,7 +143,7 @@ class _Segment:
         refuse_newer(self.job.places)  # its owner until now may have been a newer one
         self.attempts.refuse_same_again()
         self.identity = identity_of(run, self.job.keys, self.job.base)
-        self.recovery.make_folders()
+        self.recovery.prepare_folders()
         origin = self.recovery.recover(self._select())
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
@@ -164,7 +160,7 @@ class _Segment:
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
-        began, self.cause = utc_now(), EndCause.NO_RESULTS
+        began, self.cause, self.job = utc_now(), EndCause.NO_RESULTS, self.job.at_work()
         write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
         self.attempts.note_results(checkpoint, began)
         self.cause = None
@@ -190,10 +186,11 @@ class _Segment:
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
+        rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
         give_up = job_note.give_up_at()
         try:
             origin = select(
-                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
+                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, rest, skip, give_up
             )
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
@@ -208,13 +205,6 @@ class _Segment:
             seconds = time.monotonic() - began
             self.job.tell(f"resuming from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
-
-    def _rest(self, seconds: float) -> None:
-        """Wait, and leave if a signal asks for it."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            self.alarm.leave_if_heard(self.job.run.name, "the file server was silent")
-            time.sleep(min(left, 0.2))
 
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
@@ -272,7 +262,8 @@ class _Segment:
         return end, error
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
-        job, attempts = self.job, self.attempts.all()
+        self.job = job = self.job.at_work()
+        attempts = self.attempts.all()
         made = computation_of(job, self.identity, origin)
         attempt_folder = AttemptFolder(job.places.work / f"{self.held.claim.token:06d}")
         limits = job_time(job, attempts, attempt_folder)

@@ -1,27 +1,50 @@
-"""Make checkpoints of the states that the program of an attempt hands over: passport, publication, pruning."""
+"""Publish what the program of an attempt hands over, as checkpoints, and the results of a run at its goal.
+
+To make `final/` computes nothing, so it is repeated alone: by the next attempt, or the next start.
+"""
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from unbroken import __version__
 from unbroken.engines.base import Engine
-from unbroken.errors import ChangedEnvironmentError, ForeignFolderError, SegmentError, StorageError
+from unbroken.errors import (
+    ChangedEnvironmentError,
+    ForeignFolderError,
+    LeaseError,
+    ResultsError,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
 from unbroken.program.environment_changes import changes, in_words, refusal
+from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.runs.history import Attempt
 from unbroken.runs.identity import Identity
-from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.progress import Handover, Progress, overshoot
+from unbroken.runs.run import RunSpec
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.segment.copier import Copier
 from unbroken.segment.job import Job
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
+
+# What an engine that looks for a file or a program meets; no sign of a file server that is away.
+_OF_THE_ENGINE = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL}
+AGAIN = "nothing is computed again, the next start repeats this step alone"
 
 
 @dataclass(frozen=True)
@@ -96,7 +119,6 @@ class Publisher:
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         if self.copier is not None:
             self.copier.wake()
-        self.confirm()
         self._set_doubtful_aside()
         self.prune({self._origin} if self._origin else ())
 
@@ -104,6 +126,7 @@ class Publisher:
         """Quarantine the doubtful checkpoint now that there is one after it, made from the one before."""
         if self.doubtful is None:
             return
+        self.confirm()
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
         target = self.store.quarantine(self.doubtful.name, reason, is_whole=True)
         self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
@@ -153,31 +176,91 @@ class Publisher:
             )
 
     def _passport(self, handover: Handover) -> Passport:
-        run, parent, job, identity = self.job.run, self.last, self.slurm_job, self.computation.identity
-        return Passport(
-            run=run.name,
-            engine=run.engine,
+        parent, job = self.last, self.slurm_job
+        return passport_of(
+            self.job.run,
+            self.engine,
+            self.computation.identity,
+            handover,
             segment=self.job.segment,
             sequence=self.store.last_sequence() + 1,
             token=self.token,
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
-            progress=handover.progress,
-            is_finished=handover.is_finished,
-            is_best=handover.is_best,
-            algorithm=handover.algorithm or preferred_algorithm(),
-            files=handover.digests,
-            identity=identity.digest,
-            identity_parts=identity.parts,
-            versions={"unbroken": __version__, **self.engine.versions(), **handover.versions},
-            host=this_host().to_json(),
             slurm_job=job.to_json() if job else None,
             attempt_started_utc=self.started_utc,
-            created_utc=utc_now(),
             work_seconds=round(self.worked_seconds, 3),
-            save_seconds=handover.save_seconds,
-            note=run.note,
-            is_milestone=handover.is_milestone,
             environment=self.computation.environment,
             imported=parent.passport.imported if parent else None,
         )
+
+
+def passport_of(run: RunSpec, engine: Engine, identity: Identity, handover: Handover, **attempt: Any) -> Passport:
+    """Return the passport of a state that is handed over now; `attempt` are the fields that say by which attempt."""
+    return Passport(
+        run=run.name,
+        engine=run.engine,
+        progress=handover.progress,
+        is_finished=handover.is_finished,
+        is_best=handover.is_best,
+        is_milestone=handover.is_milestone,
+        algorithm=handover.algorithm or preferred_algorithm(),
+        files=handover.digests,
+        save_seconds=handover.save_seconds,
+        identity=identity.digest,
+        identity_parts=identity.parts,
+        versions={"unbroken": __version__, **engine.versions(), **handover.versions},
+        host=this_host().to_json(),
+        created_utc=utc_now(),
+        note=run.note,
+        **attempt,
+    )
+
+
+# --- the results ---
+
+
+def write_results(
+    job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
+) -> None:
+    """Make `final/` where it is missing.
+
+    Raise LeaseError if the run is another job's by now.  Any other UnbrokenError is logged, and leaves what was there
+    before; any other exception becomes one, with its traceback in the log.
+    """
+    if not engine.fills_final or final.is_current(job.places, checkpoint):
+        return
+    try:
+        with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
+            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
+            doubts = engine.result_doubts(job.run, checkpoint)
+            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
+    except LeaseError:
+        raise
+    except UnbrokenError as error:
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+            job.tell_traceback(error.__cause__)
+        job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+        if isinstance(error, ResultsError) and error.__cause__ is None:  # what was made is not what was expected
+            raise _refused(job, checkpoint, str(error)) from error
+        raise
+    doubts = final.read_doubts(job.places)
+    job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
+    for line in (*(f"doubt: {each}" for each in doubts), *engine.result_remarks(job.run, checkpoint)):
+        job.tell(line)
+    if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
+        job.tell(line)
+
+
+def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> SegmentEnd:
+    """Return the end of an attempt whose results were not written."""
+    why = error.text if isinstance(error, ResultsError) else _not_written(checkpoint, str(error))
+    return SegmentEnd(kind=EndKind.FAILED, message=why, log=error.log, cause=EndCause.NO_RESULTS)
+
+
+def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:
+    return ResultsError(_not_written(checkpoint, why), log=job.log, run=job.run.name)
+
+
+def _not_written(checkpoint: Checkpoint, why: str) -> str:
+    return f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}; {AGAIN}"

@@ -31,6 +31,7 @@ from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.identity import Identity
 from unbroken.runs.imported import UNFINISHED
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
@@ -52,6 +53,14 @@ LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 
 
+def make_folders(places: RunFolder) -> None:
+    """Make the folders of a run that its owner writes into; ForeignFolderError if one is not its own."""
+    with fs.storage_errors(places.root):
+        for folder in (places.work, places.checkpoints, places.segments):
+            folder.mkdir(parents=True, exist_ok=True)
+    confirm_all_own(places.own)
+
+
 def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> None:
     """Note in a new attempt folder what it computes, from which checkpoint it resumes, and its save folder."""
     identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
@@ -71,13 +80,10 @@ class Recovery:
     held: Lease
     store: Store
 
-    def make_folders(self) -> None:
+    def prepare_folders(self) -> None:
         """Make the folders of the run, without what killed attempts left half done in them."""
         places = self.job.places
-        with fs.storage_errors(places.root):
-            for folder in (places.work, places.checkpoints, places.segments):
-                folder.mkdir(parents=True, exist_ok=True)
-        confirm_all_own(places.own)
+        make_folders(places)
         try:
             self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
         except OSError as error:

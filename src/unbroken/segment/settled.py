@@ -20,7 +20,6 @@ from unbroken.runs.record import Record, read_record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.classify import is_finished
 from unbroken.system.clock import utc_now
 
 Log = Callable[[str], None]
@@ -107,6 +106,16 @@ def settled_kind(
     if is_passed or any(each.segment == segment and _stands(each, newest) for each in attempts()):
         return EndKind.PAUSED
     return None
+
+
+def is_finished(checkpoint: Checkpoint | None, run: RunSpec | None) -> bool:
+    """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
+    if checkpoint is None:
+        return False
+    passport = checkpoint.passport
+    if run is None or not passport.is_finished:
+        return passport.is_finished or (run is not None and run.is_past_goal(passport.progress))
+    return run.is_content_with(passport.progress)
 
 
 def record_of(run: RunSpec, segment: int, kind: EndKind, left: Checkpoint) -> Record:

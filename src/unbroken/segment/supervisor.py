@@ -21,10 +21,9 @@ from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover
-from unbroken.segment.job import STARTING, Job
-from unbroken.segment.job_time import JobTime
+from unbroken.segment.deadline import JobTime
+from unbroken.segment.job import Alarm, Job
 from unbroken.segment.publisher import Publisher
-from unbroken.segment.signals import Alarm
 
 # Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
@@ -90,7 +89,7 @@ class Work:
     def run(self) -> None:
         """Run the program until it is gone; every state that it handed over is then a checkpoint."""
         command = entered(self.engine.command(self.task), self.job.run, self.job.base)
-        self.job.tell(f"{STARTING}{shlex.join(command)}")
+        self.job.tell(f"starting: {shlex.join(command)}")
         for remark in self.engine.remarks(self.task):
             self.job.tell(remark)
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)

@@ -1,0 +1,188 @@
+"""Control the jobs of a run, as a driver does: find its tasks in the queue or submit them; end them when a user asks.
+
+What waits is canceled then, and what works saves first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from unbroken.job import rule_state, submissions
+from unbroken.job.array import Answer, Submitted, alive_of, arrays_of, cancel, submit_knowing
+from unbroken.job.needs import change_tasks
+from unbroken.job.next_attempt import note_stop
+from unbroken.job.other_owner import Other
+from unbroken.job.spec import JobSpec
+from unbroken.job.submissions import Submission
+from unbroken.runs.history import History
+from unbroken.slurm.client import ask as ask_slurm
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import my_jobs
+
+# Running segments may take so long to save, as long as a driver waits for them.
+SAVING_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+
+
+def ensure(
+    spec: JobSpec,
+    segment: int,
+    ask: Callable[[Submission | None], list[ListedJob] | None],
+    find_other: Callable[[JobSpec, Submission | None], Other | None],
+    *,
+    is_start: bool,
+) -> Submitted:
+    """Return which tasks of the run are in the queue, after submitting some if there were none for the segment.
+
+    `ask` returns this user's jobs, no older than a submission.  `find_other` names the other job on the run: the
+    tasks wait for the end of that one's job.  At the start of a driver, tasks that wait are changed to what it wants.
+    Raise OSError if the notes on the run cannot be read or written.
+    """
+    newest = submissions.newest(spec.key)
+    if newest is not None and newest.is_being_filled:
+        return Submitted(Answer.SOON)
+    jobs = ask(newest)
+    if jobs is None:
+        return Submitted(Answer.LATER, said="squeue does not answer")
+    alive = alive_of(jobs, spec.key)
+    leaving = [job for job in alive if job.is_leaving]
+    doing = [job for job in alive if job not in leaving and not _has_done_its_own(spec, segment, job)]
+    if doing:
+        return _found(spec, doing, is_start)
+    if leaving:
+        return Submitted(Answer.LEAVING, leaving[0].job_id)
+    if is_start and spec.is_rule:
+        rule_state.begin_again(spec.key)
+    other = find_other(spec, newest)
+    if other is not None and not other.job_id:
+        return Submitted(Answer.HELD, said=other.line)
+    done = submit_knowing(spec, newest, jobs, others=[other.job_id] if other else [])
+    return replace(done, said=f"behind job {other.job_id}: {other.line}") if other and done.job_id else done
+
+
+def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitted:
+    """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
+    found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
+    if not is_start:
+        return found
+    update = follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
+    if not update.is_canceled:
+        return replace(found, said=update.line)
+    if (left := my_jobs()) is None:  # a running task submits its successor when it ends; else a driver asks again
+        return Submitted(Answer.LATER, said=f"{update.line}; squeue does not answer")
+    at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
+    done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
+    # Where none was taken now, the running one submits them when it ends.
+    return replace(found if at_work and not done.job_id else done, said=update.line)
+
+
+def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
+    """Return True for a single job that has done its segment and does no other: it is about to leave.
+
+    Snakemake asks for the next one as soon as the record is there; a job for it may wait behind this one.
+    """
+    if spec.submission.refills:
+        return False
+    return any(
+        attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.kind.settles
+        for attempt in History(spec.folder.history).attempts()
+    )
+
+
+# --- what the waiting tasks ask for ---
+
+
+# What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
+# UPDATE COMMAND, JOBS].
+_CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
+_LOSES_AGE = {"Partition"}  # [measured, 22.05]
+
+
+@dataclass(frozen=True)
+class Update:
+    """Hold the outcome for waiting tasks whose requests differ from the config: a line, and if they were canceled."""
+
+    line: str = ""
+    is_canceled: bool = False
+
+
+def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
+    """Change the waiting tasks to what the newest start wants.
+
+    Tasks that Slurm does not change are canceled: the caller submits others.
+    """
+    before = submissions.words_of_newest(spec.key)
+    if not waiting or before is None or before == list(spec.submission.words):
+        return Update()
+    changes = _changes(before, spec.submission.words)
+    if changes == {}:  # in another order
+        submissions.note_words(spec.key, spec.submission.words)
+        return Update()
+    if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
+        submissions.note_words(spec.key, spec.submission.words)
+        age = "; they lose their age in the queue" if _LOSES_AGE & set(changes) else ""
+        changed = ", ".join(f"{name}={value}" for name, value in changes.items())
+        return Update(f"the waiting tasks now ask for {changed}{age}")
+    if cancel(list(waiting)) is not None:
+        line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
+        return Update(line, is_canceled=True)
+    return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
+
+
+def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
+    """Return what differs as scontrol calls it; None if anything else differs."""
+    old, new = _options(before), _options(now)
+    differing = {option for option in {*old, *new} if old.get(option) != new.get(option)}
+    if not all(option in _CHANGEABLE and option in new for option in differing):
+        return None
+    return {_CHANGEABLE[option]: new[option] for option in sorted(differing)}
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """Return the options of sbatch's words with their values: `--mem 2000`, `--mem=2000`, `--requeue`."""
+    found, last = dict[str, str](), ""
+    for word in words:
+        if word.startswith("-"):
+            last, _, value = word.partition("=")
+            found[last] = value
+        elif last:
+            found[last] = word
+    return found
+
+
+# --- the end ---
+
+
+def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str], None]) -> None:
+    """Cancel all jobs of these chains; running ones are asked to save, and canceled if they do not end in time.
+
+    `why` is noted for the running ones that belong to the start of snakemake that `start` names.
+    """
+    jobs = my_jobs()
+    for key in keys:
+        if jobs is None or alive_of(jobs, key):  # the running job submits no further task
+            note_stop(key, start, why)
+    if jobs is not None:
+        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)], log)
+    alive = [job.job_id for key in keys for job in alive_of(jobs or [], key)]
+    noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
+    if numbers := arrays_of(number for number in [*alive, *noted] if number):
+        ask_slurm("scancel", *numbers)
+
+
+def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
+    """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
+    cancel([job.job_id for job in alive if job.state == "PENDING"])
+    working = [job.job_id for job in alive if job.state == "RUNNING"]
+    if not working:
+        return my_jobs()
+    log(f"what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
+    ask_slurm("scancel", "--signal=INT", *working)
+    give_up = time.monotonic() + SAVING_SECONDS
+    while (jobs := my_jobs()) is not None and time.monotonic() < give_up:
+        if not any(job.is_alive and job.job_id in working for job in jobs):
+            break
+        time.sleep(LOOK_SECONDS)
+    return jobs
