@@ -9,8 +9,8 @@ from unbroken.engines.dmtcp.protocol import supervisor_command
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
-from unbroken.segment.job import Job, main
-from unbroken.segment.lifecycle import run_segment
+from unbroken.job.attempt import Job, main
+from unbroken.job.lifecycle import run_segment
 
 
 def build_command(run: RunSpec, base: Path) -> list[str]:

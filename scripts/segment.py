@@ -2,8 +2,8 @@
 
 from unbroken.engines.found import engine_of
 from unbroken.runs.record import Record
-from unbroken.segment.job import Job, main
-from unbroken.segment.lifecycle import run_segment
+from unbroken.job.attempt import Job, main
+from unbroken.job.lifecycle import run_segment
 
 
 def segment(job: Job) -> Record:

@@ -18,11 +18,11 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
+from unbroken.job.attempt import Assignment
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
-from unbroken.segment.job import Assignment
 from unbroken.slurm.sbatch import gives_all_time, time_min_words
 from unbroken.slurm.sbatch_options import warning_words
 

@@ -17,11 +17,11 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 
 from snakemake_executor_plugin_unbroken.plain_jobs import OTHER_CLUSTER
+from unbroken.job.attempt import Assignment
 from unbroken.job.rule_state import DONE, read_state, run_of
+from unbroken.job.settled import has_record, is_done
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.run import RunSpec
-from unbroken.segment.job import Assignment
-from unbroken.segment.settled import has_record, is_done
 
 RESOURCE = "segments"
 # How the keys of the chains of users' rules begin, as no run's name can.

@@ -28,8 +28,8 @@ from engines.test_import_frameworks import (
 from engines.test_import_torch import job, segment
 
 from unbroken.engines.torch.engine import TorchEngine
+from unbroken.job.export_run import export_run
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.export_run import export_run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Asks to stop, as a run alone; by a signal, which is heard before the next step.

@@ -31,11 +31,11 @@ from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoi
 from unbroken.engines.gromacs.prepare import prepare
 from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.errors import CheckpointError, ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
+from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
 from unbroken.runs.checkpoint import data_digest
 from unbroken.runs.identity import identity_of
 from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.segment.lifecycle import run_segment
 
 pytestmark = [
     pytest.mark.process,

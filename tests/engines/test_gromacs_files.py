@@ -13,8 +13,8 @@ from support.toyrun import history, until
 from unbroken.engines.gromacs.checks import mistakes
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
 from unbroken.engines.gromacs.outputs import newest_log
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.lifecycle import run_segment
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 ROTATION = {"md_rotation.xvg", "md_rotangles.log", "md_rotslabs.log", "md_rottorque.log"}

@@ -17,13 +17,13 @@ from support.toyrun import flip_byte, until
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
+from unbroken.job.attempt import Job
+from unbroken.job.export_run import export_run
+from unbroken.job.import_run import import_run
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.export_run import export_run
-from unbroken.segment.import_run import import_run
-from unbroken.segment.job import Job
 
 pytestmark = pytest.mark.process
 

@@ -11,11 +11,11 @@ from support.toyrun import flip_byte, toy, toy_job
 from unbroken.engines.imports import ImportSource
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
+from unbroken.job.export_run import export_run
+from unbroken.job.import_run import import_run
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.imported import Imported
 from unbroken.runs.store import Store
-from unbroken.segment.export_run import export_run
-from unbroken.segment.import_run import import_run
 
 pytestmark = pytest.mark.process
 

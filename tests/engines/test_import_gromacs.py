@@ -18,10 +18,10 @@ from unbroken.engines.gromacs.import_export import part_names
 from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
+from unbroken.job.export_run import export_run
+from unbroken.job.import_run import import_run
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.export_run import export_run
-from unbroken.segment.import_run import import_run
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000

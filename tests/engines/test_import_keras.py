@@ -11,13 +11,13 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.imports import ImportSource
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.errors import SegmentError
+from unbroken.job.attempt import Job
+from unbroken.job.export_run import export_run
+from unbroken.job.import_run import import_run
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.export_run import export_run
-from unbroken.segment.import_run import import_run
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 
 pytestmark = pytest.mark.process
 

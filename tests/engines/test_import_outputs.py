@@ -13,9 +13,9 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError
+from unbroken.job.import_run import import_run
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.import_run import import_run
 
 pytestmark = pytest.mark.process
 

@@ -34,6 +34,8 @@ from typing import Any
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 
 from unbroken.errors import UnbrokenError
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.program import guard
 from unbroken.program import process as child
 from unbroken.runs import claim as holder
@@ -43,8 +45,6 @@ from unbroken.runs.history import History
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import QUARANTINE, Store
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
 
 # Errors that mean the same to us share the calls, or the lines: the file server is away or does not say what it is, the

@@ -21,10 +21,10 @@ from kill_harness import ENGINE
 from support.toyrun import toy_job
 
 from unbroken.errors import LeaseError
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import History
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
 
 

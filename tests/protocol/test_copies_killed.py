@@ -22,11 +22,11 @@ from unbroken.copies.restore import restore
 from unbroken.copies.transfer import Transfer
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import outputs_of
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs import lease
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
 
 pytestmark = pytest.mark.process

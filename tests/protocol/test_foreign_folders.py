@@ -26,12 +26,12 @@ from support.toyrun import (
 )
 
 from unbroken.errors import ConfigError, ForeignFolderError
+from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
 from unbroken.runs import store as store_module
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
 
 OWN = [path.name for path in RunFolder("demo").own]

@@ -23,7 +23,7 @@ from support.toyrun import (
     whole_toy,
 )
 
-from unbroken.segment.job import Job
+from unbroken.job.attempt import Job
 
 pytestmark = pytest.mark.process
 
@@ -109,7 +109,7 @@ def test_a_job_that_waited_its_whole_time_names_the_holder(tmp_path: Path) -> No
     first = start_segment(tmp_path, 1, command=program("obedient"))
     first.child_pid()
     second = start_segment(
-        tmp_path, 1, command=program("obedient"), segment_minutes=0.001, patch={"segment.deadline.WAITING_SECONDS": 0}
+        tmp_path, 1, command=program("obedient"), segment_minutes=0.001, patch={"job.deadline.WAITING_SECONDS": 0}
     ).end()
     first.kill(signal.SIGUSR1)
     first.end()

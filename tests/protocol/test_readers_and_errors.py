@@ -14,8 +14,8 @@ from support.toyrun import toy_script
 
 from unbroken.cli import main as cli
 from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.job.attempt import Job
 from unbroken.plan.load import load_plan
-from unbroken.segment.job import Job
 
 pytestmark = pytest.mark.process
 

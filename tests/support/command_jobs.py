@@ -15,11 +15,11 @@ from support.toyrun import PYTHONPATH, SegmentProcess
 from unbroken.engines.base import Task
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 
 WALKER = Path(__file__).with_name("walker.py")
 _STYLES: dict[str, dict[str, object]] = {

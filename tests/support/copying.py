@@ -8,14 +8,14 @@ from support.toyrun import ProgramEngine, run_program, toy_job, toy_run
 
 from unbroken.copies.replica import Replica
 from unbroken.engines.base import Engine
+from unbroken.job.attempt import Alarm, Job
+from unbroken.job.copier import Copier
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import verified_parts
 from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
-from unbroken.segment.copier import Copier
-from unbroken.segment.job import Alarm, Job
 
 GOAL = 6
 # Refuses to go on from anything but what it saved; hands over an empty folder and a program too.

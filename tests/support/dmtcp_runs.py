@@ -12,10 +12,10 @@ from support.toyrun import parent_of, until
 
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs.history import History
 from unbroken.runs.store import Store
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 
 WORK = "results/demo/work"
 PROGRESS = f"{WORK}/*/progress.json"

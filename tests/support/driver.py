@@ -18,10 +18,10 @@ from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
 from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
+from unbroken.job.attempt import Assignment
 from unbroken.runs import driver_start
 from unbroken.runs.history import Attempt
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job import Assignment
 from unbroken.slurm.job import ListedJob
 
 LATENCY_SECONDS = 5.0

@@ -16,12 +16,12 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import UnbrokenError
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.program.process import Child
 from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 
 RUN = "demo"
 

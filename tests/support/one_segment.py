@@ -11,8 +11,8 @@ from support.toyrun import KEYS, ProgramEngine, toy_run
 
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import UnbrokenError
-from unbroken.segment.job import Assignment, Job, main
-from unbroken.segment.lifecycle import run_segment
+from unbroken.job.attempt import Assignment, Job, main
+from unbroken.job.lifecycle import run_segment
 
 
 def sleep_at(name: str) -> None:

@@ -20,7 +20,7 @@ from unbroken.runs.segment_end import EndKind
 
 SAVERS = Path(__file__).with_name("savers.py")
 ATTEMPT = Path(__file__).with_name("saver_attempt.py")
-MODULES = ("unbroken.engines.command.engine", "unbroken.segment.lifecycle", "unbroken.cli.main")
+MODULES = ("unbroken.engines.command.engine", "unbroken.job.lifecycle", "unbroken.cli.main")
 VICTIMS = ("all", "job", "program")
 NUMBERS = r"^step (\d+)$"
 # What names the state of each way; nothing says how it is saved.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.toyrun import ProgramEngine, toy_job
 
+from unbroken.job.lifecycle import run_segment
 from unbroken.runs.record import Record
-from unbroken.segment.lifecycle import run_segment
 
 
 def script_segment(base: Path, number: int, goal: int, words: list[str], stop_at: float | None = None) -> Record:

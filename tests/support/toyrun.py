@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 from unbroken.engines.base import Engine, Task
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.program import guard
 from unbroken.runs.checkpoint import FILE_NAME, Checkpoint
 from unbroken.runs.history import Attempt, History
@@ -22,8 +24,6 @@ from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.record import Record
 from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.store import Store
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 
 ROOT = Path(__file__).parents[2]
 # For processes of their own: the same code as in this one.

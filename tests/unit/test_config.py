@@ -208,7 +208,7 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
 def test_importing_unbroken_needs_none_of_the_libraries():
     script = """
 import sys
-import unbroken, unbroken.runs.run, unbroken.segment.lifecycle, unbroken.segment.job
+import unbroken, unbroken.runs.run, unbroken.job.lifecycle, unbroken.job.attempt
 assert not {"yaml", "jsonschema"} & set(sys.modules)
 """
 

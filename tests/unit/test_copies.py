@@ -19,14 +19,14 @@ from unbroken.copies import replica, transfer
 from unbroken.copies.replica import NOTE, Note, read_note, write_note
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
+from unbroken.job import copier, publisher
+from unbroken.job.lifecycle import run_segment
+from unbroken.job.publisher import Publisher
 from unbroken.plan.plan import Plan
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.segment import copier, publisher
-from unbroken.segment.lifecycle import run_segment
-from unbroken.segment.publisher import Publisher
 from unbroken.system import fs
 from unbroken.system.clock import utc_text
 

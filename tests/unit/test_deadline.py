@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.segment.deadline import deadline_for, learn_margin
+from unbroken.job.deadline import deadline_for, learn_margin
 from unbroken.slurm.this_job import SlurmJob, current_job, own_job_id
 
 

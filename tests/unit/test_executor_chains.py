@@ -17,6 +17,7 @@ from unit.test_executor_outages import age, slurm, submission
 from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job import submissions
+from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import path_of, read
 from unbroken.runs.history import History
@@ -24,7 +25,6 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.job import chain_comment
 
 pytestmark = pytest.mark.process

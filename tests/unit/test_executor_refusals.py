@@ -263,10 +263,10 @@ def test_a_group_of_jobs_and_a_job_without_a_number_are_no_segments(driver: Driv
 
 def test_a_script_that_is_no_python_or_cannot_be_read_keeps_its_snakemake(tmp_path: Path) -> None:
     script = tmp_path / "toy.py"
-    script.write_text("from unbroken.segment.job import main\nmain(snakemake, 1)\n")
+    script.write_text("from unbroken.job.attempt import main\nmain(snakemake, 1)\n")
     assert only_hands_on(script)
 
-    script.write_text("from unbroken.segment.job import main\nmain(snakemake, 1\n")
+    script.write_text("from unbroken.job.attempt import main\nmain(snakemake, 1\n")
     assert not only_hands_on(script)
     assert not only_hands_on(tmp_path / "gone.py")
 

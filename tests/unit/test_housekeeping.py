@@ -16,11 +16,11 @@ from unbroken.engines.base import Task
 from unbroken.engines.files import stored
 from unbroken.errors import SegmentError
 from unbroken.exec import stores
+from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
 from unbroken.system.clock import utc_text
 

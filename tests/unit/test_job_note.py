@@ -9,13 +9,13 @@ import pytest
 from support.toyrun import history, toy_job
 
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
+from unbroken.job import end_note
+from unbroken.job.end_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
 from unbroken.runs.lease import newest_claim, take
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.segment import job_note
-from unbroken.segment.job_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from unbroken.segment.job_note import NoteFile, end_before_work, exit_code_for, 
         (LeaseError("held"), EndKind.HELD),
     ],
 )
-def test_an_error_says_whether_it_may_pass_by_itself(error: job_note.UnbrokenError, kind: EndKind) -> None:
+def test_an_error_says_whether_it_may_pass_by_itself(error: end_note.UnbrokenError, kind: EndKind) -> None:
     assert end_before_work(error) == SegmentEnd(kind=kind, message=str(error))
 
 
@@ -46,9 +46,9 @@ def test_an_error_keeps_apart_what_to_read_and_what_to_do() -> None:
 def test_what_is_told_inside_is_read_around_it() -> None:
     with NoteFile() as file:
         assert (file.has_begun, file.end) == (False, None)
-        job_note.tell_begun(file.variable)
+        end_note.tell_begun(file.variable)
         assert (file.has_begun, file.end) == (True, None)
-        job_note.tell_refused(StorageError("results: full"), file.variable)
+        end_note.tell_refused(StorageError("results: full"), file.variable)
         assert (file.has_begun, file.end, file.since) == (True, UNAVAILABLE, None)
 
 
@@ -56,15 +56,15 @@ def test_of_several_ends_the_first_counts() -> None:
     """The attempt's own; behind it, its script says the same with less."""
     failed = SegmentEnd(kind=EndKind.FAILED, message="it broke", progress_to=3.0)
     with NoteFile() as file:
-        job_note.tell_end(failed, file.variable)
-        job_note.tell_refused(StorageError("results: full"), file.variable)
+        end_note.tell_end(failed, file.variable)
+        end_note.tell_refused(StorageError("results: full"), file.variable)
 
         assert file.end == failed
 
 
 def test_without_anybody_around_nothing_is_told() -> None:
-    job_note.tell_begun({})
-    job_note.tell_begun({job_note.FILE: "/proc/1/fd/999999"})
+    end_note.tell_begun({})
+    end_note.tell_begun({end_note.FILE: "/proc/1/fd/999999"})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EndKind if kind.is_before_work and kind is not EndKind.NEVER_RAN])
@@ -77,7 +77,7 @@ def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(kind: EndKind) ->
 
 
 UNAVAILABLE = SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: full")
-TELLS = "import sys; from unbroken.segment import job_note; from unbroken.errors import *; "
+TELLS = "import sys; from unbroken.job import end_note; from unbroken.errors import *; "
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
@@ -87,7 +87,7 @@ def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[
 
 @pytest.mark.process
 def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -> None:
-    code = f"{TELLS}job_note.tell_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
+    code = f"{TELLS}end_note.tell_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
 
     found = ended(tmp_path, [sys.executable, "-c", code])
 
@@ -104,7 +104,7 @@ def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -
 def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "1")
     told: list[str] = []
-    code = f"{TELLS}job_note.tell_refused(StorageError('results: full')); sys.exit(1)"
+    code = f"{TELLS}end_note.tell_refused(StorageError('results: full')); sys.exit(1)"
 
     found = ended(tmp_path, [sys.executable, "-c", code], told)
 
@@ -116,7 +116,7 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.process
 def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_path: Path) -> None:
     code = "error = OutageError('results: no answer'); import time; error.since = time.monotonic() - 600; "
-    words = [sys.executable, "-c", f"{TELLS}{code}job_note.tell_refused(error); sys.exit(1)"]
+    words = [sys.executable, "-c", f"{TELLS}{code}end_note.tell_refused(error); sys.exit(1)"]
     told: list[str] = []
 
     found = ended(tmp_path, words, told)
@@ -134,13 +134,13 @@ def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: 
     record = toy_job(tmp_path).places.record(1)
     code = f"""
 import os, pathlib, sys
-from unbroken.segment import job_note
+from unbroken.job import end_note
 there, record = pathlib.Path({str(there)!r}), pathlib.Path({str(record)!r})
 if not there.exists():
-    there.write_text(str(job_note.give_up_at()))
+    there.write_text(str(end_note.give_up_at()))
     sys.exit(1)
 with there.open("a") as file:
-    file.write(f" {{job_note.give_up_at()}}")
+    file.write(f" {{end_note.give_up_at()}}")
 record.parent.mkdir(parents=True)
 record.touch()
 """
@@ -194,7 +194,7 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 @pytest.mark.process
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    code = f"{TELLS}job_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+    code = f"{TELLS}end_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
     command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words, print)
 

@@ -9,6 +9,7 @@ import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy
 
+from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop, stop_of
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
@@ -16,7 +17,6 @@ from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.job import chain_comment
 
 pytestmark = pytest.mark.process

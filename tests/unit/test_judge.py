@@ -8,15 +8,15 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
+from unbroken.job.classify import describe_exit, explained, judge
+from unbroken.job.settled import is_finished
+from unbroken.job.supervisor import Work
 from unbroken.program.leaving import StopReason
 from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import NO_TIMES
-from unbroken.segment.classify import describe_exit, explained, judge
-from unbroken.segment.settled import is_finished
-from unbroken.segment.supervisor import Work
 
 
 def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:
@@ -175,7 +175,7 @@ def test_a_disk_without_room_for_a_checkpoint_like_the_last_is_told_with_the_byt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = toy_job(tmp_path).places.root
-    monkeypatch.setattr("unbroken.segment.classify.fs.free_bytes", lambda path: free if path == root else -1)
+    monkeypatch.setattr("unbroken.job.classify.fs.free_bytes", lambda path: free if path == root else -1)
     last = None
     if kept_bytes is not None:
         files = {"state": FileDigest(kept_bytes - 1, "0"), "more": FileDigest(1, "0")}

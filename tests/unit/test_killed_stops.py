@@ -10,13 +10,13 @@ from support.making import ATTEMPT
 from support.toyrun import Ended, checkpoints, history, program, start_segment, toy_job, until
 
 from unbroken.cli.attempts import attempt_lines
+from unbroken.job.deadline import learn_margin
 from unbroken.job.needs import nodes_to_avoid
 from unbroken.report.status import status_of
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
-from unbroken.segment.deadline import learn_margin
 from unbroken.slurm.job import EndState
 
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_killed_in_the_middle_of_a_stop_doubles_the_margin_too(tmp
 
 @pytest.mark.process
 def test_a_program_that_saved_when_it_was_asked_and_then_hangs_is_no_reason_for_a_larger_margin(tmp_path: Path) -> None:
-    patch = {"segment.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "segment.supervisor.TERM_PATIENCE_SECONDS": 0.2}
+    patch = {"job.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "job.supervisor.TERM_PATIENCE_SECONDS": 0.2}
     words = program("saves_and_stays")
     start_segment(tmp_path, 1, 1, words, patch, segment_minutes=0.01, first_margin_seconds=0.05).end()
 

@@ -16,10 +16,10 @@ from support.toyrun import toy_job
 
 from unbroken.cli.logs import POLL_SECONDS, segment_logs, show_log
 from unbroken.errors import ConfigError, SegmentError
+from unbroken.job import attempt as module
+from unbroken.job.attempt import Assignment, Job
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
-from unbroken.segment import job as module
-from unbroken.segment.job import Assignment, Job
 
 
 @pytest.fixture

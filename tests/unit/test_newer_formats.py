@@ -20,6 +20,9 @@ from unbroken.cli import main as cli
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import FormatError
 from unbroken.job.after_work import _is_over as is_over_for_another
+from unbroken.job.export_run import export_run
+from unbroken.job.import_run import import_run
+from unbroken.job.settled import is_done
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
 from unbroken.runs import lease
@@ -29,9 +32,6 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.record import read_record
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
-from unbroken.segment.export_run import export_run
-from unbroken.segment.import_run import import_run
-from unbroken.segment.settled import is_done
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_policy import Saves

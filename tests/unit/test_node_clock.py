@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, start_segment, toy_job, until
 
+from unbroken.job.deadline import JobTime, Margin, deadline_for
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.deadline import JobTime, Margin, deadline_for
 from unbroken.slurm.this_job import SlurmJob, job_around_us
 
 pytestmark = pytest.mark.process
@@ -143,7 +143,7 @@ def test_a_job_that_gets_more_time_works_longer_whatever_the_nodes_clock_says(tm
         tmp_path,
         command=program("obedient"),
         environment=controller.environment,
-        patch={"segment.deadline.LOOK_SECONDS": 0.1},
+        patch={"job.deadline.LOOK_SECONDS": 0.1},
         segment_minutes=59,
     )
     log = toy_job(tmp_path).places.log(1)

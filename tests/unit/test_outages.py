@@ -13,14 +13,14 @@ from support.making import PASSPORT, publish
 from support.toyrun import checkpoints, flip_byte, history, program, run_program, toy_job
 
 from unbroken.errors import InterruptedSegment, OutageError, UnbrokenError
+from unbroken.job import attempt as segment_module
+from unbroken.job.end_note import GIVE_UP
 from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs import select as pick_module
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
-from unbroken.segment import job as segment_module
-from unbroken.segment.job_note import GIVE_UP
 
 PASSING = [
     errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.EBUSY, errno.EAGAIN, errno.ESTALE,

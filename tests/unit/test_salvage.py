@@ -15,12 +15,12 @@ from support.venvs import install, make_venv
 from unbroken.engines.base import Task
 from unbroken.engines.found import engine_of
 from unbroken.errors import IdentityError, StorageError
+from unbroken.job.lifecycle import run_segment
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
 from unbroken.runs.identity import accept_identity
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.lifecycle import run_segment
 
 pytestmark = pytest.mark.process
 

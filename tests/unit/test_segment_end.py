@@ -14,23 +14,23 @@ from support.making import ATTEMPT
 from support.toyrun import PYTHONPATH, checkpoints, history, program, start_segment, toy_job, toy_run
 
 from unbroken.cli.attempts import attempt_lines
+from unbroken.job.end_note import NoteFile, exit_code_for
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.report.facts import folder_facts
 from unbroken.report.status import NO_SLURM, status_of
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import Times
-from unbroken.segment.job_note import NoteFile, exit_code_for
 from unbroken.slurm.job import EndState
 
 TELLS = """
 import json, sys
-from unbroken.segment import job_note
+from unbroken.job import end_note
 from unbroken.runs.segment_end import SegmentEnd
 end = SegmentEnd.parse(json.loads(sys.argv[1]))
-end.kind.is_before_work or job_note.tell_begun()
-job_note.tell_end(end)
-sys.exit(job_note.exit_code_for(end.kind, 0 if end.kind.settles else 1))
+end.kind.is_before_work or end_note.tell_begun()
+end_note.tell_end(end)
+sys.exit(end_note.exit_code_for(end.kind, 0 if end.kind.settles else 1))
 """
 WHOLE = SegmentEnd(
     kind=EndKind.FAILED,

@@ -10,11 +10,10 @@ from support.making import publish
 from support.toy_spec import toy_spec
 from support.toyrun import KEYS, toy, toy_job, toy_run
 
-from unbroken.job import segment_script
+from unbroken.job import attempt, segment_script
+from unbroken.job.attempt import Job
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
-from unbroken.segment import job
-from unbroken.segment.job import Job
 
 
 def failing(number: int) -> Callable[..., object]:
@@ -56,16 +55,16 @@ def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_pe
 ) -> None:
     first = worked(tmp_path).log
     log = toy_job(tmp_path).log
-    assert job._log_of_newest_work(log) == first
+    assert attempt._log_of_newest_work(log) == first
     log.unlink()
     log.write_text("held by another\n")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", failing(errno.EPERM))
-        assert job._log_of_newest_work(log) == log
+        assert attempt._log_of_newest_work(log) == log
     assert log.read_text() == "held by another\n"
 
-    assert job._log_of_newest_work(log) == first
+    assert attempt._log_of_newest_work(log) == first
     assert log.samefile(first)
     assert log.read_text().endswith(": worked\nheld by another\nheld by another\n")
 

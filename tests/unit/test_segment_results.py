@@ -14,13 +14,13 @@ from support.toyrun import PYTHONPATH, ProgramEngine, checkpoints, history, prog
 
 from unbroken.engines.base import Task
 from unbroken.errors import ResultsError, SegmentError, StorageError, UnbrokenError
+from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
 from unbroken.report.status import RunState, status_of
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.segment.lifecycle import run_segment
 
 pytestmark = pytest.mark.process
 
@@ -154,7 +154,7 @@ KILLED = """
 import os, signal
 from pathlib import Path
 from support.toyrun import ProgramEngine, program, toy_job
-from unbroken.segment.lifecycle import run_segment
+from unbroken.job.lifecycle import run_segment
 
 class Killed(ProgramEngine):
     def finish(self, run, checkpoint, final):

@@ -23,13 +23,13 @@ from support.toyrun import (
     whole_toy,
 )
 
+from unbroken.job import supervisor
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
-from unbroken.segment import supervisor
 
 pytestmark = pytest.mark.process
 
-IMPATIENT = {"segment.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "segment.supervisor.TERM_PATIENCE_SECONDS": 0.2}
+IMPATIENT = {"job.supervisor.SOFT_PATIENCE_SECONDS": 0.2, "job.supervisor.TERM_PATIENCE_SECONDS": 0.2}
 SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}
 
 
@@ -131,7 +131,7 @@ def test_a_signal_to_the_segment_does_not_reach_the_program(tmp_path: Path) -> N
 
 
 def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
-    patch = {"segment.supervisor.SOFT_PATIENCE_SECONDS": 0.2}  # once it is told by TERM, it has time to leave
+    patch = {"job.supervisor.SOFT_PATIENCE_SECONDS": 0.2}  # once it is told by TERM, it has time to leave
     segment = start_segment(tmp_path, command=program("deaf_to_the_stop_file"), patch=patch, first_margin_seconds=0.05)
     until(lambda: checkpoints(toy_job(tmp_path)))
     segment.kill(signal.SIGUSR1)

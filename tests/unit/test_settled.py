@@ -8,13 +8,13 @@ from support.toyrun import toy, toy_run
 
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
+from unbroken.job.settled import is_done, settle_rest, settled_record
 from unbroken.runs import lease
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.settled import is_done, settle_rest, settled_record
 
 pytestmark = pytest.mark.process
 

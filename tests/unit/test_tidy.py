@@ -9,9 +9,9 @@ import pytest
 from support.toyrun import toy_job
 
 from unbroken.engines.toy.engine import ToyEngine
+from unbroken.job.recovery import Recovery
 from unbroken.runs import lease
 from unbroken.runs.store import Store
-from unbroken.segment.recovery import Recovery
 
 
 @pytest.fixture

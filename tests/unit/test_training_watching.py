@@ -17,8 +17,8 @@ from support.toyrun import ROOT, ProgramEngine, toy_job
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import SegmentError  # noqa: E402
+from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.runs.segment_end import EndKind  # noqa: E402
-from unbroken.segment.lifecycle import run_segment  # noqa: E402
 from unbroken.training.core.guard import Guard  # noqa: E402
 from unbroken.training.core.live_log import Live  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402

@@ -14,12 +14,12 @@ from unbroken.engines.exports import SCRIPT
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError
+from unbroken.job.attempt import Job
+from unbroken.job.export_run import README, export_run
+from unbroken.job.import_run import import_run
 from unbroken.report.known import CONFIG, runs_of
 from unbroken.runs.checkpoint import describe_done
 from unbroken.runs.run import RunSpec
-from unbroken.segment.export_run import README, export_run
-from unbroken.segment.import_run import import_run
-from unbroken.segment.job import Job
 
 
 def import_command(

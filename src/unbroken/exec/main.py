@@ -20,6 +20,10 @@ from unbroken.exec.engine import NAME, ExecEngine
 from unbroken.exec.options import Options, parse
 from unbroken.exec.outputs import CalledEngine
 from unbroken.exec.stores import begin_from_zero, refuse_shared, store_of
+from unbroken.job.attempt import Job
+from unbroken.job.deadline import NO_LIMIT_MINUTES
+from unbroken.job.lifecycle import run_segment
+from unbroken.job.settled import is_finished
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
 from unbroken.runs.before_work import refuse_newer
@@ -32,10 +36,6 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.run import Resources, RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.segment.deadline import NO_LIMIT_MINUTES
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
-from unbroken.segment.settled import is_finished
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.system import fs

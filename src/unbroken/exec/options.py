@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from unbroken.config.found import near
 from unbroken.engines.files.settings import SavedBy
 from unbroken.errors import ConfigError
-from unbroken.segment.deadline import NO_LIMIT_MINUTES
+from unbroken.job.deadline import NO_LIMIT_MINUTES
 
 USAGE = "unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..."
 _ABOUT = (

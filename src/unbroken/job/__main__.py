@@ -18,6 +18,7 @@ from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job.after_work import end_run, leave_before_work, leave_to_owner, look_after_the_rest
+from unbroken.job.end_note import exit_code_for
 from unbroken.job.left_out import has_come_back
 from unbroken.job.next_attempt import Stop, note_stop, wait_until_left
 from unbroken.job.rule_work import RuleWork
@@ -27,7 +28,6 @@ from unbroken.job.work import SegmentWork
 from unbroken.runs import driver_start
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job_note import exit_code_for
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs

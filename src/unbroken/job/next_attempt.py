@@ -12,6 +12,7 @@ from contextlib import suppress
 from unbroken.errors import FormatError
 from unbroken.job import submissions
 from unbroken.job.array import alive_of, is_of
+from unbroken.job.end_note import said_by_exit_code
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.runs import attempts as endings
@@ -22,7 +23,6 @@ from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.layout import CHAINS, LOGS, RunFolder
 from unbroken.runs.policy import Next, NextAction, next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.segment.job_note import said_by_exit_code
 from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
 from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs

@@ -18,13 +18,13 @@ from multiprocessing import get_context
 from typing import IO, Any
 
 from unbroken.errors import UnbrokenError
+from unbroken.job.end_note import GIVE_UP, NoteFile
 from unbroken.runs import attempts as endings
 from unbroken.runs.before_work import obstacle
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import newest_claim
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.segment.job_note import GIVE_UP, NoteFile
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system.clock import utc_now
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from unbroken.errors import OutageError, StorageError, UnbrokenError
+from unbroken.job import end_note
+from unbroken.job.settled import has_record
 from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs.before_work import refuse_newer
@@ -24,8 +26,6 @@ from unbroken.runs.checkpoint import age_by_name
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
-from unbroken.segment import job_note
-from unbroken.segment.settled import has_record
 from unbroken.system import fs
 
 INCOMPLETE = Path(".snakemake/incomplete")
@@ -36,7 +36,7 @@ TMPDIR = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
 
 
 def only_hands_on(script: Path) -> bool:
-    """Return True if all that a script does with `snakemake` is to hand it to `main` of `unbroken.segment.job`."""
+    """Return True if all that a script does with `snakemake` is to hand it to `main` of `unbroken.job.attempt`."""
     try:
         nodes = list(ast.walk(ast.parse(script.read_text())))
     except (OSError, ValueError, SyntaxError):
@@ -46,7 +46,7 @@ def only_hands_on(script: Path) -> bool:
     is_handed = len(names) == 1 and any(ast.unparse(call.func) == "main" and call.args[:1] == names for call in calls)
     modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     imported = modules | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    has_main = "unbroken.segment.job" in modules
+    has_main = "unbroken.job.attempt" in modules
     return is_handed and has_main and not any(name.partition(".")[0] == "snakemake" for name in imported)
 
 
@@ -60,7 +60,7 @@ def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
             if not _prepare(spec, folder, segment):
                 return 0
     except UnbrokenError as error:
-        job_note.tell_refused(error)
+        end_note.tell_refused(error)
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return 1
     script = spec.rule_job.script

@@ -17,13 +17,13 @@ from typing import Any
 
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
+from unbroken.job.attempt import Assignment
 from unbroken.runs.formats import Format
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.job import Assignment
 from unbroken.system.clock import utc_now
 
 FORMAT = Format(1, "version")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unbroken.errors import ForeignFolderError, FormatError
 from unbroken.job import spec
+from unbroken.job.attempt import Assignment
 from unbroken.program import environment
 from unbroken.program.environment_changes import changes
 from unbroken.program.environment_changes import refusal as environment_refusal
@@ -20,7 +21,6 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import refusal
 from unbroken.runs.store import Store
-from unbroken.segment.job import Assignment
 
 
 def last_record(folder: RunFolder) -> Record | None:

@@ -19,6 +19,7 @@ from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import replica
 from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
+from unbroken.job.attempt import Assignment
 from unbroken.plan import snakemake_inside
 from unbroken.plan.driver_lines import standing, tell
 from unbroken.plan.on_disk import has_finished, newer, not_its_own, outdated_records
@@ -28,7 +29,6 @@ from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import RunSpec
-from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import UnbrokenError
+from unbroken.job.settled import settle_rest
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.segment.settled import settle_rest
 
 # Python's own (700, 10, 10) looks through all jobs again and again, although none of them is ever garbage.
 COLLECT_EVERY = (50_000, 20, 20)

@@ -17,12 +17,12 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.found import engine_of
 from unbroken.errors import UnbrokenError
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
 from unbroken.job.spec import read
 from unbroken.program import guard
 from unbroken.program.contract import HandedOver
 from unbroken.runs.times import read_times
-from unbroken.segment.job import Job
-from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
 
 

@@ -13,6 +13,7 @@ from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
+from unbroken.job.settled import is_finished
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
@@ -28,7 +29,6 @@ from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
-from unbroken.segment.settled import is_finished
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
 from unbroken.system import fs

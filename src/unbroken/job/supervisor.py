@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from unbroken.engines.base import Engine, Task
+from unbroken.job.attempt import Alarm, Job
+from unbroken.job.deadline import JobTime
+from unbroken.job.publisher import Publisher
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.entering import entered
@@ -21,9 +24,6 @@ from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover
-from unbroken.segment.deadline import JobTime
-from unbroken.segment.job import Alarm, Job
-from unbroken.segment.publisher import Publisher
 
 # Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0

@@ -19,6 +19,16 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
+from unbroken.job import end_note
+from unbroken.job.attempt import Alarm, Job
+from unbroken.job.attempt_log import AttemptLog
+from unbroken.job.classify import Rejections, end_by, error_of, explained, judge
+from unbroken.job.copier import Copier
+from unbroken.job.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
+from unbroken.job.publisher import Publisher, computation_of, end_without_results, write_results
+from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
+from unbroken.job.settled import record_of, settled_kind
+from unbroken.job.supervisor import Work
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import before_work, lease, times
 from unbroken.runs.before_work import refuse_newer
@@ -32,16 +42,6 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
-from unbroken.segment import job_note
-from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import Rejections, end_by, error_of, explained, judge
-from unbroken.segment.copier import Copier
-from unbroken.segment.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
-from unbroken.segment.job import Alarm, Job
-from unbroken.segment.publisher import Publisher, computation_of, end_without_results, write_results
-from unbroken.segment.recovery import Recovery, leave_note, refuse_unfinished
-from unbroken.segment.settled import record_of, settled_kind
-from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
@@ -131,7 +131,7 @@ class _Segment:
             with fs.os_errors(self.job.places.root):
                 return step()
         except UnbrokenError as error:
-            end = replace(job_note.end_before_work(error), cause=self.cause)
+            end = replace(end_note.end_before_work(error), cause=self.cause)
             # What the policy says is no attempt, and a run of another job, or of a newer unbroken, has none of ours.
             if end.kind is not EndKind.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
                 self.attempts.note_before_work(end, began)
@@ -187,7 +187,7 @@ class _Segment:
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
-        give_up = job_note.give_up_at()
+        give_up = end_note.give_up_at()
         try:
             origin = select(
                 self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, rest, skip, give_up
@@ -208,7 +208,7 @@ class _Segment:
 
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
-        job_note.tell_begun()
+        end_note.tell_begun()
         before_work.note_begun(self.job.places)
         error: UnbrokenError | None = None
         is_rejected = False

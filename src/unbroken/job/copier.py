@@ -19,13 +19,13 @@ from unbroken.copies.replica import Replica, said
 from unbroken.copies.transfer import Transfer
 from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, FencedError, UnbrokenError
+from unbroken.job.attempt import Alarm, Job
+from unbroken.job.deadline import deadline_for
 from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done, only_parts, read_passport
 from unbroken.runs.layout import RunOutput
 from unbroken.runs.lease import Lease
 from unbroken.runs.run import CopySettings
 from unbroken.runs.store import Store
-from unbroken.segment.deadline import deadline_for
-from unbroken.segment.job import Alarm, Job
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds

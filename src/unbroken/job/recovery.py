@@ -21,6 +21,8 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
+from unbroken.job.attempt import Job
+from unbroken.job.publisher import Computation, Publisher
 from unbroken.program.contract import AttemptFolder, HandedOver, noted_states
 from unbroken.program.guard import MARK, marked
 from unbroken.runs import attempts
@@ -35,8 +37,6 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
-from unbroken.segment.job import Job
-from unbroken.segment.publisher import Computation, Publisher
 from unbroken.slurm.queue import ended
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds

@@ -14,6 +14,10 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
+from unbroken.job.attempt import Job
+from unbroken.job.deadline import NEARLY_ALL
+from unbroken.job.settled import is_finished
+from unbroken.job.supervisor import Work
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
@@ -22,10 +26,6 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
-from unbroken.segment.deadline import NEARLY_ALL
-from unbroken.segment.job import Job
-from unbroken.segment.settled import is_finished
-from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 
 

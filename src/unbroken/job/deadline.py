@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from unbroken.job.attempt import Job
+from unbroken.job.end_note import FILE
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
-from unbroken.segment.job import Job
-from unbroken.segment.job_note import FILE
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 
 # What a stop took is learned from the last few attempts: enough to see a slow file server, few enough to forget one.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
+from unbroken.job.attempt import Job
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.select import refusal, verify
 from unbroken.runs.store import Store
-from unbroken.segment.job import Job
 from unbroken.system import fs
 from unbroken.system.flush import flush_tree
 

@@ -23,6 +23,8 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
+from unbroken.job.attempt import Job
+from unbroken.job.copier import Copier
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
 from unbroken.program.environment_changes import changes, in_words, refusal
@@ -34,8 +36,6 @@ from unbroken.runs.progress import Handover, Progress, overshoot
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
-from unbroken.segment.copier import Copier
-from unbroken.segment.job import Job
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system import fs
 from unbroken.system.clock import utc_now

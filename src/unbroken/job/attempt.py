@@ -16,13 +16,13 @@ from types import FrameType
 from typing import Any
 
 from unbroken.errors import InterruptedSegment, PartialSegment, SegmentError, UnbrokenError
+from unbroken.job import end_note
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import RunSpec
-from unbroken.segment import job_note
 from unbroken.slurm.signal_relay import SignalListener
 from unbroken.system.clock import utc_now
 
@@ -170,7 +170,7 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
         job.tell(str(end))
         sys.exit(EXIT_PAUSED)
     except UnbrokenError as error:
-        job_note.tell_refused(error)
+        end_note.tell_refused(error)
         job.tell(f"stopped: {error}")
         job = replace(job, attempt_log=_log_of_newest_work(job.log))
         job.tell(f"log: {job.log}; state of all runs: unbroken status")

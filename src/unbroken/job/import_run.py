@@ -11,6 +11,9 @@ from unbroken.config.found import absent
 from unbroken.engines.base import Engine
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
+from unbroken.job.attempt import Job
+from unbroken.job.publisher import passport_of
+from unbroken.job.recovery import make_folders
 from unbroken.runs import before_work, lease
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint
@@ -23,9 +26,6 @@ from unbroken.runs.progress import Handover
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.segment.job import Job
-from unbroken.segment.publisher import passport_of
-from unbroken.segment.recovery import make_folders
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree

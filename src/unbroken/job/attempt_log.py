@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
+from unbroken.job import end_note
+from unbroken.job.attempt import Job
+from unbroken.job.supervisor import Work
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
 from unbroken.runs.checkpoint import Checkpoint, describe_done
@@ -14,9 +17,6 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.lease import Lease
 from unbroken.runs.policy import next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
-from unbroken.segment import job_note
-from unbroken.segment.job import Job
-from unbroken.segment.supervisor import Work
 from unbroken.slurm.job import EndState
 from unbroken.slurm.partitions import own_spare_nodes
 from unbroken.system.clock import utc_now
@@ -66,7 +66,7 @@ class AttemptLog:
         state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
         end = endings.reached(end, work.task.origin, work.last)
         end = replace(end, job_state=state, times=work.moments.times())
-        job_note.tell_end(end)
+        end_note.tell_end(end)
         publisher, slurm_job = work.publisher, work.limits.slurm_job
         worked = Attempt.of(
             end,
@@ -87,7 +87,7 @@ class AttemptLog:
         """Report an attempt that never began its work, and add its line; a failing disk hides no other error."""
         last = next(reversed(self.all()), None)
         attempt = endings.before_work(last, end=end, started_utc=began_utc, **self._own)
-        job_note.tell_end(attempt)
+        end_note.tell_end(attempt)
         if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
             return  # the same job tries for a while
         with contextlib.suppress(OSError, UnbrokenError):
@@ -101,7 +101,7 @@ class AttemptLog:
             return
         message = f"goal reached: {describe_done(checkpoint)}; nothing was left to compute, its results were written"
         end = endings.reached(SegmentEnd(kind=EndKind.FINISHED, message=message), checkpoint, checkpoint)
-        job_note.tell_end(end)
+        end_note.tell_end(end)
         self._history.append(Attempt.of(end, **self._own, started_utc=began_utc, ended_utc=utc_now()))
 
     @property

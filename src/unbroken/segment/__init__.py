@@ -1,1 +1,0 @@
-"""The life of one segment: supervise, classify, publish."""
