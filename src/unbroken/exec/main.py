@@ -169,7 +169,7 @@ class _Exec:
             raise _NoTimeLeft(said)
         segment = self._next_segment()
         self.places.log(segment).unlink(missing_ok=True)  # that of an attempt; its own name stays
-        return replace(self._job, segment=segment, attempt_log=None)
+        return replace(self._job, segment=segment, own_log=None)
 
     # --- after ---
 

@@ -53,7 +53,7 @@ class Job:
     segment: int
     driver_attempt: int
     base: Path = Path()
-    attempt_log: Path | None = None
+    own_log: Path | None = None
     store: Path | None = None  # of a run of `unbroken exec`
 
     @property
@@ -63,11 +63,11 @@ class Job:
     @property
     def log(self) -> Path:
         """Return where this attempt writes: the segment's log unless it has one of its own."""
-        return self.attempt_log or self.places.log(self.segment)
+        return self.own_log or self.places.log(self.segment)
 
     def at_work(self) -> Job:
         """Return the job with a log of its own, which an attempt has from the beginning of its work on."""
-        return self if self.attempt_log else replace(self, attempt_log=_second_name(self.log))
+        return self if self.own_log else replace(self, own_log=_second_name(self.log))
 
     def tell(self, line: str) -> None:
         """Write one line of the segment's own into its log and to the driver's screen."""
@@ -172,7 +172,7 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
     except UnbrokenError as error:
         end_note.tell_refused(error)
         job.tell(f"stopped: {error}")
-        job = replace(job, attempt_log=_log_of_newest_work(job.log))
+        job = replace(job, own_log=_log_of_newest_work(job.log))
         job.tell(f"log: {job.log}; state of all runs: unbroken status")
         sys.exit(1)
 

@@ -108,7 +108,7 @@ class Publisher:
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
         """
         began = self.clock()
-        handover = self._judged(found, is_its_last=has_ended_done and found.draft.name == "loose")
+        handover = self._judged(found, is_its_last=has_ended_done and found.is_loose)
         self._refuse_regress(handover)
         found = noted(found, handover)
         self.last = self.store.publish(found.taken().draft, self._passport(handover), self.confirm)

@@ -5,6 +5,7 @@ What keeps it from its work and may pass by itself (a disk, a file that is being
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -227,7 +228,10 @@ class Forked:
             for number in signals:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            sys.exit(work())
+            try:
+                sys.exit(work())
+            finally:
+                atexit._run_exitfuncs()  # which no fork of multiprocessing calls
 
         self._process = get_context("fork").Process(target=run)
         try:

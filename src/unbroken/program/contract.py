@@ -117,6 +117,7 @@ class HandedOver:
     # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
     save: HeldFolder | None = None
     told: Path | None = None  # the file that holds the handover meanwhile, for a successor
+    is_loose: bool = False  # its files lay directly in the save folder when the program had left
     is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
     def move(self, target: Path) -> None:
@@ -229,7 +230,7 @@ def loose_state(attempt_folder: AttemptFolder, scratch: Path) -> HandedOver | No
     scratch.mkdir()
     for name in names:
         save.move_out(name, scratch / name)
-    return _found(HeldFolder(scratch), attempt_folder)
+    return replace(_found(HeldFolder(scratch), attempt_folder), is_loose=True)
 
 
 def _is_ready(save: HeldFolder, name: str) -> bool:
