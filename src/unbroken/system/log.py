@@ -49,7 +49,7 @@ class _Lines(logging.Handler):
         """Hand on the message; no error of a log ends the work."""
         try:
             self._write(record.getMessage())
-        except Exception:
+        except (OSError, ValueError):
             self.handleError(record)
 
 
