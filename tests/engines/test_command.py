@@ -31,6 +31,7 @@ from unbroken.runs.store import Store
 
 WALK = ("trace.csv",)
 CASE = Case(
+    engine="command",
     settings=walker_settings(step_seconds=0.03),
     whole_settings=walker_settings(step_seconds=0),
     segments=8,
@@ -67,7 +68,7 @@ def walk(folder, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_twelve_kills_at_random_moments_leave_the_table_of_one_run(tmp_path, way):
-    chain = Chain(tmp_path / "chain", "command", Case({}, 4, 20, 0.003, WALK, {}, 0, kills=12))
+    chain = Chain(tmp_path / "chain", Case("command", {}, 4, 20, 0.003, WALK, {}, 0, kills=12))
     chain.configure({**walker_settings(step_seconds=0.05, hurry=chain.hurry, **WAYS[way]), "goal": 3000})
 
     kills = chain.run_with_kills(seed=way)

@@ -52,6 +52,7 @@ def __getattr__(name):
         raise AttributeError(name)
     steps = gmx_systems.steps_in(6, least=12000)
     return Case(
+        "gromacs",
         # Each cut leaves the next attempt some seconds.
         settings={"tpr": str(gmx_systems.water_tpr("case", nsteps=steps)), "exact": True},
         segments=4,
@@ -113,8 +114,8 @@ SYSTEMS = {
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_six_segments_and_ten_kills_give_the_bytes_of_one_mdrun(tmp_path, system):
     settings = SYSTEMS[system]()
-    case = Case(settings, 7, 5, 0.002, FINAL, {}, 0)
-    pieces, killed = (Chain(tmp_path / name, "gromacs", case) for name in ("pieces", "killed"))
+    case = Case("gromacs", settings, 7, 5, 0.002, FINAL, {}, 0)
+    pieces, killed = (Chain(tmp_path / name, case) for name in ("pieces", "killed"))
     for chain in (pieces, killed):
         chain.configure()
     dice = random.Random(time.time())
@@ -608,7 +609,7 @@ def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
 def test_snakemake_prepares_a_run_simulates_joins_and_draws_it(tmp_path):
     water = gmx_systems.water()
     sources = {"structure": str(water / "conf.gro"), "topology": str(water / "topol.top"), "fixed_rlist_nm": 0.9}
-    chain = Chain(tmp_path / "chain", "gromacs", Case({**sources, "mdp": "md.mdp"}, 2, 5, 10, FINAL, {}, 0))
+    chain = Chain(tmp_path / "chain", Case("gromacs", {**sources, "mdp": "md.mdp"}, 2, 5, 10, FINAL, {}, 0))
     gmx_systems.write_mdp(chain.folder / "md.mdp", {**gmx_systems.NPT, "nsteps": 1000})
     chain.configure()
 
@@ -636,7 +637,7 @@ def test_grompps_own_words_are_told(tmp_path):
     assert not list(tmp_path.glob("results/demo/*"))
 
     chain = Chain(
-        tmp_path / "chain", "gromacs", Case({**sources, "mdp": str(tmp_path / "md.mdp")}, 2, 5, 10, FINAL, {}, 0)
+        tmp_path / "chain", Case("gromacs", {**sources, "mdp": str(tmp_path / "md.mdp")}, 2, 5, 10, FINAL, {}, 0)
     )
     chain.configure()
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli.install_profile import user_folder
-from unbroken.config.package_files import install_line, root_folder, workflow_folder
+from unbroken.config.package_files import install_line, snakefile
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
@@ -65,8 +65,7 @@ def _snakefile(directory: Path) -> Path:
         return own
     if not (directory / CONFIG).is_file():
         raise no_config(directory)
-    whole = root_folder() / "Snakefile"  # in a clone
-    return whole if whole.is_file() else workflow_folder() / "Snakefile"
+    return snakefile()
 
 
 def folder_of_profile(name: str, directory: Path) -> str:
