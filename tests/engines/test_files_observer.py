@@ -648,7 +648,7 @@ def one_of_two_ends(folder: Path, *before: str) -> Iterator[ProgramLife]:
     try:
         assert life.is_alive()
         time.sleep(writers.LONG_SECONDS)
-        assert not life.may_have_closed(5)
+        assert not life.doubt_seconds(5, is_first=True)
         life.look()
         ranks[0].kill()
         ranks[0].wait()
@@ -665,23 +665,26 @@ def one_of_two_ends(folder: Path, *before: str) -> Iterator[ProgramLife]:
 def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue_was_empty(tmp_path):
     """A rank that died has closed its part of a state; the others find out later."""
     with one_of_two_ends(tmp_path) as life:
-        at_once = life.may_have_closed(5)
+        at_once = life.doubt_seconds(5, is_first=True)
         life.all_is_read(life._looked - 0.001)
-        before = life.may_have_closed(5)
+        before = life.doubt_seconds(5, is_first=True)
         life.all_is_read(time.monotonic())
-        later = life.may_have_closed(5)
+        later = life.doubt_seconds(5, is_first=True)
 
-    assert (at_once, before, later) == (True, True, False)
+    assert (at_once, before, later) == (writers.DYING_SECONDS, writers.DYING_SECONDS, 0)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("has_written", [False, True])
-def test_a_file_that_a_living_process_wrote_is_not_closed_by_the_end_of_one_that_never_wrote(tmp_path, has_written):
+@pytest.mark.parametrize(("has_written", "first", "again"), [(False, writers.FIRST_SECONDS, 0), (True, 2.0, 2.0)])
+def test_a_file_that_a_living_process_wrote_is_not_closed_by_the_end_of_one_that_never_wrote(
+    tmp_path, has_written, first, again
+):
     with one_of_two_ends(tmp_path, "echo words >> words;" if has_written else "") as life:
         for process in life._working.values():
             process.before = process.written - 10
 
-        assert [life.may_have_closed(size) for size in (10, 11)] == [has_written, True]
+        assert [life.doubt_seconds(size, is_first=True) for size in (10, 11)] == [first, writers.DYING_SECONDS]
+        assert [life.doubt_seconds(size, is_first=False) for size in (10, 11)] == [again, writers.DYING_SECONDS]
 
 
 HELPED = """
@@ -708,6 +711,41 @@ def test_a_state_is_complete_though_a_helper_of_its_program_has_just_ended(tmp_p
         program.kill()
         program.wait()
     made.close()
+
+
+CRASHES = """
+import os, subprocess, sys, time
+program = subprocess.Popen([sys.executable, "-c", '''
+import os, signal, time
+time.sleep(1.5)
+file = os.open("state", os.O_WRONLY | os.O_CREAT)
+os.write(file, b"torn")
+os.kill(os.getpid(), signal.SIGKILL)
+'''])
+log = open("log", "w", buffering=1)
+while program.poll() is None:
+    log.write("a line of a log" * 100)
+    time.sleep(0.01)
+open("crashed", "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.mark.process
+def test_a_program_that_crashes_in_its_first_write_leaves_no_state_though_another_process_writes_much(tmp_path):
+    life = ProgramLife(f"UNBROKEN_SAVE={tmp_path}")
+    made = FileObserver(tmp_path, lambda name: name == "state", on_rest=life.look, life=life)
+    made.start()
+    script = subprocess.Popen([sys.executable, "-c", CRASHES], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)})
+    try:
+        until((tmp_path / "crashed").exists)
+        time.sleep(0.5)
+    finally:
+        script.kill()
+        script.wait()
+    made.close()
+
+    assert made.moments == {}
 
 
 @pytest.mark.process

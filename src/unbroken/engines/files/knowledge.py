@@ -20,7 +20,7 @@ from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
 from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
 from unbroken.engines.files.moments import Moment
 from unbroken.engines.files.states import ELSEWHERE, Stamp, state_stamp_of
-from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
+from unbroken.engines.files.writers import ProgramLife
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened, is_nobodys
 
@@ -158,8 +158,7 @@ class FileKnowledge:
             is_alive = bool(self._fresh) and self._is_alive()
             now = time.monotonic()
             for moment in moments:
-                is_doubtful = self._life is not None and self._life.may_have_closed(moment.stamp[1])
-                self._trusted_from[moment.name] = now + DYING_SECONDS if is_doubtful else now
+                self._trusted_from[moment.name] = now + self._doubt_seconds(moment)
             taken = [
                 each
                 for each in self._fresh.values()
@@ -170,6 +169,10 @@ class FileKnowledge:
                 self.moments[moment.name] = moment
             self._remember(taken)
         return taken
+
+    def _doubt_seconds(self, moment: Moment) -> float:
+        is_first = self._completions[moment.name] < 2
+        return 0 if self._life is None else self._life.doubt_seconds(moment.stamp[1], is_first=is_first)
 
     def _is_alive(self) -> bool:
         """Look at the program; True also where nothing is known of its processes."""

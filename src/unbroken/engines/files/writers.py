@@ -16,6 +16,8 @@ from unbroken.program.guard import marked
 LONG_SECONDS = 1.0
 # A file that was closed while one ended is complete if the program still works so much later.
 DYING_SECONDS = 2.0
+# The same, where another process is likely to have written the file, but none has completed one of this name before.
+FIRST_SECONDS = 1.0
 # A look at all processes of a machine takes milliseconds.  It is taken so often, and more often while none is known:
 # processes that lost their parent, and those that other threads than the first one started, are found by it alone.
 SCAN_SECONDS, FIRST_SCAN_SECONDS = 2.0, 0.5
@@ -69,6 +71,14 @@ class ProgramLife:
             process.written = _written(pid)
         fresh = {child for pid in self._working for child in _children(pid)} - self._working.keys()
         self._know(pid for pid in fresh if _is_marked(pid, self._mark))
+        self._scan()
+
+    def _scan(self) -> None:
+        """Find those that are no child of a known one: at the beginning none is known."""
+        now = time.monotonic()
+        if now - self._scanned >= (SCAN_SECONDS if self._working else FIRST_SCAN_SECONDS):
+            self._scanned = now
+            self._know(pid for pid, _ in marked(self._mark) if pid not in self._working)
 
     def all_is_read(self, since: float) -> None:
         """Forget the ends that were seen before `since`, when the queue of events was asked and had nothing more."""
@@ -88,20 +98,22 @@ class ProgramLife:
     def is_alive(self) -> bool:
         """Return False if none of its processes is left; True where none was ever seen: it may hide its environment."""
         self.look()
-        now = time.monotonic()
-        if now - self._scanned >= (SCAN_SECONDS if self._working else FIRST_SCAN_SECONDS):
-            self._scanned = now
-            self._know(pid for pid, _ in marked(self._mark) if pid not in self._working)
         return not self._was_seen or bool(self._working)
 
-    def may_have_closed(self, size: int) -> bool:
-        """Return True if the end of a process may have closed a file of `size` bytes, whose event has just been read.
+    def doubt_seconds(self, size: int, *, is_first: bool) -> float:
+        """Return how long a program must work on until a file of `size` bytes, whose event was just read, is complete.
 
-        Call it after a look.  Not if all that have ended had never written, and one that works has written so much.
+        Zero unless the end of a process may have closed it.  If all that have ended had never written, and one that
+        works has written so much, that one is likely to have written it.  It is certain enough at once only if a file
+        of this name was completed before: a program may crash in its first write.  Call it after a look.
         """
         ends = [*self._ending.values(), *self._ended]
         most = max((process.grown() for process in self._working.values()), default=0)
-        return any(process.has_written() for process in ends) or (bool(ends) and most < size)
+        if not ends:
+            return 0
+        if most < size or any(process.has_written() for process in ends):
+            return DYING_SECONDS
+        return FIRST_SECONDS if is_first else 0
 
 
 def _working_since(pid: int) -> float | None:
