@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, database_of, is_beside
+from unbroken.engines.files.databases import LOG, database_of
 from unbroken.engines.files.states import Stamp, state_stamp_of
-from unbroken.system.file_events import FileEvent, FileEvents, Happened, is_nobodys
+from unbroken.system.file_events import FileEvent, FileEvents, Happened
 
 # A program that writes without a pause is asked so often for a quiet moment in which lengths are exact.
 MOST_ROUNDS = 50
@@ -19,7 +19,7 @@ MOST_ROUNDS = 50
 REPORTED_SECONDS = 0.005
 # So long, at most, a moment without reports is waited for: what is written meanwhile costs an exact length.
 QUIET_WITHIN_SECONDS = 2 * REPORTED_SECONDS
-WRITTEN = Happened.WRITTEN | Happened.CREATED | Happened.CLOSED | Happened.MOVED_TO
+GROWN = Happened.WRITTEN | Happened.CREATED | Happened.MOVED_TO  # what can change a length
 COMPLETED = Happened.CLOSED | Happened.MOVED_TO
 GONE = Happened.DELETED | Happened.MOVED_FROM
 
@@ -28,15 +28,12 @@ GONE = Happened.DELETED | Happened.MOVED_FROM
 class Batch:
     """Hold events, and for each name the place of its last event of a kind among them."""
 
-    events: list[FileEvent]
+    events: list[FileEvent] = field(default_factory=list)
     sizes: dict[str, int | None] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)  # the time of the last write of each output
-    stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that were complete then
-    written: dict[str, int] = field(default_factory=dict)  # the last write of each output
-    grown: dict[str, int] = field(default_factory=dict)  # the last one that can change its length: no close
+    changed: dict[str, int] = field(default_factory=dict)  # when each was written last, by its own time
+    stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that may be complete
+    grown: dict[str, int] = field(default_factory=dict)  # the last event that can change the length of a file
     last: dict[str, int] = field(default_factory=dict)  # the last event of each file
-    logged: dict[str, int] = field(default_factory=dict)  # the last write to each write-ahead log
-    commits: dict[str, Stamp] = field(default_factory=dict)  # of databases
     late: set[str] = field(default_factory=set)  # written again while sizes were read
     seen: set[str] = field(default_factory=set)  # written, and not settled by a moment yet
     at: int = 0  # the place of the event that is processed
@@ -44,67 +41,86 @@ class Batch:
     is_quiet: bool = False  # nothing was reported for a while since sizes were read
 
     def doubtful(self) -> list[str]:
-        """Return the outputs whose size may hold a write after a state that is not reported yet, by their times."""
+        """Return the files whose size may hold a write after a state that is not reported yet, by their times."""
         first = min((stamp[2] for stamp in self.stamps.values() if stamp is not None), default=None)
-        return [] if first is None else [name for name, at in self.changed.items() if at >= first]
+        return [name for name, at in self.changed.items() if first is not None and at >= first and not self._is(name)]
+
+    def _is(self, name: str) -> bool:
+        return self.stamps.get(name) is not None
 
     def is_last(self, event: FileEvent) -> bool:
         """Return True if nothing else happened to the file after the event that is processed."""
         return self.last.get(event.name) == self.at
 
+    def place(self, late: Sequence[FileEvent]) -> None:
+        """Note where the last events are, and which files were written after that."""
+        for at, event in enumerate(self.events):
+            if event.what & GROWN:
+                self.grown[event.name] = at
+            self.last[event.name] = at
+            self.is_torn |= bool(event.what & Happened.OVERFLOW)
+        self.late = {event.name for event in late}
+        for name in self.late:
+            self.stamps.pop(name, None)
 
-@dataclass(frozen=True)
+
+@dataclass
 class BatchReader:
-    """Read batches; `is_suspect` names a state file that may turn out to be appended to, so its length is read too."""
+    """Read batches; `written` says which of some files the program has open for writing.
+
+    A write to the log of a database comes under the name of the database; `databases` are those that had a journal.
+    """
 
     path_of: Callable[[str], Path]
     is_state: Callable[[str], bool]
-    is_suspect: Callable[[str], bool]
+    written: Callable[[Sequence[Path]], set[Path]]
+    databases: set[str] = field(default_factory=set)
 
     def gather(self, first: Sequence[FileEvent], events: FileEvents, unsettled: Iterable[str]) -> Batch:
         """Read sizes and stamps until nothing was reported since: they are those at the end of these events."""
-        batch, more = Batch(list(first)), list(first)
-        batch.seen = set(unsettled)
+        batch = Batch(seen=set(unsettled))
         for name in batch.seen:
             self._read_size(batch, name)
-        until = 0.0
+        more, until = self._translated(first), 0.0
         for _ in range(MOST_ROUNDS):
+            batch.events += more
             self._read(batch, more)
-            more = events.next(0)
+            more = self._translated(events.next(0))
             if not more and batch.doubtful():
                 until = until or time.monotonic() + QUIET_WITHIN_SECONDS
-                more, batch.is_quiet = listen(events, until)
+                found, batch.is_quiet = listen(events, until)
+                more = self._translated(found)
             if not more:
                 break
-            batch.events += more
-        batch.late = {event.name for event in more if self._is_output_write(event)}
-        for event in more:
-            batch.stamps.pop(event.name, None)
-        for at, event in enumerate(batch.events):
-            self._place(batch, at, event)
+        batch.events += more
+        batch.place(more)
         return batch
 
-    def _place(self, batch: Batch, at: int, event: FileEvent) -> None:
-        if self._is_output_write(event):
-            batch.written[event.name] = at
-            if event.what & ~Happened.CLOSED & WRITTEN:
-                batch.grown[event.name] = at
-        if event.what & (WRITTEN | GONE):
-            batch.last[event.name] = at
-        if event.what & Happened.WRITTEN and event.name.endswith(LOG):
-            batch.logged[event.name] = at
-        batch.is_torn |= bool(event.what & Happened.OVERFLOW)
+    def _translated(self, events: Sequence[FileEvent]) -> list[FileEvent]:
+        """Return the events; of databases only the writes to them and to their logs: who reads one closes them too."""
+        found = []
+        for event in events:
+            database = database_of(event.name)
+            if database and self.is_state(database):
+                self.databases.add(database)
+                if event.name.endswith(LOG) and event.what & Happened.WRITTEN:
+                    found.append(FileEvent(Happened.WRITTEN, database, 0))
+            elif event.name not in self.databases or not event.what & Happened.CLOSED:
+                found.append(event)
+        return found
 
     def _read(self, batch: Batch, events: Sequence[FileEvent]) -> None:
-        for event in events:
-            is_measured = self._is_output_write(event)
-            if is_measured:
-                self._read_size(batch, event.name)
-            if self.is_state(event.name):
-                batch.stamps[event.name] = self._complete_stamp(event)
-            if is_beside(event.name, self.is_state):
-                database = database_of(event.name)
-                batch.stamps[database] = state_stamp_of(self.path_of(database))
+        """Read what these events have changed, each file once."""
+        whats = {event.name: event.what for event in events if event.name}
+        found = [self.path_of(name) for name, what in whats.items() if what & Happened.FOUND and self.is_state(name)]
+        busy = self.written(found) if found else set()
+        for name, what in whats.items():
+            if not what & Happened.IS_FOLDER:
+                self._read_size(batch, name)
+            if self.is_state(name):
+                is_commit = name in self.databases and what & Happened.WRITTEN
+                may_be = what & COMPLETED or is_commit or (what & Happened.FOUND and self.path_of(name) not in busy)
+                batch.stamps[name] = state_stamp_of(self.path_of(name)) if may_be else None
 
     def _read_size(self, batch: Batch, name: str) -> None:
         batch.sizes[name], batch.changed[name] = self.size(name)
@@ -116,22 +132,6 @@ class BatchReader:
         except OSError:
             return None, 0
         return found.st_size if stat.S_ISREG(found.st_mode) else None, found.st_mtime_ns
-
-    def _complete_stamp(self, event: FileEvent) -> Stamp | None:
-        """Return the stamp of a state that this event may complete; None if a process has it open for writing.
-
-        What was made before its folder was watched, or by a link, is reported as created and nothing more.
-        """
-        is_new = bool(event.what & Happened.CREATED)
-        if not event.what & COMPLETED and not (is_new and is_nobodys(self.path_of(event.name))):
-            return None
-        return state_stamp_of(self.path_of(event.name))
-
-    def _is_output_write(self, event: FileEvent) -> bool:
-        if not event.name or event.what & Happened.IS_FOLDER or not event.what & WRITTEN:
-            return False
-        is_output = not self.is_state(event.name) and not is_beside(event.name, self.is_state)
-        return is_output or self.is_suspect(event.name)
 
 
 def listen(events: FileEvents, until: float) -> tuple[list[FileEvent], bool]:

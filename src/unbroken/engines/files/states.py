@@ -171,20 +171,15 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     """
     databases = {name: stamp for name, stamp in stamps.items() if has_journal(folder / name)}
     plain = {name: stamp for name, stamp in stamps.items() if name not in databases}
-    if any(
-        is_database(folder / name) and stamp[2] / 1e9 > time.time() - _TICK_SECONDS for name, stamp in plain.items()
-    ):
+    fresh_ns = (time.time() - _TICK_SECONDS) * 1e9
+    if any(stamp[2] > fresh_ns and is_database(folder / name) for name, stamp in stamps.items()):
         time.sleep(_TICK_SECONDS)  # it may be written again without another modification time
     for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
     for name, stamp in databases.items():
         path = folder / name
-
-        def is_same(path: Path = path, stamp: Stamp = stamp) -> bool:
-            return state_stamp_of(path) == stamp
-
-        is_between = is_same() and is_committed(path)  # two transactions, at this moment
-        if not is_between or not copy_database(path, targets[name], is_same):
+        is_between = state_stamp_of(path) == stamp and is_committed(path)  # two transactions, at this moment
+        if not (is_between and copy_database(path, targets[name]) and state_stamp_of(path) == stamp):
             return False
     return _are_plain_copied(folder, plain, targets)
 
