@@ -30,7 +30,7 @@ class Batch:
 
     events: list[FileEvent] = field(default_factory=list)
     sizes: dict[str, int | None] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)  # when each was written last, by its own time
+    changed: dict[str, int] = field(default_factory=dict)  # when each was written last, in nanoseconds
     stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that may be complete
     grown: dict[str, int] = field(default_factory=dict)  # the last event that can change the length of a file
     last: dict[str, int] = field(default_factory=dict)  # the last event of each file

@@ -53,7 +53,7 @@ class GrowingFiles:
         """Take over from an attempt that was killed."""
         self.take(listed, listed.doubts)
         self._listed = set(listed.files)
-        self._written = {name for moment in self._observed.known.values() for name in moment.lengths}
+        self._written = {name for moment in self._observed.observer.moments() for name in moment.lengths}
 
     # --- the list ---
 
@@ -71,7 +71,7 @@ class GrowingFiles:
                 before = -1 if name in self._observed.unknown else self._lengths_before.get(name, -1)
                 resume = size if lengths is None else lengths.get(name, before)
                 if is_changed_inside(path):  # to cut it would not give back what it was
-                    more += [f"{shown} {_INSIDE}"] if self._observed.was_open(name) else []
+                    more += [f"{shown} {_INSIDE}"] if self._observed.is_open(name) else []
                     continue
                 if has_saved_last and 0 <= resume < size:
                     resume = size if is_buffered(path, resume, self._lengths_before.get(name, 0)) else resume

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
@@ -60,6 +60,7 @@ class FileKnowledge:
         # States.
         self._moments: defaultdict[str, dict[Stamp, Moment]] = defaultdict(dict)  # the newest last
         self._fresh: dict[str, tuple[Moment, float]] = {}  # and when it is trusted, if the program works then
+        self.last_moment: Moment | None = None
         self._count = 0
         self.appended: set[str] = set()  # that match as state files, and are kept open and appended to
 
@@ -115,6 +116,13 @@ class FileKnowledge:
                 self._keep(moment)
             self._fresh = {}
 
+    def know(self, moments: Iterable[Moment], appended: Iterable[str]) -> None:
+        """Take over what another process has learned."""
+        self.appended |= set(appended)
+        for moment in moments:
+            self._moved |= {moment.name} if moment.is_renamed else set()
+            self._keep(moment)
+
     # --- batches ---
 
     def _learn(self, batch: Batch) -> tuple[list[Moment], list[Moment]]:
@@ -153,7 +161,7 @@ class FileKnowledge:
 
     def _keep(self, moment: Moment) -> None:
         """Remember a moment; earlier ones only of a file that is always replaced."""
-        kept = self._moments[moment.name]
+        kept, self.last_moment = self._moments[moment.name], moment
         kept.pop(moment.stamp, None)
         kept[moment.stamp] = moment
         while len(kept) > (MOST_PAST if self.is_renamed(moment.name) else 1):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from unbroken.system import jsontext
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "moments.jsonl"
-# Written again without what is outdated when it is so long, or twice as long as that made it.
-MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -46,85 +44,64 @@ class Moment:
         return replace(self, lengths=lengths, unknown=self.unknown | {name}, is_late_doubt=True)
 
 
-@dataclass
 class MomentJournal:
     """Write the moments of one attempt; a full disk is reported once, and tried again with the next moment."""
 
-    path: Path
-    _begun: Mapping[str, int] = field(default_factory=dict)
-    _noted: Mapping[str, int] = field(default_factory=dict)
-    _kept: dict[str, Moment] = field(default_factory=dict)  # the last one noted of each state file
-    _appended: list[str] = field(default_factory=list)
-    _limit: int = MOST_BYTES
-    _is_torn: bool = False
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._noted: Mapping[str, int] | None = None  # the lengths in the last line; None: the next line has all
+        self._is_told = False
 
     def begin(self, lengths: Mapping[str, int]) -> None:
         """Write the lengths at the start of the program."""
-        self._begun = dict(lengths)
-        self._write_all()
+        self.path.unlink(missing_ok=True)
+        self._write({}, dict(lengths))
 
     def note(self, moment: Moment) -> None:
         """Write a moment."""
-        self._kept.pop(moment.name, None)
-        self._kept[moment.name] = moment
-        self._append(self._line(moment))
+        line: dict[str, object] = {"name": moment.name, "stamp": moment.stamp, "is_renamed": moment.is_renamed}
+        line |= {"opened": sorted(moment.opened), "unknown": sorted(moment.unknown)}
+        self._write(line, moment.lengths)
 
     def note_appended(self, names: Collection[str]) -> None:
         """Write which files match as state, and are appended to."""
-        self._appended = sorted(names)
-        self._append(json.dumps({"appended": self._appended}) + "\n")
+        self._write({"appended": sorted(names)}, self._noted or {})
 
-    def _append(self, line: str) -> None:
+    def _write(self, line: dict[str, object], lengths: Mapping[str, int]) -> None:
+        noted, is_whole = self._noted or {}, self._noted is None
+        line["lengths"] = {name: size for name, size in lengths.items() if noted.get(name) != size}
+        line |= {"gone": [name for name in noted if name not in lengths], "is_whole": is_whole}
         try:
-            if self._is_torn or self.path.stat().st_size > self._limit:
-                self._write_all()
-                return
             with self.path.open("a") as file:
-                file.write(line)
+                file.write(f"\n{json.dumps(line)}")  # what a full disk has torn is a line of its own
+            self._noted, self._is_told = lengths, False
         except OSError as error:
-            if not self._is_torn:
+            if not self._is_told:
                 said = "if this job is killed now, its last save is not found"
                 logger.warning(f"{self.path}: {error.strerror}; {said}")
-            self._is_torn = True
-
-    def _write_all(self) -> None:
-        """Write it again in one step, with the last moment of each state file alone."""
-        self._noted = self._begun
-        first = json.dumps({"lengths": self._begun, "appended": self._appended}) + "\n"
-        text = first + "".join(map(self._line, self._kept.values()))
-        draft = self.path.with_suffix(".tmp")
-        draft.write_text(text)
-        os.replace(draft, self.path)
-        self._limit, self._is_torn = max(MOST_BYTES, 2 * len(text)), False
-
-    def _line(self, moment: Moment) -> str:
-        changed = {name: size for name, size in moment.lengths.items() if self._noted.get(name) != size}
-        gone = [name for name in self._noted if name not in moment.lengths]
-        self._noted = moment.lengths
-        line: dict[str, object] = {"name": moment.name, "stamp": moment.stamp, "lengths": changed, "gone": gone}
-        line |= {"opened": sorted(moment.opened), "unknown": sorted(moment.unknown), "is_renamed": moment.is_renamed}
-        return json.dumps(line) + "\n"
+            self._noted, self._is_told = None, True
 
 
-def read_moments(path: Path) -> tuple[dict[str, Moment], set[str]]:
-    """Return the last moment of each state file, and what matches as one and was appended to.
+def read_moments(path: Path) -> tuple[list[Moment], set[str]]:
+    """Return the last moment of each state file, in their order, and what matches as one and was appended to.
 
-    A last line that a kill has torn is left out; without a journal nothing is known.
+    A line that a kill or a full disk has torn is left out; without a journal nothing is known.
     """
-    found: dict[str, Moment] = {}
+    found: list[Moment] = []
     lengths: dict[str, int] = {}
-    appended: set[str] = set()
-    for at, line in enumerate(_lines(path)):
-        appended |= set(line.get("appended", ()))
-        lengths = {**lengths, **line.get("lengths", {})}
-        for name in line.get("gone", ()):
+    lines = list(_lines(path))
+    last = {line["name"]: at for at, line in enumerate(lines) if "name" in line}
+    for at, line in enumerate(lines):
+        lengths = {} if line["is_whole"] else lengths
+        lengths |= line["lengths"]
+        for name in line["gone"]:
             lengths.pop(name, None)
-        if name := line.get("name", ""):
-            inode, size, mtime_ns = line["stamp"]
+        if at == last.get(line.get("name")):
+            inode, size, mtime_ns = map(int, line["stamp"])
             opened, unknown = frozenset(line["opened"]), frozenset(line["unknown"])
-            stamp, is_renamed = (int(inode), int(size), int(mtime_ns)), line["is_renamed"]
-            found[name] = Moment(name, stamp, lengths, float(at), opened, unknown, is_renamed=is_renamed)
-    return found, appended
+            moment = Moment(line["name"], (inode, size, mtime_ns), dict(lengths), float(at), opened, unknown)
+            found.append(replace(moment, is_renamed=line["is_renamed"]))
+    return found, {name for line in lines for name in line.get("appended", ())}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -133,7 +110,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError:
         return
     for line in text.splitlines():
-        try:
+        with suppress(ValueError):
             yield jsontext.parse(line)
-        except ValueError:
-            return

@@ -100,9 +100,8 @@ class ObservedFiles:
             on_rest=self._on_rest,
             also=also,
         )
-        self.known: dict[str, Moment] = {}  # of an attempt that was killed
         self.unknown: frozenset[str] = frozenset()  # files whose length at the last `lengths_at` is unknown
-        self._was_observed = False  # that attempt
+        self._was_observed = False  # an attempt that was killed
         self._appended_noted = 0
         self._alike: dict[str, tuple[Stamp, float]] = {}  # since when a file is as it is
         self._is_over = False
@@ -125,8 +124,7 @@ class ObservedFiles:
     def know_before(self) -> None:
         """Take the moments of an attempt that was killed, from its journal."""
         self._was_observed = self._journal.path.exists()
-        self.known, appended = read_moments(self._journal.path)
-        self.observer.appended |= appended
+        self.observer.know(*read_moments(self._journal.path))
 
     def _on_moment(self, moment: Moment) -> None:
         self._journal.note(replace(moment, is_renamed=self.observer.is_renamed(moment.name)))
@@ -142,10 +140,6 @@ class ObservedFiles:
 
     # --- what is complete ---
 
-    def is_renamed(self, name: str) -> bool:
-        """Return True if the file was always put in its place by a rename."""
-        return self.observer.is_renamed(name) or (name in self.known and self.known[name].is_renamed)
-
     def are_complete(
         self, stamps: Mapping[str, Stamp], saved: Mapping[str, Stamp], *, is_said_to_rename: bool = False
     ) -> bool:
@@ -159,11 +153,11 @@ class ObservedFiles:
         The user's word that the program renames it counts for a file that was not seen to be written, and where an
         attempt that was killed could observe nothing.
         """
-        if self.is_renamed(name) or is_database(self.root / name):
+        if self.observer.is_renamed(name) or is_database(self.root / name):
             return True
         if is_said_to_rename and not self._was_observed and not self.observer.is_written_in_place(name):
             return True
-        moment = self._moment(name)
+        moment = self.observer.moment(name)
         if moment is None:
             return self._is_left_alone(name, stamp)
         return moment.stamp == stamp and not self.observer.is_open(name)
@@ -195,21 +189,14 @@ class ObservedFiles:
         """
         if not any(self.observer.completions(name) for name, stamp in stamps.items() if saved.get(name) != stamp):
             return True
-        return self.cycle.is_complete(is_alone=len(stamps) == 1 and self.is_renamed(next(iter(stamps))))
+        return self.cycle.is_complete(is_alone=len(stamps) == 1 and self.observer.is_renamed(next(iter(stamps))))
 
     def is_open(self, name: str) -> bool:
-        """Return True for a file that is open for writing, or was when a killed attempt had a state complete."""
-        return self.observer.is_open(name) or any(name in moment.opened for moment in self.known.values())
-
-    def was_open(self, name: str) -> bool:
-        """Return True for a file that is open for writing, or was at the last moment of a state."""
-        return self.is_open(name) or any(name in moment.opened for moment in self.observer.moments())
+        """Return True for a file that is open for writing, or was when the last state file was complete."""
+        last = self.observer.last_moment
+        return self.observer.is_open(name) or (last is not None and name in last.opened)
 
     # --- when ---
-
-    def _moment(self, name: str) -> Moment | None:
-        """Return the last completion of a state file; None if nothing is known of one."""
-        return self.known.get(name) or self.observer.moment(name)
 
     def lengths_at(self, stamps: Mapping[str, Stamp], paths: Callable[[], Mapping[str, Path]]) -> Lengths:
         """Return the lengths of the outputs when these state files were complete.
@@ -218,7 +205,7 @@ class ObservedFiles:
         only if no event shows the lengths.
         """
         self.observer.settle()
-        moment = self.observer.moment_of(stamps) or self._known_moment_of(stamps)
+        moment = self.observer.moment_of(stamps)
         if moment is not None and not (found := self._lengths_of(moment))[1]:
             return found
         if name := self._without_time(stamps):
@@ -228,7 +215,7 @@ class ObservedFiles:
     def lengths_when(self, name: str) -> Lengths | None:
         """Return the lengths when a state was handed over under that name; None if nothing was seen of it."""
         self.observer.settle()
-        moment = self._moment(name)
+        moment = self.observer.moment(name)
         return None if moment is None else self._lengths_of(moment)
 
     def lengths_by_time(self, mtime_ns: int, paths: Callable[[], Mapping[str, Path]]) -> Lengths:
@@ -253,12 +240,6 @@ class ObservedFiles:
         is_state = self.observer.is_state
         return next((name for name in sorted(moment.unknown) if self._is_measured(name) and not is_state(name)), "")
 
-    def _known_moment_of(self, stamps: Mapping[str, Stamp]) -> Moment | None:
-        found = [self.known[name] for name in stamps if name in self.known]
-        if any(moment.stamp != stamps[moment.name] for moment in found):
-            return None
-        return max(found, key=lambda each: each.at, default=None)
-
     def _without_time(self, names: Iterable[str]) -> str:
         """Return the name of a database whose time is not that of its last commit; empty if there is none.
 
@@ -266,4 +247,4 @@ class ObservedFiles:
         The last process that opens it moves the log of a killed program into it.
         """
         databases = [name for name in sorted(names) if is_database(self.root / name)]
-        return next((name for name in databases if has_journal(self.root / name) or self._moment(name)), "")
+        return next((name for name in databases if has_journal(self.root / name) or self.observer.moment(name)), "")
