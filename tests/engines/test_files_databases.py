@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.disks import mount_small, unmount
 
-from unbroken.engines.files.databases import copy_database, has_journal, is_beside, is_committed, is_database
+from unbroken.engines.files.databases import copy_database, has_journal, is_beside, is_committed
 from unbroken.engines.files.states import are_copied, linked, state_stamp_of, states_in
 
 MODES = ["delete", "persist", "truncate", "wal"]
@@ -125,9 +125,12 @@ def test_a_full_disk_is_told_and_no_torn_copy_is_left(tmp_path, book):
 
 def test_a_state_file_whose_name_is_like_that_of_a_journal_is_a_state_file(tmp_path):
     for name in ("run", "run-journal"):
-        (tmp_path / name).write_text("no database")
+        (tmp_path / name).write_text("SQLite, but no database")
 
     assert states_in(tmp_path, ["run*"])[0].files == ("run", "run-journal")
+    assert not has_journal(tmp_path / "run")
+    assert not copy_database(tmp_path / "run", tmp_path / "copy")
+    assert not copy_database(tmp_path / "nothing", tmp_path / "copy")
 
 
 def test_a_log_that_is_begun_again_is_followed(tmp_path, book):
@@ -140,16 +143,6 @@ def test_a_log_that_is_begun_again_is_followed(tmp_path, book):
 
         fill(book, 1)
         assert is_committed(tmp_path / "book.db")
-
-
-def test_what_is_no_database_has_no_journal(tmp_path):
-    (tmp_path / "notes").write_text("SQLite")
-    (tmp_path / "notes-journal").write_text("about it")
-
-    assert not is_database(tmp_path / "notes")
-    assert not has_journal(tmp_path / "notes")
-    assert not copy_database(tmp_path / "notes", tmp_path / "copy")
-    assert not is_database(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,27 @@ def test_a_state_that_is_opened_again_after_its_close_has_no_moment(watched, tmp
     assert watched.moment() is not None
 
 
+def test_a_state_that_is_completed_while_files_are_looked_at_is_found_with_the_next_events(
+    watched, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(batch, "MOST_ROUNDS", 1)
+    reader, saved = watched.observer._reader, []
+    read = reader._read
+
+    def read_while_it_saves(*words):
+        read(*words)
+        if not saved:
+            saved.append(save(tmp_path))
+
+    watched.start()
+    watched.observer.settle()
+    monkeypatch.setattr(reader, "_read", read_while_it_saves)
+    append(tmp_path / "table", 100)
+    until(lambda: saved)
+
+    assert watched.moment().lengths["table"] == 100
+
+
 def test_a_state_whose_folder_is_new_is_found_although_its_writing_was_not_seen(watched, tmp_path):
     """The folder is watched only when everything in it is there already."""
     watched.start()

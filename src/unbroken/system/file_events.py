@@ -7,7 +7,7 @@ import errno
 import os
 import select
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
@@ -95,6 +95,10 @@ class FileEvents:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._woken)
         return found
+
+    def put_back(self, events: Sequence[FileEvent]) -> None:
+        """Return these events again by the next call."""
+        self._waiting = [*events, *self._waiting]
 
     def _read(self) -> Iterator[FileEvent]:
         while True:

@@ -42,11 +42,9 @@ class Batch:
 
     def doubtful(self) -> list[str]:
         """Return the files whose size may hold a write after a state that is not reported yet, by their times."""
-        first = min((stamp[2] for stamp in self.stamps.values() if stamp is not None), default=None)
-        return [name for name, at in self.changed.items() if first is not None and at >= first and not self._is(name)]
-
-    def _is(self, name: str) -> bool:
-        return self.stamps.get(name) is not None
+        complete = {name: stamp for name, stamp in self.stamps.items() if stamp is not None}
+        first = min((stamp[2] for stamp in complete.values()), default=None)
+        return [name for name, at in self.changed.items() if first is not None and at >= first and name not in complete]
 
     def is_last(self, event: FileEvent) -> bool:
         """Return True if nothing else happened to the file after the event that is processed."""
@@ -81,19 +79,19 @@ class BatchReader:
         batch = Batch(seen=set(unsettled))
         for name in batch.seen:
             self._read_size(batch, name)
-        more, until = self._translated(first), 0.0
+        more, until = first, 0.0
         for _ in range(MOST_ROUNDS):
-            batch.events += more
-            self._read(batch, more)
-            more = self._translated(events.next(0))
+            found = self._translated(more)
+            batch.events += found
+            self._read(batch, found)
+            more = events.next(0)
             if not more and batch.doubtful():
                 until = until or time.monotonic() + QUIET_WITHIN_SECONDS
-                found, batch.is_quiet = listen(events, until)
-                more = self._translated(found)
+                more, batch.is_quiet = listen(events, until)
             if not more:
                 break
-        batch.events += more
-        batch.place(more)
+        events.put_back(more)
+        batch.place(self._translated(more))
         return batch
 
     def _translated(self, events: Sequence[FileEvent]) -> list[FileEvent]:

@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,8 @@ from unbroken.system import fs
 # The names of journals begin with the name of the database [SQLite, Temporary Files Used By SQLite].
 JOURNAL, LOG, INDEX = "-journal", "-wal", "-shm"
 _MAGIC = b"SQLite format 3\0"
+# So long the clock of files may rest: what is written meanwhile has the same time.
+_TICK_SECONDS = 0.03
 _JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # [SQLite, Database File Format, 3]
 
 
@@ -87,10 +90,11 @@ def copy_database(path: Path, target: Path) -> bool:
     Return False, without a copy, if it changes meanwhile, or is none; raise OSError if the disk is full.
     """
     before, is_copied = _times(path), False
+    await_tick(max((time_ns for _, _, time_ns in before), default=0))
     try:
         for ending in ("", JOURNAL, LOG):
             _next_to(target, ending).unlink(missing_ok=True)
-            if _next_to(path, ending).exists():
+            if not ending or _next_to(path, ending).exists():
                 fs.copy_file(_next_to(path, ending), _next_to(target, ending))
         is_copied = before == _times(path) and _is_made_one(target)
     except (sqlite3.Error, FileNotFoundError) as error:
@@ -108,6 +112,12 @@ def _is_made_one(path: Path) -> bool:
         book.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
         book.execute("PRAGMA schema_version").fetchone()  # the first reader rolls back
         return bool(book.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+
+
+def await_tick(time_ns: int) -> None:
+    """Wait until a write gets another time than this one, of a file."""
+    if time_ns / 1e9 > time.time() - _TICK_SECONDS:
+        time.sleep(_TICK_SECONDS)
 
 
 def _times(path: Path) -> list[tuple[int, int, int]]:

@@ -12,7 +12,15 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_committed, is_database
+from unbroken.engines.files.databases import (
+    LOG,
+    await_tick,
+    copy_database,
+    has_journal,
+    is_beside,
+    is_committed,
+    is_database,
+)
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY
@@ -26,7 +34,6 @@ ELSEWHERE = "\0"
 PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
-_TICK_SECONDS = 0.03  # the clock itself
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -171,9 +178,7 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     """
     databases = {name: stamp for name, stamp in stamps.items() if has_journal(folder / name)}
     plain = {name: stamp for name, stamp in stamps.items() if name not in databases}
-    fresh_ns = (time.time() - _TICK_SECONDS) * 1e9
-    if any(stamp[2] > fresh_ns and is_database(folder / name) for name, stamp in stamps.items()):
-        time.sleep(_TICK_SECONDS)  # it may be written again without another modification time
+    await_tick(newest_ns({name: stamp for name, stamp in plain.items() if is_database(folder / name)}))
     for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
     for name, stamp in databases.items():

@@ -81,7 +81,9 @@ class ProgramLife:
         return DYING_SECONDS if self._ending or self._has_ended else 0.0
 
     def written(self, paths: Sequence[Path]) -> set[Path]:
-        """Return those of these files that its known processes have open for writing."""
+        """Return those of these files that its processes have open for writing, the youngest of them too."""
+        self._scanned = -float("inf")
+        self.look()
         return written_by(self._working, paths)
 
 
