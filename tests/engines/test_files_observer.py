@@ -215,10 +215,11 @@ def test_a_state_that_is_completed_while_files_are_looked_at_is_found_with_the_n
         if not saved:
             saved.append(save(tmp_path))
 
+    append(tmp_path / "table", 100)
     watched.start()
     watched.observer.settle()
     monkeypatch.setattr(reader, "_read", read_while_it_saves)
-    append(tmp_path / "table", 100)
+    (tmp_path / "wakes").touch()
     until(lambda: saved)
 
     assert watched.moment().lengths["table"] == 100

@@ -26,19 +26,24 @@ GONE = Happened.DELETED | Happened.MOVED_FROM
 
 @dataclass
 class Batch:
-    """Hold events, and for each name the place of its last event of a kind among them."""
+    """Hold events, and how the files were at their end; a place is that of an event among them."""
 
+    unsettled: set[str] = field(default_factory=set)  # written before, and their lengths then are not known
     events: list[FileEvent] = field(default_factory=list)
     sizes: dict[str, int | None] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)  # when each was written last, in nanoseconds
     stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that may be complete
-    grown: dict[str, int] = field(default_factory=dict)  # the last event that can change the length of a file
+    grown: dict[str, tuple[int, int]] = field(default_factory=dict)  # the first and last change of a length
     last: dict[str, int] = field(default_factory=dict)  # the last event of each file
     late: set[str] = field(default_factory=set)  # written again while sizes were read
-    seen: set[str] = field(default_factory=set)  # written, and not settled by a moment yet
     at: int = 0  # the place of the event that is processed
-    is_torn: bool = False  # events are missing
     is_quiet: bool = False  # nothing was reported for a while since sizes were read
+    shared: tuple[dict[str, int | None], frozenset[str], dict[str, int]] | None = None  # lengths of a moment
+
+    @property
+    def is_torn(self) -> bool:
+        """Return True if events are missing."""
+        return "" in self.last
 
     def doubtful(self) -> list[str]:
         """Return the files whose size may hold a write after a state that is not reported yet, by their times."""
@@ -51,15 +56,31 @@ class Batch:
         return self.last.get(event.name) == self.at
 
     def place(self, late: Sequence[FileEvent]) -> None:
-        """Note where the last events are, and which files were written after that."""
-        for at, event in enumerate(self.events):
-            if event.what & GROWN:
-                self.grown[event.name] = at
-            self.last[event.name] = at
-            self.is_torn |= bool(event.what & Happened.OVERFLOW)
-        self.late = {event.name for event in late}
-        for name in self.late:
+        """Note where files are changed; `late` are events after these."""
+        self.late = {event.name for event in late if event.what & (GROWN | GONE)}
+        for name in [event.name for event in late]:
             self.stamps.pop(name, None)
+        for at, event in enumerate(self.events):
+            self.last[event.name] = at
+            if event.what & (GROWN | GONE):
+                first, _ = self.grown.get(event.name, (-1 if event.name in self.unsettled else at, at))
+                self.grown[event.name] = first, at
+        self.grown = {name: places for name, places in self.grown.items() if self.stamps.get(name) is None}
+
+    def lengths_at(self, stamp: Stamp, *, is_found: bool) -> tuple[dict[str, int | None], frozenset[str]]:
+        """Return the lengths of what was written before a state of that stamp is complete, and of what it is unknown.
+
+        One that is only found was completed at some time since its folder was made.
+        """
+        known, unknown = dict[str, int | None](), set[str]()
+        for name, (first, last) in self.grown.items():
+            # A write of the same tick of the clock may be one after the state, in the size and not yet reported.
+            is_doubtful = name in self.late or (not self.is_quiet and self.changed.get(name, 0) >= stamp[2])
+            if last < self.at and not is_doubtful:
+                known[name] = self.sizes.get(name)
+            elif first < self.at or is_found:
+                unknown.add(name)
+        return known, frozenset(unknown)
 
 
 @dataclass
@@ -76,10 +97,7 @@ class BatchReader:
 
     def gather(self, first: Sequence[FileEvent], events: FileEvents, unsettled: Iterable[str]) -> Batch:
         """Read sizes and stamps until nothing was reported since: they are those at the end of these events."""
-        batch = Batch(seen=set(unsettled))
-        for name in batch.seen:
-            self._read_size(batch, name)
-        more, until = first, 0.0
+        batch, more, until = Batch(set(unsettled)), first, 0.0
         for _ in range(MOST_ROUNDS):
             found = self._translated(more)
             batch.events += found
@@ -114,14 +132,11 @@ class BatchReader:
         busy = self.written(found) if found else set()
         for name, what in whats.items():
             if not what & Happened.IS_FOLDER:
-                self._read_size(batch, name)
+                batch.sizes[name], batch.changed[name] = self.size(name)
             if self.is_state(name):
                 is_commit = name in self.databases and what & Happened.WRITTEN
                 may_be = what & COMPLETED or is_commit or (what & Happened.FOUND and self.path_of(name) not in busy)
                 batch.stamps[name] = state_stamp_of(self.path_of(name)) if may_be else None
-
-    def _read_size(self, batch: Batch, name: str) -> None:
-        batch.sizes[name], batch.changed[name] = self.size(name)
 
     def size(self, name: str) -> tuple[int | None, int]:
         """Return the size of a plain file and when it was changed; None for anything else."""

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
+from unbroken.engines.files.batch import COMPLETED, GONE, GROWN, Batch, BatchReader
 from unbroken.engines.files.databases import is_beside, is_database
 from unbroken.engines.files.moments import Moment
 from unbroken.engines.files.states import Stamp
@@ -44,7 +44,7 @@ class FileKnowledge:
         self._lock = threading.RLock()
         # Lengths.
         self._lengths: dict[str, int] = {}  # of outputs, and of all files that are open
-        self._shared: Mapping[str, int] | None = None  # a copy of `_lengths`, as long as that stays as it is
+        self._is_shared = False  # with a moment
         self._unsettled: set[str] = set()  # their length in `_lengths` is not that of the last event
         self._doubtful: dict[str, tuple[int, list[Moment]]] = {}  # sizes that may hold a write that is reported later
         self._closed: dict[str, int] = {}  # the length of each output when it was last closed, or replaced
@@ -132,10 +132,10 @@ class FileKnowledge:
             for at, event in enumerate(batch.events):
                 batch.at = at
                 moments += self._take_event(event, batch)
-            self._unsettled = batch.late | (set(self._lengths) if batch.is_torn else set())
             for name, size in batch.sizes.items():
                 if size is None or name not in batch.late:
-                    self._set_length(name, size if name in self._open or not self.is_state(name) else None)
+                    self.set_length(name, size if name in self._open or not self.is_state(name) else None)
+            self._unsettled = batch.late
             moments = [] if batch.is_torn else moments
             late = self._late_doubts(batch)
             self._doubtful |= {name: (self._lengths.get(name, 0), moments) for name in batch.doubtful() if moments}
@@ -170,7 +170,7 @@ class FileKnowledge:
     def _late_doubts(self, batch: Batch) -> list[Moment]:
         """Doubt the moments whose lengths had a write that was reported only now: it did not change the size."""
         found: dict[tuple[str, Stamp], Moment] = {}
-        for name in batch.grown.keys() & self._doubtful.keys():
+        for name in {event.name for event in batch.events if event.what & GROWN} & self._doubtful.keys():
             size, moments = self._doubtful.pop(name)
             if batch.sizes.get(name) == size and not self.is_rewritten(name):
                 for each in moments:
@@ -190,13 +190,10 @@ class FileKnowledge:
         name, what = event.name, event.what
         if what & Happened.OVERFLOW:
             self._forget_all()
-            self._open.clear()
-            batch.seen.update(self._lengths)
         elif what & GONE:
             for each in [name, *self._below(name)] if what & Happened.IS_FOLDER else [name]:
-                self._set_length(each, None)
+                self.set_length(each, None)
                 self._open.pop(each, None)
-                batch.seen.discard(each)
         elif self.is_state(name):
             return self._state_event(event, batch)
         elif not what & Happened.IS_FOLDER:
@@ -208,7 +205,6 @@ class FileKnowledge:
 
     def _output_event(self, event: FileEvent, batch: Batch) -> None:
         name, what = event.name, event.what
-        batch.seen.add(name)
         self._changed.add(name)
         size = batch.sizes.get(name)
         if size is not None and batch.is_last(event):
@@ -234,7 +230,6 @@ class FileKnowledge:
             self._moved.add(name)
         if what & Happened.WRITTEN:
             self._in_place.add(name)
-            batch.seen.add(name)
             if name not in self._open:
                 self._life.look()  # a writer is known before its end closes the file
         self._note_open(event, is_written=bool(what & Happened.WRITTEN) and name not in self._reader.databases)
@@ -244,35 +239,33 @@ class FileKnowledge:
         stamp = batch.stamps.get(name) if batch.is_last(event) else None
         if stamp is None:
             return []
-        if what & Happened.FOUND:  # it was completed at some time since its folder was made
-            batch.seen |= {each for each, at in batch.grown.items() if at > batch.at}
-        batch.seen.discard(name)
-        self._set_length(name, None)  # taken when it was written, in case that it is appended to
-        return [self._moment_at(name, stamp, batch)]
+        self.set_length(name, None)  # taken when it was written, in case that it is appended to
+        lengths, unknown = self._lengths_at(batch, stamp, is_found=bool(what & Happened.FOUND))
+        opened = frozenset(self._open.keys() - {name})
+        return [Moment(name, stamp, lengths, time.monotonic(), opened, unknown)]
 
-    def _moment_at(self, name: str, stamp: Stamp, batch: Batch) -> Moment:
-        unknown = set()
-        for each in list(batch.seen):
-            # A write of the same tick of the clock may be one after the state, in the size and not yet reported.
-            is_doubtful = not batch.is_quiet and batch.changed.get(each, 0) >= stamp[2]
-            if batch.grown.get(each, -1) > batch.at or each in batch.late or is_doubtful:
-                unknown.add(each)
-            else:
-                batch.seen.discard(each)
-                if (size := batch.sizes.get(each, self._lengths.get(each))) is not None:
-                    self._set_length(each, size)
-        lengths = self._shared = self._shared or dict(self._lengths)
-        if unknown:
-            lengths = {each: size for each, size in lengths.items() if each not in unknown}
-        return Moment(name, stamp, lengths, time.monotonic(), frozenset(self._open.keys() - {name}), frozenset(unknown))
+    def _lengths_at(self, batch: Batch, stamp: Stamp, *, is_found: bool) -> tuple[Mapping[str, int], frozenset[str]]:
+        """Return the lengths at the event that is processed, and what is unknown; moments share them where they can."""
+        known, unknown = batch.lengths_at(stamp, is_found=is_found)
+        if not known and not unknown:
+            self._is_shared = True
+            return self._lengths, unknown
+        if batch.shared is None or batch.shared[:2] != (known, unknown):
+            sizes = {**self._lengths, **known}.items()
+            lengths = {name: size for name, size in sizes if size is not None and name not in unknown}
+            batch.shared = known, unknown, lengths
+        return batch.shared[2], unknown
 
-    def _set_length(self, name: str, size: int | None) -> None:
-        if self._lengths.get(name) != size:
-            self._shared = None
-            if size is None:
-                del self._lengths[name]
-            else:
-                self._lengths[name] = size
+    def set_length(self, name: str, size: int | None) -> None:
+        """Note the length of a file; None for one that is gone, or needs none."""
+        if self._lengths.get(name) == size:
+            return
+        if self._is_shared:
+            self._lengths, self._is_shared = dict(self._lengths), False
+        if size is None:
+            del self._lengths[name]
+        else:
+            self._lengths[name] = size
 
     def _find_appended(self) -> None:
         """Take for an output what matches as a state file, and stays open while other states are completed."""
@@ -293,6 +286,7 @@ class FileKnowledge:
         return self._also[first] / rest if first in self._also else self._root / name
 
     def _forget_all(self) -> None:
-        """Forget what events have shown of states: some are lost."""
-        for known in (self._moments, self._fresh, self._completions, self._moved, self._in_place):
+        """Forget what events have shown: some are lost."""
+        for known in (self._moments, self._fresh, self._completions, self._moved, self._in_place, self._open):
             known.clear()
+        self._lengths, self._is_shared = {}, False

@@ -56,7 +56,7 @@ class FileObserver(FileKnowledge):
             self.why_blind = str(error)
             return
         for name in names:
-            self._set_length(name, self._reader.size(name)[0])
+            self.set_length(name, self._reader.size(name)[0])
         self._thread = threading.Thread(target=self._watch, args=[self._events], name="file-observer", daemon=True)
         self._thread.start()
 
