@@ -17,10 +17,12 @@ from support.toyrun import until
 from unbroken.engines.files import batch, writers
 from unbroken.engines.files.databases import copy_database
 from unbroken.engines.files.moments import Moment, MomentJournal, read_moments
+from unbroken.engines.files.observed import ALIKE_SECONDS, ObservedFiles
 from unbroken.engines.files.observer import FileObserver
 from unbroken.engines.files.states import stamp_of, state_stamp_of
 from unbroken.engines.files.writers import ProgramLife, written_by
 from unbroken.errors import StorageError
+from unbroken.program.contract import AttemptFolder
 from unbroken.system import log
 from unbroken.system.file_events import FileEvents
 
@@ -95,45 +97,25 @@ ways = pytest.mark.parametrize("way", [save, save_renamed])
 
 
 @ways
-def test_what_was_written_before_a_save_belongs_to_it(watched, tmp_path, way):
-    watched.start()
-    with watched.sleep_through():
-        append(tmp_path / "table", 100)
-        way(tmp_path)
-
-    found = watched.moment()
-
-    assert (found.unknown, found.lengths["table"]) == (set(), 100)
-
-
-@ways
-def test_what_is_written_after_a_save_does_not(watched, tmp_path, way):
-    append(tmp_path / "table", 100)
+@pytest.mark.parametrize(("before", "after"), [(100, 0), (0, 50), (100, 50)])
+def test_the_length_at_a_save_is_that_of_then_or_unknown_until_the_next_one(watched, tmp_path, way, before, after):
+    append(tmp_path / "table", 10)
     watched.start()
     watched.observer.settle()
     with watched.sleep_through():
+        for _ in range(before):
+            append(tmp_path / "table", 1)
         way(tmp_path)
-        append(tmp_path / "table", 50)
-
-    # It was written on one side alone, but its length was not read in between: nothing is guessed.
-    assert watched.moment().lengths.get("table", 100) == 100
-
-
-@ways
-def test_the_length_of_a_file_that_is_written_on_both_sides_of_a_save_is_unknown_until_the_next_one(
-    watched, tmp_path, way
-):
-    watched.start()
-    with watched.sleep_through():
-        append(tmp_path / "table", 100)
-        way(tmp_path)
-        append(tmp_path / "table", 50)
+        for _ in range(after):
+            append(tmp_path / "table", 1)
 
     found = watched.moment()
     save(tmp_path)
 
-    assert ("table" in found.unknown, "table" in found.lengths) == (True, False)
-    assert (watched.moment().unknown, watched.moment().lengths["table"]) == (set(), 150)
+    is_known = before == 0 or after == 0
+    assert found.lengths.get("table") == (10 + before if is_known else None)
+    assert ("table" in found.unknown) == (not is_known)
+    assert (watched.moment().unknown, watched.moment().lengths["table"]) == (set(), 10 + before + after)
 
 
 # Says in each state how long its table is; writes rows right before and right after.
@@ -174,12 +156,8 @@ def test_no_length_is_wrong_however_fast_a_program_saves(tmp_path):
     subprocess.run([sys.executable, "-I", "-S", "-c", SAVER], cwd=tmp_path, check=True)
     watched.observer.close()
 
-    exact = {text: moment for text, moment in said.items() if "table" in moment.lengths}
-    wrong = {
-        text: moment.lengths["table"]
-        for text, moment in exact.items()
-        if moment.lengths["table"] != int(text.split()[1])
-    }
+    exact = {text: moment.lengths["table"] for text, moment in said.items() if "table" in moment.lengths}
+    wrong = {text: length for text, length in exact.items() if length != int(text.split()[1])}
     print(len(said), "read,", len(exact), "exact")
     assert wrong == {}
     assert len(exact) > 30
@@ -188,19 +166,20 @@ def test_no_length_is_wrong_however_fast_a_program_saves(tmp_path):
 # --- which states are complete ---
 
 
-def test_a_state_that_is_opened_again_after_its_close_has_no_moment(watched, tmp_path):
+def test_a_state_that_is_opened_again_after_its_close_has_no_moment_and_is_no_output(watched, tmp_path):
     watched.start()
+    append(tmp_path / "c", 1)
     save(tmp_path)
     assert watched.moment() is not None
 
     with (tmp_path / "state").open("r+") as file:
-        file.write("again")
-        file.flush()
-        is_known = watched.moment() is not None
-        is_open = watched.observer.is_open("state")
+        for _ in range(3):
+            file.write("again")
+            file.flush()
+            append(tmp_path / "c", 1)
+            assert (watched.moment(), watched.observer.is_open("state")) == (None, True)
 
-    assert (is_known, is_open) == (False, True)
-    assert watched.moment() is not None
+    assert watched.moment().lengths == {"c": 4}
 
 
 def test_a_state_that_is_completed_while_files_are_looked_at_is_found_with_the_next_events(
@@ -284,20 +263,6 @@ def test_outputs_that_are_moved_or_removed_have_their_new_names_alone(watched, t
     assert watched.moment().lengths == {"new/table": 33, "c": 1}
 
 
-def test_a_state_whose_writing_and_closing_are_told_apart_is_no_output_of_its_own(watched, tmp_path):
-    watched.start()
-    append(tmp_path / "c", 1)
-    with (tmp_path / "state").open("w") as file:
-        for _ in range(3):  # its length is read with the next events
-            file.write("x")
-            file.flush()
-            watched.observer.settle()
-            append(tmp_path / "c", 1)
-            watched.observer.settle()
-
-    assert watched.moment().lengths == {"c": 4}
-
-
 # --- what is written again ---
 
 
@@ -342,6 +307,10 @@ def test_a_file_that_is_open_is_known_before_anything_is_written(watched, tmp_pa
 # --- what goes wrong ---
 
 
+def no_watch(*_: object) -> None:
+    raise StorageError("no watch left")
+
+
 @pytest.mark.process
 def test_after_an_overflow_nothing_is_known_that_was_not_seen(watched, tmp_path):
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
@@ -370,15 +339,37 @@ def test_without_a_watch_left_it_says_so_and_knows_nothing(watched, tmp_path, mo
     save(tmp_path)
     watched.observer.settle()
 
-    def full(self, name):
-        raise StorageError("no watch left")
-
-    monkeypatch.setattr(FileEvents, "_watch", full)
+    monkeypatch.setattr(FileEvents, "_watch", no_watch)
     (tmp_path / "folder").mkdir()
     until(lambda: watched.observer.why_blind)
 
     assert watched.observer.why_blind == "no watch left"
     assert watched.moment() is None
+
+
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_a_state_whose_writing_nothing_shows_is_complete_when_it_stays_as_it_is(tmp_path, monkeypatch, is_blind):
+    """It was made by a link, or no watch is left: then the death of the program may have ended its writing."""
+    if is_blind:
+        monkeypatch.setattr(FileEvents, "_watch", no_watch)
+    (tmp_path / "attempt").mkdir()
+    observed = ObservedFiles(
+        tmp_path, AttemptFolder(tmp_path / "attempt"), is_state=is_state, is_measured=lambda _: True
+    )
+    observed.begin({})
+    began = time.monotonic()
+    for name in ("state", "state.torn"):
+        (tmp_path / f"{name}.new").write_text("saved\n")
+        os.link(tmp_path / f"{name}.new", tmp_path / name)
+    stamps = {"state": stamp_of(tmp_path / "state")}
+    until(lambda: observed.are_complete(stamps, {}))
+    (tmp_path / "state.torn").write_text("to")
+    observed.end()
+
+    assert time.monotonic() - began >= ALIKE_SECONDS
+    assert observed.are_complete(stamps, {})
+    torn = {"state.torn": stamp_of(tmp_path / "state.torn")}
+    assert [observed.are_complete(torn, {}) for _ in range(2)] == ([False, False] if is_blind else [True, True])
 
 
 @pytest.mark.process
