@@ -261,6 +261,9 @@ def test_outputs_that_are_moved_or_removed_have_their_new_names_alone(watched, t
     save(tmp_path)
 
     assert watched.moment().lengths == {"new/table": 33, "c": 1}
+    (tmp_path / "state").unlink()
+    watched.observer.settle()
+    assert watched.observer.moments() == []
 
 
 # --- what is written again ---

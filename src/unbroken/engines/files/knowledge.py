@@ -16,7 +16,7 @@ from pathlib import Path
 from unbroken.engines.files.batch import COMPLETED, GONE, GROWN, Batch, BatchReader
 from unbroken.engines.files.databases import is_beside, is_database
 from unbroken.engines.files.moments import Moment
-from unbroken.engines.files.states import Stamp
+from unbroken.engines.files.states import ELSEWHERE, Stamp
 from unbroken.engines.files.writers import ProgramLife
 from unbroken.system.file_events import FileEvent, Happened
 
@@ -52,9 +52,7 @@ class FileKnowledge:
         # How files are written.
         self._open: dict[str, tuple[float, int]] = {}  # since when, and how many states were completed before
         self._changed: set[str] = set()
-        self._completions: Counter[str] = (
-            Counter()
-        )  # how often one was closed after writing, or put in place by a rename
+        self._completions: Counter[str] = Counter()
         self._moved: set[str] = set()
         self._in_place: set[str] = set()
         # States.
@@ -166,6 +164,9 @@ class FileKnowledge:
         kept[moment.stamp] = moment
         while len(kept) > (MOST_PAST if self.is_renamed(moment.name) else 1):
             del kept[next(iter(kept))]
+        if moment.name.startswith(ELSEWHERE):
+            for name in [name for name in self._moments if name.startswith(ELSEWHERE)][:-MOST_PAST]:
+                del self._moments[name]
 
     def _late_doubts(self, batch: Batch) -> list[Moment]:
         """Doubt the moments whose lengths had a write that was reported only now: it did not change the size."""
@@ -194,6 +195,9 @@ class FileKnowledge:
             for each in [name, *self._below(name)] if what & Happened.IS_FOLDER else [name]:
                 self.set_length(each, None)
                 self._open.pop(each, None)
+                self._fresh.pop(each, None)
+                if not each.startswith(ELSEWHERE):  # what was handed over is taken away by us
+                    self._moments.pop(each, None)
         elif self.is_state(name):
             return self._state_event(event, batch)
         elif not what & Happened.IS_FOLDER:
@@ -201,7 +205,7 @@ class FileKnowledge:
         return []
 
     def _below(self, folder: str) -> list[str]:
-        return [name for name in {*self._lengths, *self._open} if name.startswith(f"{folder}/")]
+        return [name for name in {*self._lengths, *self._open, *self._moments} if name.startswith(f"{folder}/")]
 
     def _output_event(self, event: FileEvent, batch: Batch) -> None:
         name, what = event.name, event.what
