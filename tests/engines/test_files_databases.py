@@ -14,7 +14,7 @@ from unbroken.engines.files.databases import copy_database, has_journal, is_besi
 from unbroken.engines.files.states import are_copied, linked, state_stamp_of, states_in
 
 MODES = ["delete", "persist", "truncate", "wal"]
-ROWS = 3000
+ROWS = 500
 # One row is committed, and the rows of a transaction are being written.
 IN_TRANSACTION = """
 import os, sqlite3
@@ -24,7 +24,7 @@ book.execute("PRAGMA cache_size = 10")
 book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
 book.execute("INSERT INTO rows VALUES (1, 'x')")
 book.execute("BEGIN")
-for number in range(3000):
+for number in range(500):
     book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
 """
 
@@ -111,9 +111,11 @@ def test_a_database_of_a_program_that_was_killed_stays_as_it_is_when_it_is_copie
 @pytest.mark.process
 def test_a_full_disk_is_told_and_no_torn_copy_is_left(tmp_path, book):
     book.execute("PRAGMA journal_mode = persist")
+    book.execute("BEGIN")
     fill(book)
+    book.execute("COMMIT")
     (tmp_path / "small").mkdir()
-    mount_small(tmp_path / "small", "size=300k")
+    mount_small(tmp_path / "small", "size=100k")
     try:
         with pytest.raises(OSError, match="No space left on device") as told:
             copy_database(tmp_path / "book.db", tmp_path / "small" / "copy.db")
