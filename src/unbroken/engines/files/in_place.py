@@ -19,7 +19,7 @@ from unbroken.engines.files.base import Supervisor
 from unbroken.engines.files.growing import GrowingFiles
 from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.listing import ProgramEnd
-from unbroken.engines.files.observed import Lengths, ObservedFiles, SaveCycle, literal_names
+from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_names
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
 from unbroken.engines.files.settings import SavedBy
@@ -56,7 +56,6 @@ class InPlaceSupervisor(Supervisor):
         observed = ObservedFiles(
             keep.folder,
             attempt,
-            task.tell,
             is_state=keep.is_state,
             is_measured=lambda name: name in observed.observer.appended or keep.is_output(name),
             is_watched=keep.is_watched,
@@ -313,10 +312,6 @@ class InPlaceSupervisor(Supervisor):
 
     def outputs(self) -> Mapping[str, Path]:
         return self._growing.files()
-
-    def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
-        lengths, blurred = super().lengths_at(stamps)
-        return lengths, blurred or self._growing.unknown_in(lengths)
 
     def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
         if self.has_outputs:

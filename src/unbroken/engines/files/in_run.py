@@ -26,7 +26,6 @@ class InRunSupervisor(Supervisor):
         observed = ObservedFiles(
             folder,
             attempt,
-            task.tell,
             is_state=is_handed_over if is_contract else kinds.is_state,
             is_measured=kinds.is_measured,
             is_watched=lambda name: not name.startswith(ELSEWHERE),
