@@ -214,7 +214,7 @@ def test_the_words_of_mdrun_become_settings():
     assert line.threads == 2
     assert line.launcher == ["mpirun", "-np", "4"]
     assert settings["gmx"] == "gmx_mpi"
-    assert line.rest(with_names=False) == ["-table", "table.xvg", "-dlb", "yes"]
+    assert line.rest() == ["-table", "table.xvg", "-dlb", "yes"]
     assert (settings["nb"], settings["pme_ranks"]) == ("gpu", 1)
     names = ("md.xtc", "md.gro", "md.cpt", "md_pullx.xvg", "COLVAR")
     assert [line.result(name) for name in names] == ["traj.xtc", "confout.gro", "state.cpt", "pullx.xvg", "COLVAR"]

@@ -21,11 +21,9 @@ from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.files.states import stamp_of
 from unbroken.engines.files.stored import Replaced, put_file
 from unbroken.engines.found import known_schemas
-from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
-from unbroken.engines.gromacs.mdrun_line import MdrunLine
-from unbroken.engines.gromacs.outputs import ONLY_IF_NAMED
+from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
@@ -149,10 +147,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
         line = self._line = MdrunLine(self.options.program)
         self.run = self.run.changed(threads=line.threads or self.run.resources.threads)
         # mdrun works in a folder of its own, and its results get their names when they are put in place.
-        options = [
-            str(self.base / word) if _is_file(self.base / word) else word for word in line.rest(with_names=False)
-        ]
-        options += [option for option in ONLY_IF_NAMED if line.has(option)]
+        options = [str(self.base / word) if _is_file(self.base / word) else word for word in line.rest()]
         names = {"tpr": line.tpr, "launcher": line.launcher, "inputs": self._inputs(line.tpr)}
         return {**line.settings(), **names, "options": options}
 
