@@ -135,8 +135,8 @@ def test_accounting_says_how_the_job_of_a_run_ended_that_squeue_has_forgotten(sl
     submission = submissions.take("demo", None)
     assert submission is not None
     submissions.fill(submission, "17")
-    rows = ("17_1|COMPLETED|node1|0:0|||||1000", "17_2|CANCELLED by 1000|node1|0:15|||||2000")
-    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0|||||2000"
+    rows = ("17_1|COMPLETED|node1|0:0||1000", "17_2|CANCELLED by 1000|node1|0:15||2000")
+    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0||2000"
     slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in (*rows, never)))
 
     ends = [run.look() for _ in range(2)]

@@ -9,7 +9,7 @@ import pytest
 from unbroken.report.account import account_of
 from unbroken.report.status import RunState, status_of
 from unbroken.slurm.job import ListedJob, chain_comment, in_short, tasks_of
-from unbroken.slurm.queue import Queue, described, past_waits, queue_of
+from unbroken.slurm.queue import Queue, described, queue_of
 
 RUNNING = ListedJob("17_3", "RUNNING", "None", chain_comment("demo"))
 LIMITED = ListedJob("17_4", "PENDING", "JobArrayTaskLimit", chain_comment("demo"))
@@ -129,23 +129,6 @@ def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
 
     assert {kind.value for kind, seconds in behind.seconds.items() if seconds > 5} == {"queued"}
     assert {kind.value for kind, seconds in held.seconds.items() if seconds > 5} == {"idle"}
-
-
-@pytest.mark.process
-def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin = 1_795_940_002
-    rows = [
-        f"17_2|RUNNING|node1|0:0|short|60|{begin + 7201}|{begin + 7201}|Unknown",  # eligible at its start [22.05]
-        f"17_3|RUNNING|node1|0:0|short|60|{begin}|{begin + 10801}|Unknown",  # it also waited for those before
-        f"17_1|COMPLETED|node1|0:0|short|60|{begin}|{begin + 3600}|{begin + 7200}",
-        f"17_[4-7%1]|PENDING|None assigned|0:0|short|60|{begin}|Unknown|Unknown",
-        f"18|FAILED|node1|1:0|short|60|{begin}|{begin + 30}|{begin + 40}",
-    ]
-    answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
-
-    assert past_waits() == {"short": [(60.0, 30.0), (60.0, 3600.0)]}
 
 
 @pytest.mark.parametrize(

@@ -32,23 +32,6 @@ def resources(run: RunSpec, request: Request) -> dict[str, str | int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def sbatch_words(run: RunSpec, request: Request) -> list[str]:
-    """Return sbatch's arguments for a run's job, except its partition and its length."""
-    found: dict[str, str | int | None] = {
-        "account": request.account,
-        "qos": request.qos,
-        "constraint": request.constraint,
-        "nodes": resources(run, request).get("nodes"),
-        "ntasks": run.resources.tasks,
-        "cpus-per-task": run.resources.threads,
-        "mem": run.resources.mem_mb,
-        "gpus": f"{request.gpu_type}:{run.resources.gpus}"
-        if request.gpu_type and run.resources.gpus
-        else run.resources.gpus or None,
-    }
-    return [*(f"--{name}={value}" for name, value in found.items() if value is not None), *request.words]
-
-
 def extra_words(run: RunSpec, request: Request) -> str:
     """Return further words for sbatch, quoted for the shell."""
     words = warning_words(math.ceil(run.least_minutes or run.segment_minutes), request.warn_seconds)

@@ -77,8 +77,6 @@ class ListedJob:
     user: str = ""
     node: str = ""  # the first that it runs, or ran, on; empty if it never started
     exit_code: int = 0
-    partition: str = ""
-    limit_minutes: float | None = None
     submit_unix: float | None = None
     eligible_unix: float | None = None
     start_unix: float | None = None
@@ -186,7 +184,6 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "folder": Path,
     "node": lambda text: "" if text in ("None assigned", "(null)") else text.partition(",")[0],
     "code": lambda text: int(number_in(text.partition(":")[0]) or 0),  # `75:0`, with a signal behind the colon
-    "minutes": number_in,
     "unix": number_in,
 }
 

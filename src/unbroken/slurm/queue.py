@@ -26,16 +26,14 @@ from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse, t
 
 # Times are whole seconds, taken on two machines.
 SLACK_SECONDS = 5.0
-# So far back `past_waits` looks.
-DAYS = 30
 # What each command calls the fields of a job [man squeue, sacct: --format; scontrol show job].
 _SQUEUE = {
     "%u": "user", "%N": "node", "%i": "job_id", "%T": "state", "%r": "reason", "%S": "start_unix", "%e": "end_unix",
     "%k": "comment", "%Z": "folder",
 }  # fmt: skip
 _SACCT = {
-    "JobID": "job_id", "State": "state", "NodeList": "node", "ExitCode": "exit_code", "Partition": "partition",
-    "TimelimitRaw": "limit_minutes", "Eligible": "eligible_unix", "Start": "start_unix", "End": "end_unix",
+    "JobID": "job_id", "State": "state", "NodeList": "node", "ExitCode": "exit_code", "Start": "start_unix",
+    "End": "end_unix",
 }  # fmt: skip
 _SCONTROL = {
     "JobState": "state", "NodeList": "node", "ExitCode": "exit_code", "SubmitTime": "submit_unix",
@@ -192,21 +190,6 @@ def ended_job(job_id: str) -> ListedJob | None:
 def jobs_by_accounting(numbers: Collection[str]) -> list[ListedJob]:
     """Return the jobs, and tasks of arrays, with these numbers; none where there is no accounting."""
     return _in_accounting("--jobs", ",".join(sorted(numbers, key=number_of))) if numbers else []
-
-
-def past_waits(days: int = DAYS) -> dict[str, list[tuple[float, float]]]:
-    """Return by partition the limits in minutes of this user's jobs of the last days, and their waits in seconds.
-
-    Of an array only the task that started first counts: the others waited for those before them too, and Slurm calls
-    them eligible when they start [measured, 22.05].
-    """
-    found, arrays = dict[str, list[tuple[float, float]]](), set[str]()
-    for job in sorted(_in_accounting(f"--starttime=now-{days}days"), key=lambda job: job.start_unix or 0.0):
-        limit, eligible, start = job.limit_minutes, job.eligible_unix, job.start_unix
-        if limit is not None and eligible is not None and start is not None and job.array not in arrays:
-            arrays.add(job.array)
-            found.setdefault(job.partition, []).append((limit, max(start - eligible, 0.0)))
-    return found
 
 
 def state_behind_completing(job_id: str, restarts: int) -> str:
