@@ -132,7 +132,7 @@ class Plan:
         unfinished = (run for run in self.runs if not has_finished(self._folder(run), run))
         mistakes += replica.mistakes(unfinished, self.base)
         if self.slurm and not self.has_nothing_to_do():
-            mistakes += self.slurm.mistakes(files, tell)
+            mistakes += self.slurm.mistakes(files)
         elif self.slurm is None and current_job() is None:
             mistakes += [line for run in self.runs for line in mistakes_outside_slurm(run)]
         if mistakes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from unbroken.config import yaml_file
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_in_a_step
 from unbroken.errors import ConfigError
-from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.plan.resources import extra_words, resources, shared
 from unbroken.runs.run import RunSpec
 from unbroken.slurm.partitions import ask_partitions
@@ -30,11 +30,8 @@ class SlurmPlan:
         self._requests = {run.name: site.request(run) for run in runs}
         self.runs = tuple(run.changed(modules=self._requests[run.name].modules) for run in runs)
 
-    def mistakes(self, files: Sequence[str], tell: Callable[[Iterable[str]], None]) -> list[str]:
-        """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from.
-
-        A partition that is unavailable is logged.
-        """
+    def mistakes(self, files: Sequence[str]) -> list[str]:
+        """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from."""
         asked = [(run, self._requests[run.name]) for run in self.runs]
         if any(request.partition is None for request in self._requests.values()):
             _point_to_partitions(site_file(files))
@@ -43,7 +40,6 @@ class SlurmPlan:
             cluster = ClusterLimits(ask_partitions())
         except ConfigError as error:
             return [*found, *error.mistakes]
-        tell(absences(asked, cluster))
         return found + limit_mistakes(asked, cluster, lambda: site_file(files))
 
     def resources(self) -> dict[str, Any]:
