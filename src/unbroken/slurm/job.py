@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +131,12 @@ class ListedJob:
         return self.node != ""
 
     @property
+    def tasks(self) -> list[ListedJob]:
+        """Return the tasks that squeue shows as one job; only of our own and of the plugin's jobs, which are few."""
+        numbers = tasks_of(self.job_id) if self.comment.startswith(("rule_", _CHAIN)) else [self.job_id]
+        return [replace(self, job_id=number) for number in numbers]
+
+    @property
     def array(self) -> str:
         """Return the number by which Slurm means all tasks of its array; its own number if it is in none."""
         return self.job_id.partition("_")[0]
@@ -186,11 +192,6 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "code": lambda text: int(number_in(text.partition(":")[0]) or 0),  # `75:0`, with a signal behind the colon
     "unix": number_in,
 }
-
-
-def tasks_in(job_id: str, comment: str) -> list[str]:
-    """Return the tasks that squeue shows as one job; only of our own and of the Slurm plugin's jobs, which are few."""
-    return tasks_of(job_id) if comment.startswith(("rule_", _CHAIN)) else [job_id]
 
 
 def tasks_of(shown: str) -> list[str]:

@@ -19,7 +19,7 @@ from unbroken.slurm.client import (
     may_ask_here,
     table,
 )
-from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse, tasks_in
+from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse
 
 # Times are whole seconds, taken on two machines.
 SLACK_SECONDS = 5.0
@@ -69,8 +69,7 @@ def _in_queue(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> list[L
     rows = table("squeue", *words, "--states=all", columns=tuple(_SQUEUE), patience_seconds=patience_seconds)
     if rows is None:
         return None
-    shown = [parse(zip(_SQUEUE.values(), row, strict=True)) for row in rows]
-    jobs = [replace(job, job_id=number) for job in shown for number in tasks_in(job.job_id, job.comment)]
+    jobs = [task for row in rows for task in parse(zip(_SQUEUE.values(), row, strict=True)).tasks]
     return sorted(jobs, key=lambda job: number_of(job.job_id))
 
 
