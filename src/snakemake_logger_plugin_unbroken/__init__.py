@@ -63,8 +63,7 @@ class LogHandler(LogHandlerBase):
                 return
             except Exception as error:  # noqa: BLE001  (any of ours; the record is shown all the same)
                 self._fall_back(error)
-        with driver_start.screen_lock:
-            self._own.handle(record)
+        self._own.handle(record)
 
     def _fall_back(self, error: Exception) -> None:
         """Give way to Snakemake's own output, after a line that says why."""

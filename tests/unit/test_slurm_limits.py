@@ -33,7 +33,7 @@ def cluster(accounts: tuple[str, ...] = (), qos: tuple[str, ...] = ()) -> Cluste
 def said(*runs, site: str = SITE, **names: tuple[str, ...]) -> list[str]:
     known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
-    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(**names), lambda: FILE)
+    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(**names), FILE)
 
 
 FITTING = [
@@ -216,6 +216,6 @@ def test_sacctmgr_is_asked_only_where_one_of_them_is_set(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     known, limits = read_site(yaml.safe_load(SITE), known_schemas()), ClusterLimits({})
 
-    assert limit_mistakes([(toy_run(), known.request(toy_run()))], limits, lambda: FILE) == []
+    assert limit_mistakes([(toy_run(), known.request(toy_run()))], limits, FILE) == []
     assert not asked.exists()
     assert limits.qos == limits.accounts == ["high"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from unbroken.plan import elsewhere
@@ -22,41 +21,24 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs
 
-# With a console, the driver's own lines come in their order among Snakemake's.
 _SNAKEMAKES_LOGGER = "snakemake.logging"
 _BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.LOSES_OUTPUT)
 _MOST_NAMES = 3
 
 
-def tell(lines: Iterable[str]) -> None:
-    """Print lines of the driver's own on its screen."""
-    for line in map(elsewhere.from_where_it_was_typed, lines):
-        if driver_start.is_screen_taken():
-            logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
-        else:
-            with _between_lines():
-                sys.stderr.write(f"unbroken: {line}\n")
+def show(line: str) -> None:
+    """Print a line of the driver's own on its screen, in its order among Snakemake's."""
+    logging.getLogger(_SNAKEMAKES_LOGGER).info(f"unbroken: {elsewhere.from_where_it_was_typed(line)}")
 
 
-@contextmanager
-def _between_lines() -> Iterator[None]:
-    """Hold back our handler of Snakemake's output and Snakemake's own, whose threads write a line in two pieces."""
-    with ExitStack() as held:
-        for handler in logging.getLogger(_SNAKEMAKES_LOGGER).handlers:
-            handler.acquire()
-            held.callback(handler.release)
-        with driver_start.screen_lock:
-            yield
-
-
-def tell_full_disk_at_exit(base: Path) -> None:
+def show_full_disk_at_exit(base: Path) -> None:
     """Print a line at the end of this process if a disk is full that Snakemake or the runs write to."""
 
-    def tell_last() -> None:
+    def show_last() -> None:
         if full := fs.full_disk([(base / NOTES).parent, base / RESULTS]):
             sys.stderr.write(f"unbroken: {full}\n")
 
-    atexit.register(tell_last)
+    atexit.register(show_last)
 
 
 def unrehearsed(runs: Iterable[RunSpec], base: Path) -> list[str]:

@@ -6,7 +6,7 @@ Slurm refuses the rest when a job is submitted: a feature that no node has, a QO
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,9 +52,7 @@ class _Mistake:
     known: Sequence[str] = ()
 
 
-def limit_mistakes(
-    asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLimits, site_file: Callable[[], str]
-) -> list[str]:
+def limit_mistakes(asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLimits, site_file: str) -> list[str]:
     """Return a line for each mistake, however many runs share it; one of the site is to be edited in `site_file`."""
     runs: dict[tuple[str, str], list[str]] = {}
     for run, request in asked:
@@ -63,12 +61,12 @@ def limit_mistakes(
     return [f"{_where(key, sharing)}: {text}" for (key, text), sharing in runs.items()]
 
 
-def _place_and_text(mistake: _Mistake, request: Request, site_file: Callable[[], str]) -> tuple[str, str]:
+def _place_and_text(mistake: _Mistake, request: Request, site_file: str) -> tuple[str, str]:
     """Return where the value was written, and the line with what to type instead."""
     source, guess = request.sources.get(mistake.key, ""), near(mistake.name, mistake.known)
     todo = mistake.todo or f"type another {mistake.key}"
     if is_of_site := source.startswith("site."):
-        todo = f"edit {site_file()}"
+        todo = f"edit {site_file}"
     if guess:
         todo = f"did you mean `{guess}`?" + (f" {todo}" if is_of_site else "")
     return source if is_of_site else mistake.key, f"{mistake.found}; {todo}"

@@ -6,6 +6,7 @@ runs, so a chain of thousands of segments stays cheap (a dynamic one grows with 
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -21,15 +22,16 @@ from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job.attempt import Assignment
 from unbroken.plan import snakemake_inside
-from unbroken.plan.driver_lines import standing, tell
+from unbroken.plan.driver_lines import standing
 from unbroken.plan.on_disk import has_finished, newer, not_its_own, outdated_records
-from unbroken.plan.resources import shared
-from unbroken.plan.slurm_jobs import SlurmPlan
+from unbroken.plan.slurm_jobs import SlurmPlan, shared
 from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import current_job
+
+logger = logging.getLogger(__name__)
 
 
 class Plan:
@@ -141,7 +143,7 @@ class Plan:
     def hide_outdated(self) -> None:
         """Let Snakemake plan as if the records that are to be made again were not there."""
         if not snakemake_inside.hide(self._outdated):
-            tell([f"these records are out of date; type: rm {' '.join(map(str, self._outdated))}"])
+            logger.warning(f"these records are out of date; type: rm {' '.join(map(str, self._outdated))}")
 
     def remove_outdated(self) -> None:
         """Remove them; for a start that has planned its jobs."""
@@ -153,9 +155,11 @@ class Plan:
         targets = (self.base / target for target in self.targets())
         return all(path.exists() and path not in self._outdated for path in targets)
 
-    def report(self) -> list[str]:
-        """Return a line for each run that is not finished: how far, and what to type."""
-        return [line for run in self.runs if (line := standing(run, self.base))]
+    def report(self) -> None:
+        """Log a line for each run that is not finished: how far, and what to type."""
+        for run in self.runs:
+            if line := standing(run, self.base):
+                logger.info(line)
 
     def _folder(self, run: RunSpec) -> RunFolder:
         return RunFolder(run.name, self.base)
