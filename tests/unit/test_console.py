@@ -17,11 +17,10 @@ from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
-from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-from snakemake_logger_plugin_unbroken import LogHandler, live_area
+from snakemake_logger_plugin_unbroken import LogHandler, screen
 from snakemake_logger_plugin_unbroken.console import CHATTER_FUNCTIONS, SLURM_PLUGIN, Console
-from snakemake_logger_plugin_unbroken.live_area import LiveArea
+from snakemake_logger_plugin_unbroken.screen import LiveArea
 from unbroken.engines.found import read_checked_runs
 from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
@@ -354,25 +353,6 @@ def test_where_looking_after_the_runs_fails_snakemake_s_own_output_goes_on(monke
     assert stream.getvalue().endswith("Select jobs to execute...\n")
 
 
-def test_a_second_logger_for_the_terminal_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Loud(LogHandler):
-        writes_to_stream = property(lambda self: True)
-
-    class Filed(LogHandler):
-        writes_to_stream = property(lambda self: False)
-
-    found = {"unbroken": LogHandler, "loud": Loud, "filed": Filed}
-    monkeypatch.setattr(LoggerPluginRegistry, "get_plugin", lambda self, name: SimpleNamespace(log_handler=found[name]))
-    LogHandler(OutputSettings(log_handler_settings={"filed": None, "unbroken": None}), None).close()
-    with pytest.raises(SystemExit):
-        LogHandler(OutputSettings(log_handler_settings={"unbroken": None, "loud": None}), None)
-
-    said = "unbroken: --logger: found unbroken and loud, but only one can have the terminal"
-    assert capsys.readouterr().err == f"{said}; type --logger loud, or --logger unbroken\n"
-
-
 # --- the live lines ---
 
 
@@ -386,7 +366,7 @@ class Terminal(io.StringIO):
         self._stream = pyte.Stream(self.screen)
         self.size = columns, lines
         monkeypatch.setattr(
-            live_area.os, "get_terminal_size", lambda _: SimpleNamespace(columns=self.size[0], lines=self.size[1])
+            screen.os, "get_terminal_size", lambda _: SimpleNamespace(columns=self.size[0], lines=self.size[1])
         )
 
     def fileno(self) -> int:
