@@ -15,8 +15,8 @@ from unbroken.slurm.queue import my_jobs
 FRESH_SECONDS = 5.0
 # A file server's clock and ours may differ by so much.
 SKEW_SECONDS = 60.0
-# Between two questions while nothing happens; half of the shortest time for which controllers remember ended jobs.
-LONGEST_SECONDS = 180.0
+# Between two questions while nothing happens.  After a crash in a run of single jobs no time but this is lost.
+LONGEST_SECONDS = 60.0
 GROWTH_SECONDS = 10.0
 # After a sign that a job is gone: it needs a moment to leave.
 SOON_SECONDS = 4.0
@@ -95,4 +95,4 @@ def _may_be_younger(newest: Submission | None, jobs: Sequence[ListedJob], since:
     """Return True if a submission may have been made after an answer that is so many seconds old."""
     if newest is None or newest.age_seconds > since + SKEW_SECONDS:
         return False
-    return all(job.job_id.partition("_")[0] != newest.job_id for job in jobs)
+    return all(job.array != newest.job_id for job in jobs)

@@ -8,12 +8,9 @@ from support.toyrun import toy
 from unit.test_executor_outages import Clock, slurm
 
 from snakemake_executor_plugin_unbroken.chain import LOST_LOOKS
-from snakemake_executor_plugin_unbroken.executor import LIFE_SECONDS, SEGMENT
+from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from unbroken.job import submissions
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.other_owner import SILENT_SECONDS
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
 from unbroken.slurm.job import ListedJob
 
 pytestmark = pytest.mark.process
@@ -154,23 +151,6 @@ def test_a_record_may_be_seen_after_the_end_of_its_job(slurm: Slurm, run: Watche
     run.look(1.0)
 
     assert (at_once, in_time, run.acted) == (0, 0, 1)
-
-
-def test_a_run_whose_job_gave_it_back_or_fell_silent_is_asked_for_soon(slurm: Slurm, run: Watched) -> None:
-    """Otherwise squeue is asked up to three minutes apart."""
-    shows(slurm, "17 RUNNING")
-    run.looks(20, 60.0)
-    shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
-        assert run.looks(4, LIFE_SECONDS) == [""] * 4  # a heartbeat is heard
-        assert run.looks(4, SILENT_SECONDS / 2)[-1] == "FAILED"
-
-    shows(slurm, "17 RUNNING")
-    assert run.looks(20, 60.0)[-1] == ""
-    shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
-        run.look(LIFE_SECONDS)
-    assert run.looks(4, LIFE_SECONDS)[-1] == "FAILED"
 
 
 def test_looking_for_records_takes_a_twentieth_of_the_time_at_most(
