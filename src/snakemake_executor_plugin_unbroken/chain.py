@@ -155,7 +155,7 @@ class Chain:
         elif is_start or done.answer is not Answer.FOUND:
             self._host.log(f"{segment.name if done.answer is Answer.FOUND else segment.chain_name}: {done.line}")
         self.found = done
-        self._queue.expect(self.key, done)
+        self._queue.expect()
         return NEVER
 
     def _spec_for(self, segment: Segment) -> JobSpec:

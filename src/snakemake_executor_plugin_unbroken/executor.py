@@ -224,7 +224,6 @@ class Executor(ChainHost):
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._plain is not None:
             self._plain.shutdown()  # its last submissions, old logs, its report; no thread of it sleeps
-        self._queue.end()
         if self.is_detached:  # the user is about to log out
             self._log_not_submitted()
             found = [chain.found for chain in self._chains.values() if chain.found is not None]

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from unbroken.job.array import WAKE_SECONDS, Answer, Submitted, wake_scheduler
 from unbroken.job.submissions import Submission
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
@@ -33,7 +32,6 @@ class QueueWatch:
         self._jobs: list[ListedJob] | None = None
         self._due = float("inf")
         self._silent_since: float | None = None
-        self._waking: threading.Timer | None = None
 
     def jobs(self, newest: Submission | None, *, is_fresh: bool) -> list[ListedJob] | None:
         """Return this user's jobs as squeue shows them; None if Slurm does not answer.
@@ -47,19 +45,9 @@ class QueueWatch:
                 self._ask()
             return self._jobs
 
-    def expect(self, key: str, done: Submitted) -> None:
-        """Let jobs that are in the queue now be asked for after the first interval, and start as soon as they may."""
+    def expect(self) -> None:
+        """Let jobs that are in the queue now be asked for after the first interval."""
         self._due = min(self._due, time.monotonic() + self._first_seconds)
-        if done.answer is Answer.DONE:
-            if self._waking is not None:
-                self._waking.cancel()  # what wakes the scheduler for one array wakes it for all
-            self._waking = threading.Timer(WAKE_SECONDS, wake_scheduler, (key, done.job_id))
-            self._waking.start()
-
-    def end(self) -> None:
-        """Wait until what was submitted last may start."""
-        if self._waking is not None:
-            self._waking.join()
 
     def hasten(self) -> None:
         """Let squeue be asked soon: a job may be gone."""
