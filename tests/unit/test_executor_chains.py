@@ -131,15 +131,6 @@ def test_the_spec_says_all_that_a_job_needs(driver: Driver) -> None:
     assert spec.submission.refills
 
 
-def test_a_target_in_mid_chain_submits_as_many_tasks_as_it_needs(driver: Driver) -> None:
-    jobs = driver.plan(*segments(3, segments=30))
-
-    driver.executor.run_job(jobs[0])
-
-    assert driver.slurm.said("--array") == ["1-5%1"]
-    assert read(SPEC).last_segment == 3
-
-
 def test_a_corrupt_spec_is_written_again_and_one_of_a_newer_unbroken_stops_its_run_only(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,25 +228,6 @@ def test_a_single_job_that_does_the_segment_is_taken_over_and_not_submitted_agai
     driver.executor.run_job(job)
 
     assert (driver.submitted, driver.slurm.told) == ([job], [])
-
-
-@pytest.mark.parametrize(
-    ("resources", "why"),
-    [
-        ({"mem_mb": lambda job: 100 * int(job.wildcards["segment"])}, "its resources depend on the segment"),
-        ({"mem_mb": lambda job: 100 * job.attempt}, "its resources depend on the attempt"),
-        ({"mem_mb": 100}, ""),
-    ],
-)
-def test_segments_that_ask_for_different_things_are_single_jobs(
-    driver: Driver, resources: dict[str, object], why: str
-) -> None:
-    jobs = driver.plan(*segments(3), resources=resources)
-
-    driver.executor.run_job(jobs[0])
-
-    assert driver.lines()[:-1] == ([f"demo: single jobs instead of one array: {why}"] if why else [])
-    assert {job.attempt for job in jobs} == {1}
 
 
 # --- a segment that needs no job ---

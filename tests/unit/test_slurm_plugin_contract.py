@@ -15,9 +15,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import snakemake.api  # before its parts, which import each other
+import snakemake.dag
+import snakemake.parser
 import snakemake_executor_plugin_slurm as plugin
+from snakemake.io import _IOFile
 from snakemake.jobs import AbstractJob, GroupJob
+from snakemake.jobs import Job as SnakemakeJob
+from snakemake.resources import Resource
+from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm import submit_string, utils, validation
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import AbstractExecutor, SubmittedJobInfo
@@ -93,6 +101,8 @@ def test_no_module_imports_snakemake_itself() -> None:
 # --- what its text says, and what it takes ---
 
 Plugin = plugin.Executor
+OF_A_RULE = ("shadow_depth", "is_handover", "is_checkpoint", "basedir", "script")
+OF_A_JOB = {"conda_env_spec", "container_img_url", "env_modules", "group", "benchmark", "resources"}
 # Where it stands, what stands there, and what to look at if it does not.
 SAYS = [
     (
@@ -133,6 +143,26 @@ SAYS = [
     (JobScheduler.schedule, "if executor_error or not running:", "when a scheduler ends"),
     (JobScheduler._handle_error, "if job.restart_times > job.attempt - 1:", "when a job is tried again"),
     (AbstractExecutor.report_job_error, "self.workflow.scheduler.error_callback(", "report_job_error"),
+    (
+        RemoteExecutor._wait_for_jobs,
+        "async for job_info in self.check_active_jobs(active_jobs)",
+        "its loop",
+    ),
+    (RemoteExecutor.sleep, "self.next_seconds_between_status_checks", "it sleeps as told"),
+    (JobScheduler.__init__, "self.submit_callback = self._proceed", "immediate submission goes on at the submission"),
+    (JobScheduler.__init__, "self.finish_callback = self._noop", "immediate submission goes on at the submission"),
+    (SnakemakeJob.postprocess, "if error and not self.dag.workflow.execution_settings.keep_incomplete:", "outputs"),
+    (RealExecutor.get_job_args, '"--target-jobs"', "the command of a job names its segment"),
+    (RealExecutor.get_job_args, 'format_cli_arg("--attempt", job.attempt)', "the command of a job names its attempt"),
+    (RealExecutor.format_job_exec, '"-m snakemake"', "the command of a job"),
+    (
+        snakemake.parser.Rule.block_content,
+        '"Multiple {} keywords in rule {}."',
+        "a script excludes notebook:, cwl: and their like",
+    ),
+    (Workflow.rule, "rule.resources.update(", "resources from the command line"),
+    (Workflow.rule, "_parsed_overwrite_resources", "resources from the command line"),
+    *((Rule.__init__, f"self.{name} = ", "what a rule needs of Snakemake") for name in OF_A_RULE),
 ]
 LACKS = [
     (AbstractExecutor, "active_jobs", "a report removes a job: drop `_forget`"),
@@ -151,6 +181,7 @@ TAKES = [
     (utils.set_gres_string, ["job"]),
     (validation.validate_slurm_extra, ["job"]),
     (JobScheduler.error_callback, ["self", "job"]),
+    (snakemake.dag.DAG.needrun_jobs, ["self", "exclude_finished"]),
 ]
 REPORTS = ("report_job_submission", "report_job_success", "report_job_error")
 
@@ -183,6 +214,20 @@ def test_our_own_names_in_its_executor_are_not_the_plugins() -> None:
 
     taken = {name for name in own if name in dir(plugin.Executor) or f"self.{name} = " in source(plugin.Executor)}
     requires(taken - {"_abc_impl"} == overridden, "it has names of ours")
+
+
+def test_a_job_and_its_resources_say_what_they_need_of_snakemake() -> None:
+    requires(set(dir(SnakemakeJob)) >= OF_A_JOB, "what a job needs of Snakemake")
+    requires("is_storage" in dir(_IOFile), "files in a storage")
+    requires("evaluable" in " ".join(vars(Resource)), "resources that are functions")
+    given = Resource.from_cli_expression("tmpdir", "'/scratch'", with_threads_arg=False)
+    requires((given.raw, Resource("tmpdir", "/scratch").raw) == ("'/scratch'", "/scratch"), "as it was written")
+
+
+def test_the_looking_thread_starts_before_the_executor_is_ready() -> None:
+    """So everything that it uses is made before Snakemake's constructor is called."""
+    text = source(RemoteExecutor.__init__)
+    requires(text.index("self.wait_thread.start()") < text.index("self.__post_init__()"), "the looking thread")
 
 
 def test_each_job_is_announced_by_run_job_pre_when_it_is_submitted() -> None:
