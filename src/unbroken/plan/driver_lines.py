@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from unbroken.plan import elsewhere
-from unbroken.plan.on_disk import has_finished, last_record
+from unbroken.plan.on_disk import RunOnDisk
 from unbroken.runs import driver_start
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
@@ -59,11 +59,11 @@ def unrehearsed(runs: Iterable[RunSpec], base: Path) -> list[str]:
     return told
 
 
-def standing(run: RunSpec, base: Path) -> str:
+def standing(found: RunOnDisk) -> str:
     """Return one line on a run that is not finished: how far it is, and what to type; empty for one that is."""
-    folder = RunFolder(run.name, base)
-    last, attempts = last_record(folder), all_attempts(folder)
-    if has_finished(folder, run) or _is_told_by_console(attempts):
+    run, folder, last = found.run, found.folder, found.last
+    attempts = all_attempts(folder)
+    if found.is_finished or _is_told_by_console(attempts):
         return ""
     if attempts and not attempts[-1].kind.settles:
         return f"{run.name}: {_stopped(attempts[-1], run)}"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from unbroken.config.found import near
 from unbroken.config.messages import listed
@@ -41,15 +42,13 @@ class ClusterLimits:
         return slurm.qos_names()
 
 
-@dataclass(frozen=True)
-class _Mistake:
-    """A key of a run, and what is wrong with its value; `todo` is what to type, if not one of the `known` names."""
+class _Mistake(NamedTuple):
+    """A key of a run, what is wrong with its value, what to type instead, and the name that may have been meant."""
 
     key: str
     found: str
-    todo: str = ""
-    name: str = ""
-    known: Sequence[str] = ()
+    todo: str
+    guess: str | None = None
 
 
 def limit_mistakes(asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLimits, site_file: str) -> list[str]:
@@ -63,12 +62,11 @@ def limit_mistakes(asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLim
 
 def _place_and_text(mistake: _Mistake, request: Request, site_file: str) -> tuple[str, str]:
     """Return where the value was written, and the line with what to type instead."""
-    source, guess = request.sources.get(mistake.key, ""), near(mistake.name, mistake.known)
-    todo = mistake.todo or f"type another {mistake.key}"
-    if is_of_site := source.startswith("site."):
-        todo = f"edit {site_file}"
-    if guess:
-        todo = f"did you mean `{guess}`?" + (f" {todo}" if is_of_site else "")
+    source = request.sources.get(mistake.key, "")
+    is_of_site = source.startswith("site.")
+    todo = f"edit {site_file}" if is_of_site else mistake.todo
+    if mistake.guess:
+        todo = f"did you mean `{mistake.guess}`?" + (f" {todo}" if is_of_site else "")
     return source if is_of_site else mistake.key, f"{mistake.found}; {todo}"
 
 
@@ -92,8 +90,8 @@ def _mistakes(run: RunSpec, request: Request, cluster: ClusterLimits) -> Iterato
         return
     called = f"partition {partition.name}" if partition.name else "the cluster"
     yield from _of_time(run, partition, called)
-    for key, found, has, todo in (*_of_size(run, partition, called), *_of_gpus(run, request, partition, called)):
-        yield _Mistake(key, f"found {found}, but {has} (sinfo)", f"type {todo}")
+    yield from _of_size(run, partition, called)
+    yield from _of_gpus(run, request, partition, called)
 
 
 def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[_Mistake]:
@@ -101,26 +99,25 @@ def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[
         # Slurm writes accounts and QOS in small letters.
         if name and name not in known and (key == "partition" or name.lower() not in known):
             every = listed(list(known)).replace(" or ", " and ")
-            yield _Mistake(key, f"found '{name}', but {what} are {every}", name=name, known=known)
+            yield _Mistake(key, f"found '{name}', but {what} are {every}", f"type another {key}", near(name, known))
+
+
+def _exceeds(key: str, found: object, has: str, todo: str) -> _Mistake:
+    return _Mistake(key, f"found {found}, but {has} (sinfo)", f"type {todo}")
 
 
 def _of_time(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mistake]:
     limit = partition.limit_minutes
     if math.ceil(run.segment_minutes) > limit:
-        ends = f"{called} ends jobs after {limit:.10g} minutes (sinfo)"
         key = "segment_minutes" if run.least_minutes is None else "segment_minutes.at_most"
-        todo = f"type {key.rpartition('.')[2]}: {math.floor(limit)} or less"
-        yield _Mistake(key, f"found {run.segment_minutes:.10g}, but {ends}", todo)
+        ends, todo = f"{called} ends jobs after {limit:.10g} minutes", f"{key.rpartition('.')[2]}: {math.floor(limit)}"
+        yield _exceeds(key, f"{run.segment_minutes:.10g}", ends, f"{todo} or less")
 
 
-# The key, what was found, what the cluster has, and what to type.
-Excess = tuple[str, object, str, str]
-
-
-def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[Excess]:
+def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mistake]:
     asked, nodes = run.resources, partition.node_count
     if (asked.nodes or 1) > nodes:
-        yield "nodes", asked.nodes, f"{called} has {_some(nodes, 'node')}", f"nodes: {nodes} or less"
+        yield _exceeds("nodes", asked.nodes, f"{called} has {_some(nodes, 'node')}", f"nodes: {nodes} or less")
     # With `nodes: null`, Slurm may put each task on a node of its own.
     tasks = math.ceil(asked.tasks / asked.nodes) if asked.nodes else 1
     if asked.threads * tasks > partition.cpus:
@@ -128,28 +125,30 @@ def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[Excess
         has = f"no node of {called} has more than {_some(partition.cpus, 'core')}"
         fits = partition.cpus // tasks
         more_nodes = f"nodes: {math.ceil(asked.tasks / max(1, partition.cpus))} or more"
-        yield "threads", f"{asked.threads}{each}", has, f"threads: {fits} or less" if fits else more_nodes
+        yield _exceeds("threads", f"{asked.threads}{each}", has, f"threads: {fits} or less" if fits else more_nodes)
     elif asked.threads * asked.tasks > (cores := partition.all_cpus):
         found = f"{asked.tasks} of {asked.threads} threads"
-        yield "tasks", found, f"{called} has {cores} cores in all", f"tasks: {cores // asked.threads} or less"
+        yield _exceeds("tasks", found, f"{called} has {cores} cores in all", f"tasks: {cores // asked.threads} or less")
     if asked.mem_mb > (most := partition.memory_mb):
-        yield "mem_mb", asked.mem_mb, f"no node of {called} has more than {most} MB", f"mem_mb: {most} or less"
+        has = f"no node of {called} has more than {most} MB"
+        yield _exceeds("mem_mb", asked.mem_mb, has, f"mem_mb: {most} or less")
 
 
-def _of_gpus(run: RunSpec, request: Request, partition: Partition, called: str) -> Iterator[Excess]:
+def _of_gpus(run: RunSpec, request: Request, partition: Partition, called: str) -> Iterator[_Mistake]:
     wanted, wanted_type, types = run.resources.gpus, request.gpu_type, partition.gpu_types
     nodes = run.resources.nodes or run.resources.tasks
     if not wanted:
         return
     if not types:
-        yield "gpus", wanted, f"no node of {called} has a GPU", "gpus: 0"
+        yield _exceeds("gpus", wanted, f"no node of {called} has a GPU", "gpus: 0")
     elif wanted_type is not None and wanted_type not in types:
         named = listed([name for name in types if name] or ["without a type"])
-        yield "gpu_type", f"'{wanted_type}'", f"the GPUs of {called} are {named}", f"gpu_type: {types[0] or 'null'}"
+        has = f"the GPUs of {called} are {named}"
+        yield _exceeds("gpu_type", f"'{wanted_type}'", has, f"gpu_type: {types[0] or 'null'}")
     elif wanted > (most := partition.gpus(wanted_type) * nodes):
         where = f"no node of {called} has" if nodes == 1 else f"{nodes} nodes of {called} have no"
         has = f"{where} more than {most}{f' of type {wanted_type}' if wanted_type else ''}"
-        yield "gpus", wanted, has, f"gpus: {most} or less"
+        yield _exceeds("gpus", wanted, has, f"gpus: {most} or less")
 
 
 def _some(count: int, what: str) -> str:
