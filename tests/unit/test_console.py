@@ -18,7 +18,7 @@ from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_unbroken import LogHandler, screen
+from snakemake_logger_plugin_unbroken import LogHandler, console, screen
 from snakemake_logger_plugin_unbroken.console import CHATTER_FUNCTIONS, SLURM_PLUGIN, Console
 from snakemake_logger_plugin_unbroken.screen import LiveArea
 from unbroken.engines.found import read_checked_runs
@@ -259,6 +259,11 @@ def test_snakemake_logs_there_what_is_left_out(module: str, function: str) -> No
     functions = [node for node in ast.walk(ast.parse(source)) if getattr(node, "name", "") == function]
 
     assert any("logger.info(" in ast.unparse(node) for node in functions)
+
+
+def test_what_has_no_field_of_its_own_is_known_by_a_text_of_snakemake_s() -> None:
+    assert f'WorkflowError("{console._SUMMARY}.")' in (SNAKEMAKE / "workflow.py").read_text()
+    assert '".snakemake/scripts"' in (SNAKEMAKE / "script" / "__init__.py").read_text()
 
 
 def test_a_dry_run_is_a_line_for_each_run_on_standard_output() -> None:
