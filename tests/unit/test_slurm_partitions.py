@@ -4,8 +4,17 @@ import math
 
 import pytest
 
+from unbroken.slurm import partitions
 from unbroken.slurm.client import rows_in
-from unbroken.slurm.partitions import COLUMNS, minutes_in, partitions_in, together
+from unbroken.slurm.partitions import (
+    COLUMNS,
+    ask_partition,
+    minutes_in,
+    own_spare_nodes,
+    partitions_in,
+    spare_nodes,
+    together,
+)
 
 # sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T|%f': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\
@@ -68,3 +77,10 @@ def test_partitions_taken_together_have_the_longest_limit_and_all_nodes():
 
 def test_lines_that_are_no_partition_are_passed_over():
     assert list(partitions_in(rows_in("sinfo: warning\n\n" + RECORDED, len(COLUMNS)))) == list(partitions_in(ROWS))
+
+
+def test_without_a_name_the_default_partition_is_meant_and_outside_of_slurm_none(monkeypatch):
+    monkeypatch.setattr(partitions, "table", lambda *words, **more: ROWS)
+    monkeypatch.delenv("SLURM_JOB_PARTITION", raising=False)
+
+    assert (ask_partition("").node_count, spare_nodes("", 1), own_spare_nodes()) == (4, 3, 0)

@@ -106,8 +106,9 @@ def spare_nodes(partition: str, needed: int) -> int:
 
 
 def own_spare_nodes() -> int:
-    """Return how many nodes the partition of the job around this process has in addition to the job's own."""
-    return spare_nodes(own_partition(), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
+    """Return how many nodes the partition of the job around this process has in addition to its own; 0 without one."""
+    partition = own_partition()
+    return spare_nodes(partition, int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)) if partition else 0
 
 
 def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
