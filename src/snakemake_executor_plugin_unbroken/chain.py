@@ -29,7 +29,6 @@ from unbroken.runs import before_work
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.job import EndState, ListedJob
-from unbroken.slurm.reasons import advice
 from unbroken.system import fs
 
 NEVER = float("inf")
@@ -203,9 +202,7 @@ class Chain:
         if alive:
             self._looks, self._end = 0, None
             if alive[0].is_stuck and all(job.is_waiting for job in alive):
-                todo = advice(alive[0].reason, alive[0].array)  # all its tasks wait for the same
-                what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
-                self._log_once(f"{segment.name}: {what}; {todo}")
+                self._log_once(f"{segment.name}: {alive[0].describe()}")  # all its tasks wait for the same
             return False
         self._looks += 1
         last = last_job(self.key, jobs)

@@ -184,5 +184,5 @@ def test_a_task_that_does_not_start_by_itself_is_told_once_with_what_to_type(slu
 
     (line,) = run.driver.lines()
     assert line.startswith(
-        "demo segment 1: job 17_2 does not start by itself (JobHeldUser); it is held; type: scontrol release 17"
+        "demo segment 1: Slurm job 17_2 is PENDING (JobHeldUser): it is held; type: scontrol release 17"
     )
