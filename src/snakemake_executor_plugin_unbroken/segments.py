@@ -120,14 +120,9 @@ def refuse_mistakes(rules: Iterable[Any]) -> None:
         if asked := OTHER_CLUSTER & set(rule.resources):
             found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
             raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
-        is_ours = "assignment" in dict(rule.params.items())
-        if (
-            not is_ours
-            and given
-            and not given.is_evaluable()
-            and given.value is not None
-            and not _is_number(given.value)
-        ):
+        if not given or given.is_evaluable() or "assignment" in dict(rule.params.items()):
+            continue
+        if given.value is not None and not _is_number(given.value):
             what = f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {given.value!r}"
             raise WorkflowError(f"{what}, allowed: a whole number, 1 or more")
 

@@ -436,7 +436,7 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
 
     assert done.code == 0, done.text
     told = f"unbroken: a segment 1: Slurm job {job} is PENDING (JobHeld"
-    assert [line.endswith(f"; it is held; type: scontrol release {array}") for line in done.lines(told)] == [True]
+    assert [line.endswith(f": it is held; type: scontrol release {array}") for line in done.lines(told)] == [True]
 
 
 @pytest.mark.slow
