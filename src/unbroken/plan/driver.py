@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import stat
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unbroken.job import background
 from unbroken.job.background import PageProcess
 from unbroken.plan import ctrl_c, snakemake_inside
-from unbroken.plan.driver_lines import show, show_full_disk_at_exit, unrehearsed
+from unbroken.plan.driver_lines import show_full_disk_at_exit, show_until_the_end, unrehearsed
 from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.runs.layout import NOTES
-from unbroken.system import log
 
 logger = logging.getLogger(__name__)
 MINUTE = 60.0
@@ -35,10 +33,8 @@ class Driver:
     def __init__(self, plan: Plan, workflow: Any, config: Mapping[str, object]) -> None:
         self._plan, self._workflow, self._config = plan, workflow, config
         self._page = PageWriter(plan.base)
-        self._screen = ExitStack()
         if workflow.is_main_process:
-            self._screen.enter_context(log.lines_to(show))
-            atexit.register(self._screen.close)  # a dry run has no end
+            show_until_the_end()
 
     def start(self) -> None:
         """Refuse mistakes, remove outdated records and log warnings before the first job; then follow the jobs."""
@@ -61,7 +57,6 @@ class Driver:
             self._plan.report()
             background.notify(self._plan.base, is_over=True)
         self._page.end()
-        self._screen.close()
 
 
 class PageWriter:

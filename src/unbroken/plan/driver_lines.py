@@ -6,6 +6,8 @@ import atexit
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from unbroken.plan import elsewhere
@@ -19,7 +21,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 _SNAKEMAKES_LOGGER = "snakemake.logging"
 _BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.LOSES_OUTPUT)
@@ -29,6 +31,14 @@ _MOST_NAMES = 3
 def show(line: str) -> None:
     """Print a line of the driver's own on its screen, in its order among Snakemake's."""
     logging.getLogger(_SNAKEMAKES_LOGGER).info(f"unbroken: {elsewhere.from_where_it_was_typed(line)}")
+
+
+@cache
+def show_until_the_end() -> None:
+    """Show the log of this process until it ends, once, also where a workflow imports unbroken twice."""
+    screen = ExitStack()
+    screen.enter_context(log.lines_to(show))
+    atexit.register(screen.close)
 
 
 def show_full_disk_at_exit(base: Path) -> None:
