@@ -41,10 +41,10 @@ def answers(monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
         ({"scontrol": FAILED + " EndTime=840"}, ListedJob("17", "FAILED", node="node1", exit_code=75, end_unix=840.0)),
         ({"scontrol": RUNNING}, None),
         (
-            {"sacct": "17|FAILED|node3|1:0|||||840\n"},
+            {"sacct": "17|FAILED|node3|1:0||840\n"},
             ListedJob("17", "FAILED", node="node3", exit_code=1, end_unix=840.0),
         ),
-        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0|||||Unknown\n"}, ListedJob("17", "CANCELLED")),
+        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0||Unknown\n"}, ListedJob("17", "CANCELLED")),
         ({"sacct": ""}, None),
         ({}, None),
     ],
@@ -160,7 +160,7 @@ def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(
         submission = submissions.take("demo", submissions.newest("demo"))
         assert submission is not None
         submissions.fill(submission, number)
-    rows = "18_1|COMPLETED|node1|0:0|||||%d\n18_2|FAILED|node2|75:0|||||%d\n18_3|RUNNING|node1|0:0|||||Unknown\n"
+    rows = "18_1|COMPLETED|node1|0:0||%d\n18_2|FAILED|node2|75:0||%d\n18_3|RUNNING|node1|0:0||Unknown\n"
     slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
 
     assert (lost(START), lost(START)) == ([], [])

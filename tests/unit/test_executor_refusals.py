@@ -244,12 +244,9 @@ def test_a_ctrl_c_while_squeue_is_silent_cancels_what_was_submitted_last(driver:
 # --- small things ---
 
 
-def test_segments_on_another_cluster_are_refused() -> None:
-    plain = SimpleNamespace(params={}, resources={"clusters": "b"})
-    refuse_mistakes([plain])
-
+def test_jobs_on_another_cluster_are_refused() -> None:
     with pytest.raises(WorkflowError, match="found clusters, allowed: none of these"):
-        refuse_mistakes([plain, SimpleNamespace(params={"assignment": 1}, resources={"clusters": "b"})])
+        refuse_mistakes([SimpleNamespace(params={}, resources={"clusters": "b"})])
 
 
 def test_a_group_of_jobs_and_a_job_without_a_number_are_no_segments(driver: Driver) -> None:

@@ -111,7 +111,7 @@ def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_sa
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(after_work, "ENDING_SECONDS", 0.0)
-    slurm.answer("sacct", "echo '17|TIMEOUT|node1|0:0|||||1000'")
+    slurm.answer("sacct", "echo '17|TIMEOUT|node1|0:0||1000'")
     slurm.answer("scontrol", "exit 1")
 
     assert after_work.how_slurm_ends("17") == "TIMEOUT"

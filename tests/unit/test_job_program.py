@@ -61,7 +61,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
     tmp_path: Path, slurm: Slurm
 ) -> None:
     toy(Path(), 1, goal=10**6, segment_minutes=0.01)
-    row = f"me||101_[1-9%1]|PENDING|Dependency|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    row = f"me||101_[1-9%1]|PENDING|Dependency|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{row}' >> {slurm.folder}/queue")
 
     # Long enough to be at work still when the next array is submitted.

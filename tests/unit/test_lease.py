@@ -347,7 +347,7 @@ def test_a_process_that_the_system_hides_is_not_taken_for_gone(
 
 
 # As squeue is asked for it.
-ENDED_JOB = "ada|node1|17|CANCELLED|None|1700000000|1700003600||/"
+ENDED_JOB = "ada|node1|17|CANCELLED|None|1700000000|1700000000|1700003600||/"
 
 # --- what Slurm says -----------------------------------------------------------------------------------------------
 

@@ -190,24 +190,6 @@ def test_a_history_that_cannot_be_read_hides_the_account_of_no_other_run(
     assert any("other" in line for line in lines), lines
 
 
-def test_advice_is_asked_for_each_run_although_a_newer_unbroken_has_touched_the_first(
-    base: Path, typed: Callable[..., tuple[int, list[str]]]
-) -> None:
-    runs = {
-        name: {"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 9}}
-        for name in ("demo", "other")
-    }
-    (base / "config").mkdir()
-    (base / "config" / "config.yaml").write_text(json.dumps({"runs": runs}))
-    shutil.copytree(base / "results" / "demo", base / "results" / "other")
-    newer = [NEWER["history"](RunFolder(name, base)) for name in runs]
-
-    code, lines = typed("advise")
-
-    assert code == 1 and len(lines) == 2
-    assert all(is_refusal(*each) and name in each[0] for name, *each in zip(runs, lines, newer, strict=True)), lines
-
-
 @pytest.mark.parametrize("kind", NEWER)
 def test_the_status_shows_the_line_and_the_other_runs(base: Path, kind: str) -> None:
     newer = NEWER[kind](job(base).places)

@@ -57,7 +57,7 @@ def owned(**values: object) -> Iterator[None]:
 def test_the_tasks_of_a_run_wait_for_a_job_of_this_slurm_alone(
     spec: JobSpec, slurm: Slurm, values: dict[str, object], job: str
 ) -> None:
-    slurm.answer("squeue", "echo 'ada|node1|30|RUNNING|None|0|Unknown||/'")
+    slurm.answer("squeue", "echo 'ada|node1|30|RUNNING|None|0|0|Unknown||/'")
     with owned(user="ada", **values):
         found = OtherOwner().find(spec, None)
 

@@ -14,7 +14,6 @@ import typer
 
 from unbroken import __version__
 from unbroken.cli import (
-    advise_command,
     convert_command,
     exec_commands,
     import_export,
@@ -49,7 +48,6 @@ from unbroken.report.known import (
     CONFIG,
     config_of,
     existing_run_folder,
-    known_names,
     no_config,
     refuse_unknown,
     runs_of,
@@ -131,20 +129,6 @@ def account(
     else:
         for name, each in found.items():
             say("\n".join(each.lines(name)))
-    raise typer.Exit(code)
-
-
-@app.command()
-def advise(
-    only: RunNames = None,
-    directory: Directory = HERE,
-    config: Config = CONFIG,
-    profile: Annotated[str, typer.Option("--profile", help="Whose site.yaml says what the jobs ask.")] = "slurm",
-) -> None:
-    """Find the partition and segment length that reach the goal first; asks Slurm, submits nothing."""
-    runs = {known.name: known for known in runs_of(directory, config, must_exist=True)}
-    names = (name for name in known_names(runs, only, directory) if name in runs)
-    _, code = ask_each(names, lambda name: advise_command.advise(runs[name], directory, profile))
     raise typer.Exit(code)
 
 

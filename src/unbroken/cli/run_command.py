@@ -40,7 +40,7 @@ def command_for(
     found = ["--logger", "unbroken"] if "--logger" not in words else []
     found += ["--snakefile", str(_snakefile(directory))]
     found += ["--directory", str(directory)] if directory != Path() else []
-    found += ["--profile", folder_of_profile(profile, directory)] if profile else []
+    found += ["--profile", _folder_of_profile(profile, directory)] if profile else []
     found += words
     typed = shlex.join(found) + (f" -- {' '.join(_braced(targets))}" if targets else "")
     return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
@@ -68,7 +68,7 @@ def _snakefile(directory: Path) -> Path:
     return snakefile()
 
 
-def folder_of_profile(name: str, directory: Path) -> str:
+def _folder_of_profile(name: str, directory: Path) -> str:
     """Return a profile folder in `directory` if there is one, else the name, which Snakemake looks up itself."""
     own = directory / "profiles" / name
     for folder in (directory / name, own):

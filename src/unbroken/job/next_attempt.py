@@ -24,7 +24,7 @@ from unbroken.runs.layout import CHAINS, LOGS, RunFolder
 from unbroken.runs.policy import Next, NextAction, next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
-from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
+from unbroken.slurm.partitions import own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
 
 _STOPPED = "stopped.json"
@@ -101,7 +101,7 @@ def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[
         return NextAction(Next.RESUME if is_taken else Next.RETRY, f"nothing began in it; log: {spec.submission.logs}")
 
     def spare() -> int:
-        return spare_nodes(run.resources.partition or default_partition(), run.resources.nodes or run.resources.tasks)
+        return spare_nodes(run.resources.partition or "", run.resources.nodes or run.resources.tasks)
 
     try:
         _, action = _by_policy(spec, segment, unrecorded(spec, log, segment, last), spare)
