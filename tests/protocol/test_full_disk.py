@@ -13,7 +13,7 @@ from support.toyrun import ROOT, checkpoints, hidden, history, program, start_se
 
 from unbroken.runs import lease
 from unbroken.runs.select import verify
-from unbroken.system import fs
+from unbroken.system import disk
 
 pytestmark = pytest.mark.process
 
@@ -232,7 +232,7 @@ def test_a_disk_that_is_full_for_snakemakes_own_files_is_told_last_and_by_status
     base = whole_disk
     (base / "config").mkdir()
     (base / "config" / "config.yaml").write_text(CONFIG)
-    (base / "ballast").write_bytes(b"x" * (fs.free_bytes(base) - free_kb * 1024))
+    (base / "ballast").write_bytes(b"x" * (disk.free_bytes(base) - free_kb * 1024))
 
     started = called(base, "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "1")
     status = called(base, "unbroken", "status")

@@ -564,6 +564,7 @@ def test_earlier_claims_go_with_what_lies_beside_them_and_only_what_a_killed_wri
             "gone; somebody moved, removed or linked .* while this job worked; nothing more ",
         ),
         (errno.ESTALE, OutageError, "Stale file handle; wait until that is over, then start again"),
+        (errno.EACCES, StorageError, "Permission denied$"),
     ],
 )
 def test_a_folder_that_is_not_there_is_told_from_one_that_cannot_be_seen(

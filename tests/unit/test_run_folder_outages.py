@@ -19,7 +19,7 @@ from unbroken.runs.claim import claim_path
 from unbroken.runs.imported import NOTE, read_import_note
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk
 
 
 def failing(number: int) -> Callable[..., object]:
@@ -103,7 +103,7 @@ def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
     places: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places.root.mkdir(parents=True)
-    monkeypatch.setattr(fs, "free_bytes", failing(errno.ESTALE))
+    monkeypatch.setattr(disk, "free_bytes", failing(errno.ESTALE))
 
     assert obstacle(places) == f"{places.root}: {os.strerror(errno.ESTALE)}"
 

@@ -28,7 +28,7 @@ from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree
 
@@ -80,7 +80,7 @@ def _copy_all(replica: Replica, draft: RunFolder) -> None:
         target.mkdir(exist_ok=True)
         for name in names:
             if not fs.is_unique_name(name):
-                fs.copy_file(Path(base, name), target / name)
+                copying.copy_file(Path(base, name), target / name)
 
 
 def _keep_good(run: str, replica: Replica, draft: RunFolder, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:

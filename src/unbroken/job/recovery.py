@@ -38,7 +38,7 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
 from unbroken.slurm.queue import ended
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
 from unbroken.system.host import boot_id
 
@@ -170,7 +170,7 @@ class Recovery:
             for found in self._states(self._task(claim.segment, origin, folder)):
                 publisher.publish(found)
         except _CANNOT_BE_SAVED as error:
-            if isinstance(error, OSError) and fs.is_full(error):
+            if isinstance(error, OSError) and disk.is_full(error):
                 left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
                 raise StorageError(f"{folder.root}: {error.strerror or 'no room left'}: {left}") from error
             # It is made again.

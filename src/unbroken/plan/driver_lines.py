@@ -20,7 +20,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs
+from unbroken.system import disk
 
 # With a console, the driver's own lines come in their order among Snakemake's.
 _SNAKEMAKES_LOGGER = "snakemake.logging"
@@ -53,7 +53,7 @@ def tell_full_disk_at_exit(base: Path) -> None:
     """Print a line at the end of this process if a disk is full that Snakemake or the runs write to."""
 
     def tell_last() -> None:
-        if full := fs.full_disk([(base / NOTES).parent, base / RESULTS]):
+        if full := disk.first_full([(base / NOTES).parent, base / RESULTS]):
             sys.stderr.write(f"unbroken: {full}\n")
 
     atexit.register(tell_last)

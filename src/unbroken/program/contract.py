@@ -18,8 +18,9 @@ from unbroken.program.held_folder import HeldFolder
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
 from unbroken.runs.times import FILE_NAME as TIMES
+from unbroken.system.copying import link_or_copy
 from unbroken.system.flush import flush_tree
-from unbroken.system.fs import link_or_copy, remove_tree, storage_errors, write_atomic
+from unbroken.system.fs import remove_tree, storage_errors, write_atomic
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself

@@ -18,7 +18,7 @@ from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import claim_paths
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk, fs
 
 
 def note_begun(places: RunFolder) -> None:
@@ -85,7 +85,7 @@ def obstacle(places: RunFolder) -> str:
         for path in (places.root, places.lease, places.history):
             if path.exists() and not os.access(path, os.W_OK):
                 return f"{path} cannot be written"
-        return fs.full_disk_words(places.root)
+        return disk.full_words(places.root)
     except UnbrokenError as error:
         return str(error)
     except OSError as error:

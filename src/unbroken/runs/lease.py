@@ -56,7 +56,9 @@ class Lease:
                 todo="put it back",
             ) from error
         except OSError as error:
-            raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
+            if error.errno in fs.OUTAGE_ERRNOS:
+                raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
+            raise StorageError(f"{self.folder}: {error.strerror}") from error
         if newest != self.claim.token:
             self.is_lost = True
             raise FencedError(

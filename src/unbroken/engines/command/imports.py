@@ -25,7 +25,7 @@ from unbroken.runs.imported import SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import sha256_of
 
@@ -210,7 +210,7 @@ def _copy_output(folder: Path, name: str, draft: Path, algorithm: str, written_n
     is_rewritten = is_changed_inside(folder / name)
     target = (draft / REWRITTEN if is_rewritten else draft.with_name(OUTPUT)) / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    fs.copy_file(folder / name, target)
+    copying.copy_file(folder / name, target)
     size = target.stat().st_size
     entry = described(target, size, size, SEGMENT, algorithm)
     is_late = entry.mtime_ns > written_ns + LAST_ACTION_SECONDS * 1e9
