@@ -21,6 +21,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import disk, fs
+from unbroken.system.log import lines_to
 
 pytestmark = pytest.mark.process
 
@@ -153,7 +154,8 @@ def lacking(backup: Path) -> dict[str, list[str]]:
 def restored(base: Path, backup: Path) -> list[str]:
     told: list[str] = []
     shutil.rmtree(base / "results")
-    restore("demo", backup, base, told.append, outputs_of)
+    with lines_to(told.append):
+        restore("demo", backup, base, outputs_of)
     return told
 
 

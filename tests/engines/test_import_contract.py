@@ -53,7 +53,7 @@ def test_what_the_program_had_saved_goes_on_as_a_run(tmp_path: Path) -> None:
     toy(tmp_path, goal=40)
 
     loads = "whether the program loads all of its state from these files: only it knows"
-    assert passport.imported == Imported(str(source), (), ("how far it is: 20 was typed", loads))
+    assert passport.imported == Imported(str(source), (), ("how far it is: 20 was typed", loads), ".", 0, 20)
     assert trace_of(tmp_path) == trace_of(tmp_path / "whole")
     assert json.loads((toy_job(tmp_path).places.final / "summary.json").read_text())["imported"]["from"] == str(source)
     assert contents(source) == before
@@ -66,7 +66,7 @@ def test_progress_json_says_how_far_it_is(tmp_path: Path) -> None:
     checkpoint = taken(tmp_path, source)
 
     assert (checkpoint.passport.progress.done, checkpoint.passport.progress.goal) == (20, 40)  # the goal was raised
-    assert not {"progress.json", "imported.json"} & set(checkpoint.passport.files)
+    assert not {"progress.json"} & set(checkpoint.passport.files)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files of a run as another unbroken leaves them: written by today's writers, with the next number or old tables."""
+"""Files of a run as another unbroken leaves them: written by today's writers, with the next number."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from support.toyrun import rewrite_passport
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
 from unbroken.runs import claim, history, lease, record
-from unbroken.runs.checkpoint import FORMAT, OLD_TABLES, folder_name
+from unbroken.runs.checkpoint import FORMAT, folder_name
 from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import FileDigest
-from unbroken.runs.store import FORMAT_FILE, Store
+from unbroken.runs.store import Store
 
 
 def later(written: Format) -> Format:
@@ -43,18 +42,6 @@ def newer_archived_passport(places: RunFolder) -> Path:
     return folder / "manifest.json"
 
 
-def old_tables(places: RunFolder) -> Path:
-    """Return a checkpoint above the others that has tables in it, as the first unbroken wrote them."""
-    newest = Store(places.checkpoints).readable()[-1]
-    files = {**newest.passport.files, OLD_TABLES: FileDigest(2, "")}
-    passport = replace(newest.passport, sequence=newest.passport.sequence + 1, files=files)
-    folder = places.checkpoints / folder_name(passport)
-    folder.mkdir()
-    path = folder / "manifest.json"
-    path.write_text(passport.to_text())
-    return path
-
-
 def newer_record(places: RunFolder) -> Path:
     """Of the last segment that has one."""
     path = sorted(places.segments.glob("*.json"))[-1]
@@ -75,15 +62,10 @@ def newer_line(places: RunFolder) -> Path:
 
 def newer_claim(places: RunFolder) -> Path:
     """That of a holder who gave the run back."""
-    with patch.object(claim, "FORMAT", later(claim.FORMAT)), lease.take(places.lease, 1, 0.0, print):
+    with lease.take(places.lease, 1, 0.0):
         pass
-    return sorted(places.lease.glob("*.json"))[-1]
-
-
-def newer_store(places: RunFolder) -> Path:
-    """The folder of checkpoints as a whole."""
-    path = places.checkpoints / FORMAT_FILE
-    path.write_text('{"format": 2}\n')
+    path = sorted(places.lease.glob("*.json"))[-1]
+    path.write_text(later(claim.FORMAT).text(claim.FORMAT.read(path)))
     return path
 
 
@@ -97,9 +79,7 @@ def newer_spec(written: JobSpec, base: Path) -> Path:
 NEWER: dict[str, Callable[[RunFolder], Path]] = {
     "passport": newer_passport,
     "archived passport": newer_archived_passport,
-    "tables": old_tables,
     "record": newer_record,
     "history": newer_line,
-    "store": newer_store,
     "claim": newer_claim,
 }

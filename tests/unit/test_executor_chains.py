@@ -285,7 +285,7 @@ def test_the_record_of_a_task_that_ran_ahead_is_taken_while_the_task_behind_it_w
     places, job = RunFolder("demo"), driver.job(segment(2, goal=10**6))
     before = state_of(places.record(2))
 
-    with take(places.lease, 3, 0.0, print):
+    with take(places.lease, 3, 0.0):
         driver.executor.run_job(job)
 
     assert (driver.done, driver.failed, driver.slurm.told) == ([job], [], [])
@@ -298,7 +298,7 @@ def test_a_segment_at_work_before_snakemake_asks_for_it_is_waited_for_by_its_rec
     submission("17")
     shows(driver.slurm, "17_2 RUNNING", "17_[3-7%1] PENDING")
     job = driver.job(second)
-    with take(places.lease, 2, 0.0, print):
+    with take(places.lease, 2, 0.0):
         driver.executor.run_job(job)
     (info,) = driver.active()
     assert look(driver, [info]) == [info]

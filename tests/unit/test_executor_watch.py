@@ -161,14 +161,14 @@ def test_a_run_whose_job_gave_it_back_or_fell_silent_is_asked_for_soon(slurm: Sl
     shows(slurm, "17 RUNNING")
     run.looks(20, 60.0)
     shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
+    with take(RunFolder("demo").lease, 1, 0.0):
         assert run.looks(4, LIFE_SECONDS) == [""] * 4  # a heartbeat is heard
         assert run.looks(4, SILENT_SECONDS / 2)[-1] == "FAILED"
 
     shows(slurm, "17 RUNNING")
     assert run.looks(20, 60.0)[-1] == ""
     shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
+    with take(RunFolder("demo").lease, 1, 0.0):
         run.look(LIFE_SECONDS)
     assert run.looks(4, LIFE_SECONDS)[-1] == "FAILED"
 

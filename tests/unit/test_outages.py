@@ -21,6 +21,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
+from unbroken.system import log
 
 PASSING = [errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT]
 
@@ -61,7 +62,8 @@ class Outage:
 
     def picked(self, store: Store) -> Checkpoint | None:
         is_accepted = PASSPORT.identity.__eq__
-        return select(store, "demo", is_accepted, self.told.append, rest=self.rest)
+        with log.lines_to(self.told.append):
+            return select(store, "demo", is_accepted, rest=self.rest)
 
 
 @pytest.fixture

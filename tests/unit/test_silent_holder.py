@@ -24,7 +24,7 @@ from unbroken.system import host
 def held(base: Path, silent_seconds: float = 0.0, **changes: object) -> Path:
     """A run with a checkpoint, and a claim as a process of another machine leaves it that is killed."""
     places = RunFolder("demo", base)
-    with lease.take(places.lease, 1, 1.0, print):
+    with lease.take(places.lease, 1, 1.0):
         publish(Store(places.checkpoints), 1)
     (last,) = places.lease.glob("*.json")
     claim = {**json.loads(last.read_text()), "token": 2, "segment": 2, "released_utc": "", "host": "elsewhere"}

@@ -9,7 +9,7 @@ import pytest
 from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
-from unbroken.errors import CheckpointError, FencedError, FormatError, StorageError
+from unbroken.errors import CheckpointError, FencedError, StorageError
 from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
@@ -294,31 +294,6 @@ def test_names_stand_in_order_of_their_numbers_and_bad_ones_hide_none(store: Sto
 
     assert store.names() == [made[number].name for number in (5, 6, 7, 999_999, 1_000_000)]
     assert [found.name for found in store.readable()] == [made[number].name for number in (5, 7, 999_999, 1_000_000)]
-
-
-@pytest.mark.parametrize(
-    ("text", "is_known"),
-    [
-        ('{"format": 1}', True),
-        ('{"format": 1000}', False),
-        ('{"format": "1"}', False),
-        ("{}", False),
-        ("[]", False),
-        ("1", False),
-        ("{", False),
-    ],
-)
-def test_a_format_of_the_folder_that_is_not_known_stops_whoever_reads_it(
-    store: Store, text: str, is_known: bool
-) -> None:
-    publish(store, 1)
-    (store.root / "format.json").write_text(text)
-
-    if is_known:
-        assert len(store.readable()) == 1
-    else:
-        with pytest.raises(FormatError, match=r"format\.json"):
-            store.readable()
 
 
 def left(store: Store) -> list[int]:

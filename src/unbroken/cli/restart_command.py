@@ -19,14 +19,16 @@ from unbroken.runs.claim import if_stopped
 from unbroken.runs.layout import RESULTS
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
+from unbroken.system import log
 from unbroken.system.clock import folder_stamp, utc_now
 
 
 def restart(run: RunName, directory: Directory = HERE) -> None:
     """Move everything that a run has done to a backup folder (nothing is deleted), so that it starts from zero."""
     places = existing_run_folder(run, directory)
-    refuse_newer(places, is_thorough=True)
-    claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
+    refuse_newer(places)
+    with log.lines_to(lambda line: say(f"{run}: {line}")):
+        claim, why_free = lease.watched_claim(places.lease)
     if claim is not None and not why_free:
         raise ConfigError(
             [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]

@@ -26,7 +26,7 @@ from unbroken.runs.progress import Handover
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree
 
@@ -49,7 +49,8 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
     identity = identity_of(run, job.keys, job.base)
     confirm_all_own(places.own)
     try:
-        held = lease.take(places.lease, SEGMENT, 0.0, tell)
+        with log.lines_to(tell):
+            held = lease.take(places.lease, SEGMENT, 0.0)
     except LeaseError as error:
         raise ConfigError([f"{run.name}: {error}"]) from error
     with held, fs.os_errors(places.root):
@@ -82,7 +83,8 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
         if output.exists():
             held.confirm()
             _put_in_place(places, output)
-        imported = Imported(os.fspath(source.path.resolve()), found.checked, found.not_checked)
+        where = os.fspath(source.path.resolve())
+        imported = Imported(where, found.checked, found.not_checked, found.path, found.epoch, found.step)
         progress = found.handover.progress if run.goal is None else replace(found.handover.progress, goal=run.goal)
         first = Handover(
             progress,

@@ -42,7 +42,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
@@ -58,15 +58,16 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
         before_work.refuse_missing(folder)
         confirm_all_own(folder.own)
         refuse_newer(folder)
-        with lease.take(
-            folder.lease,
-            job.segment,
-            patience_seconds(job),
-            job.tell,
-            partial(alarm.leave_if_heard, job.run.name, "waiting"),
-            mem_mb=job.run.resources.mem_mb,
-            leaves_to=partial(leaves_to, job),
-        ) as held:
+        with log.lines_to(job.tell):
+            held = lease.take(
+                folder.lease,
+                job.segment,
+                patience_seconds(job),
+                partial(alarm.leave_if_heard, job.run.name, "waiting"),
+                mem_mb=job.run.resources.mem_mb,
+                leaves_to=partial(leaves_to, job),
+            )
+        with held:
             if prepare is not None:
                 job = prepare(held)
             _log_what_was_given(job, engine)
@@ -189,9 +190,8 @@ class _Segment:
         rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
         give_up = end_note.give_up_at()
         try:
-            origin = select(
-                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, rest, skip, give_up
-            )
+            with log.lines_to(self.job.tell):
+                origin = select(self.store, self.job.run.name, self._is_accepted, has_worked, rest, skip, give_up)
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error
@@ -250,7 +250,7 @@ class _Segment:
         folder = work.task.attempt_folder
         with suppress(OSError):
             folder.root.mkdir()
-            folder.times.write_text(times.FORMAT.text(work.moments.so_far.to_json()))
+            folder.note.write_text(times.FORMAT.text({"times": work.moments.so_far.to_json()}))
         error: UnbrokenError | None = None
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
@@ -270,7 +270,7 @@ class _Segment:
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
             ends = limits.write_deadline()
-            leave_note(attempt_folder, origin, made)
+            note = leave_note(attempt_folder, origin, made)
         is_warned = partial(bool, self.alarm.heard)
         task = Task(
             job.run,
@@ -282,7 +282,7 @@ class _Segment:
             job.tell,
             is_warned,
         )
-        moments = Moments(attempt_folder.times, limits.slurm_job, self.held.clock_ahead_seconds)
+        moments = Moments(attempt_folder.note, limits.slurm_job, self.held.clock_ahead_seconds, note)
         moments.begin(own_start_unix(), next(reversed(attempts), None))
         publisher = Publisher(
             job, self.engine, self.store, self.held.claim.token, self.held.confirm, made, limits.slurm_job, origin,

@@ -29,7 +29,6 @@ from unbroken.runs import attempts
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim, Life, life_of
-from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.identity import Identity
 from unbroken.runs.imported import UNFINISHED
@@ -37,6 +36,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
+from unbroken.runs.times import FORMAT
 from unbroken.slurm.queue import ended
 from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
@@ -47,7 +47,6 @@ _CANNOT_BE_SAVED = (
     CheckpointError, SegmentError, ForeignFolderError, OutageError,
     OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
 )  # fmt: skip
-FORMAT = Format()
 # How long the guards of an attempt that has just died may take.
 LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
@@ -61,11 +60,13 @@ def make_folders(places: RunFolder) -> None:
     confirm_all_own(places.own)
 
 
-def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> None:
+def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> dict[str, object]:
     """Note in a new attempt folder what it computes, from which checkpoint it resumes, and its save folder."""
     identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
-    note = {"origin": origin.name if origin else None, **identity, "environment": dict(made.environment)}
-    attempt_folder.note.write_text(FORMAT.text({**note, "save_inode": attempt_folder.open_save().inode}))
+    resumed = {"origin": origin.name if origin else None, "save_inode": attempt_folder.open_save().inode}
+    note: dict[str, object] = {**resumed, **identity, "environment": dict(made.environment)}
+    attempt_folder.note.write_text(FORMAT.text(note))
+    return note
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,8 @@ class Recovery:
         """Return the note of an attempt that resumed from `origin`; None of another, which has nothing to add to it."""
         try:
             note = FORMAT.read(attempt_folder.note)
+            if "identity" not in note:  # it ended while it made the results
+                return None
             made = Computation(Identity(note["identity"], note["parts"]), note.get("environment", {}))
             attempt_folder.save_inode = int(note["save_inode"])
         except FileNotFoundError:  # it ended before its work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from unbroken.runs.imported import SEGMENT as IMPORTED
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
-from unbroken.runs.times import FILE_NAME as TIMES
+from unbroken.runs.times import FILE_NAME as NOTE
 from unbroken.runs.times import Times, killed_words, read_times
 from unbroken.slurm.job import NOT_TO_BLAME, EndState, ListedJob
 from unbroken.slurm.queue import ended
@@ -108,12 +108,12 @@ def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
     return origin is None or last.passport.progress.done > origin.passport.progress.done
 
 
-def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
+def note(places: RunFolder, attempt: Attempt) -> bool:
     """Add the line of an attempt that never held the lease; False if it cannot be written, or an attempt is running."""
     if is_missing(places):
         return False
     try:
-        with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
+        with lease.take(places.lease, attempt.segment, 0.0) as held:
             held.confirm()
             History(places.history).append(replace(attempt, token=held.claim.token))
     except (UnbrokenError, OSError):
@@ -166,7 +166,7 @@ def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, noted: Time
     """Return what the attempt had noted until it was killed, which Slurm says, or its last heartbeat."""
     began = unix_seconds(claim.started_utc)
     saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
-    own = places.work / f"{claim.token:06d}"
+    own = places.attempt(claim.token)
     # That of a training alone lies in its folder.
     last_step = _changed_unix((own if own.is_dir() else places.root) / "progress.json")
     heartbeat = _changed_unix(claim_path(places.lease, claim.token))
@@ -190,13 +190,13 @@ def _was_stopping(died: Attempt, noted: Times) -> bool:
 
 
 def _noted(claim: Claim, places: RunFolder) -> Times:
-    in_attempt = places.work / f"{claim.token:06d}" / TIMES
+    in_attempt = places.attempt(claim.token) / NOTE
     return read_times(in_attempt if in_attempt.exists() else times_path(places.lease, claim.token))
 
 
 def times_path(lease_folder: Path, token: int) -> Path:
     """Return where a training alone notes its times: next to its claim, with which it is forgotten."""
-    return claim_path(lease_folder, token).with_suffix(f".{TIMES}")
+    return claim_path(lease_folder, token).with_suffix(f".{NOTE}")
 
 
 def _changed_unix(path: Path) -> float | None:

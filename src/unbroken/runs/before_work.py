@@ -8,26 +8,31 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 from unbroken.errors import StorageError, UnbrokenError
 from unbroken.runs import checkpoint, claim, driver_start, record
+from unbroken.runs.formats import Format
 from unbroken.runs.history import History
-from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import claim_paths
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.store import Store
-from unbroken.system import disk, fs
+from unbroken.system import disk
+
+STATE = Format()
+
+
+def state_path(key: str) -> Path:
+    """Return the file with what is noted of a run or of a chain outside of the run's folder."""
+    return CHAINS / key / "state.json"
 
 
 def note_begun(places: RunFolder) -> None:
     """Note that this start of snakemake knows the run's folder; a disk that takes no note does no harm."""
     if driver_start.current():
-        path = _path(places)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fs.write_atomic(path, f"{driver_start.current()}\n")
+        with suppress(OSError, StorageError):
+            STATE.update(_path(places), {"begun": driver_start.current()})
 
 
 def note_if_there(places: RunFolder) -> None:
@@ -40,10 +45,7 @@ def is_missing(places: RunFolder) -> bool:
     """Return True if this start of snakemake has seen the run's folder, which is not here; a new start begins again."""
     if not driver_start.current() or _is_there(places):
         return False
-    try:
-        return _path(places).read_text().strip() == driver_start.current()
-    except OSError:
-        return False
+    return bool(STATE.found(_path(places)).get("begun") == driver_start.current())
 
 
 def refuse_missing(places: RunFolder) -> None:
@@ -56,29 +58,27 @@ def refuse_missing(places: RunFolder) -> None:
         )
 
 
-def refuse_newer(places: RunFolder, is_thorough: bool = False) -> None:
-    """Raise FormatError, with what to type, if a newer unbroken wrote a file of the run; what is bad is left to others.
+def refuse_newer(places: RunFolder) -> None:
+    """Raise FormatError, with what to type, if another unbroken wrote a file of the run; what is bad is left to others.
 
-    Of the records and of the passports of pruned checkpoints, which may be thousands, the newest speak for the others,
-    unless all of them are about to be touched (`is_thorough`).
+    Of what may be thousands, the newest speaks for the others.
     """
-    store, count = Store(places.checkpoints), None if is_thorough else 1
-    store.refuse_newer()
+    store = Store(places.checkpoints)
     folders = [store.root / name for name in store.names()]
-    folders += [store.archive / name for name in islice(reversed(store.archived()), count)]
+    folders += [store.archive / name for name in store.archived()[-1:]]
     for folder in folders:
         checkpoint.FORMAT.found(folder / checkpoint.FILE_NAME)
     records = [path for path in places.segments.glob("*.json") if path.stem.isdecimal()]
-    for path in islice(sorted(records, key=lambda path: int(path.stem), reverse=True), count):
-        record.FORMAT.found(path)
-    History(places.history).refuse_newer()
+    if records:
+        record.FORMAT.found(max(records, key=lambda path: int(path.stem)))
+    History(places.history).attempts(1)
     for path in claim_paths(places.lease):
         claim.FORMAT.found(path)
 
 
 def obstacle(places: RunFolder) -> str:
     """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
-    if not _is_there(places) and _path(places).exists():
+    if not _is_there(places) and STATE.found(_path(places)).get("begun"):
         return f"{places.root} is missing on {os.uname().nodename}, or empty"
     try:
         confirm_all_own(places.own)
@@ -97,4 +97,4 @@ def _is_there(places: RunFolder) -> bool:
 
 
 def _path(places: RunFolder) -> Path:
-    return places.base / NOTES / f"{places.name}.begun"
+    return places.base / state_path(places.name)

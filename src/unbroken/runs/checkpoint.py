@@ -14,18 +14,15 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from unbroken import __version__
-from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
-from unbroken.runs.formats import FIRST, Format, wrong_types
-from unbroken.runs.imported import Imported, parse_imported
+from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken.runs.formats import Format, wrong_types
+from unbroken.runs.imported import SEGMENT, Imported, parse_imported
 from unbroken.runs.progress import FileDigest, Progress, amount, parse_progress
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
 
 FILE_NAME = "manifest.json"
-# Checkpoints of `command` had the rows of its tables in them.  They are not read now, and would be missing.
-OLD_TABLES = "parts/pieces.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
@@ -35,21 +32,7 @@ _LONGEST_UNIT = 40
 PARTS = "parts"
 
 
-class _PassportFormat(Format):
-    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
-        """Return the object in a text as every format does; FormatError also of an unbroken that kept tables there."""
-        data = super().parse(text, source)
-        files = data.get("files")
-        if isinstance(files, dict) and OLD_TABLES in files:
-            raise FormatError(
-                f"{source}: found format 1 with tables in the checkpoint ({OLD_TABLES}), which unbroken {__version__} "
-                "does not read; nothing was changed; install the version that wrote it, or move the run's folder away "
-                "and start again"
-            )
-        return data
-
-
-FORMAT = _PassportFormat(2, "schema_version")
+FORMAT = Format(2, "schema_version")
 
 
 @dataclass(frozen=True)
@@ -128,6 +111,15 @@ def read_passport(folder: Path) -> Passport:
             raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
 
 
+def read_import(resume: Path | None) -> Imported | None:
+    """Return what a training must know of a checkpoint that holds the user's files alone; None of any other."""
+    if resume is None or not (resume / FILE_NAME).exists():
+        return None
+    passport = read_passport(resume)
+    found = passport.imported if passport.segment == SEGMENT else None
+    return found if found is not None and found.path else None
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Distinguish a checkpoint that is bad (CheckpointError) from one that cannot be read.
@@ -149,9 +141,7 @@ def _parsed(data: dict[str, Any], source: str) -> Passport:
     digest = data.pop("digest", None)
     if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
-    version = data.pop(FORMAT.key, None)
-    if version not in range(FIRST, FORMAT.newest + 1):
-        raise FORMAT.refusal(source, version)
+    del data[FORMAT.key]
     _check_keys(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unbroken.runs.formats import Format
-from unbroken.runs.segment_end import EndCause, SegmentEnd
-from unbroken.slurm.job import EndState
+from unbroken.runs.segment_end import SegmentEnd
 from unbroken.system import fs
 
 FORMAT = Format(2)  # of each line
@@ -56,8 +55,6 @@ class Attempt(SegmentEnd):
         return self.stop_seconds is not None and not self.kind.is_failure and not is_killed
 
 
-# The key as it is in a line; within a message the quotes would be escaped.
-_NUMBER, _OURS = f'"{FORMAT.key}":', f'{{"{FORMAT.key}": {FORMAT.newest},'
 _BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
 RECENT = 1000
@@ -72,17 +69,10 @@ class History:
     def attempts(self, newest: int | None = None) -> list[Attempt]:
         """Return all attempts, or about so many of the newest ones, oldest first; those are read from the file's end.
 
-        A line torn by a kill is passed over, FormatError at one of a newer unbroken.
+        A line torn by a kill is passed over, FormatError at one of another format.
         """
         with closing(self._lines() if newest is None else self._last_lines(newest)) as lines:
             return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
-
-    def refuse_newer(self) -> None:
-        """Raise FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
-        with closing(self._lines()) as lines:
-            for where, line in lines:
-                if _NUMBER in line and not line.startswith(_OURS):
-                    self._parsed(where, line)
 
     def append(self, attempt: Attempt) -> None:
         """Add one line and flush it; if the process dies inside, readers pass the torn line over."""
@@ -114,7 +104,7 @@ class History:
     def _parsed(self, where: str, line: str) -> Attempt | None:
         try:
             data = FORMAT.parse(line, f"{self.path}{where}")
-            return Attempt.parse(data if "kind" in data else _of_format_1(data))
+            return Attempt.parse(data)
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -123,14 +113,3 @@ def _missing_newline(descriptor: int) -> str:
     """Return a newline if a kill left half a line, so that the next one is not glued to it; else ''."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
-
-
-def _of_format_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line as it is written today; kind and cause had several names each."""
-    cause = data.get("end_cause") or (EndCause.STORAGE if data.get("is_storage_failure") else None)
-    return {
-        **data,
-        "kind": data.get("before_work") or data["outcome"],
-        "cause": EndCause.DIVERGED if data.get("is_hopeless") else cause,
-        "job_state": EndState.of(data["cause"]) if data.get("cause") else None,
-    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,15 @@ _LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)
 
 
 class Moments:
-    """Keep the times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
+    """Keep the times of one attempt in its note; `note` is what else is in there.
 
-    def __init__(self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float) -> None:
+    `ahead_seconds` is what this node's clock is ahead of the one that all share.
+    """
+
+    def __init__(
+        self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float, note: Mapping[str, object] | None = None
+    ) -> None:
+        self._note = dict(note or {})
         self._path, self._job_id = path, slurm_job.job_id if slurm_job else ""
         self._ahead = slurm_job.clock_ahead_seconds if slurm_job else ahead_seconds
         self._times = replace(NO_TIMES, clock_ahead_seconds=self._ahead)
@@ -109,5 +116,5 @@ class Moments:
             self._times = replace(self._times, **cast(dict[str, Any], changes))
             with suppress(OSError):
                 draft = self._path.with_suffix(".tmp")
-                draft.write_text(FORMAT.text(self._times.to_json(), indent=None))
+                draft.write_text(FORMAT.text({**self._note, "times": self._times.to_json()}, indent=None))
                 draft.replace(self._path)

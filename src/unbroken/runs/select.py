@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, read_
 from unbroken.runs.identity import Identity
 from unbroken.runs.store import QUARANTINE, Store
 
+logger = logging.getLogger(__name__)
 # How long a file server may be silent, and how often it is asked.
 PATIENCE_SECONDS = 600.0
 FIRST_REST_SECONDS = 0.5
@@ -31,7 +33,6 @@ def select(
     store: Store,
     run: str,
     is_accepted: Callable[[str], bool],
-    tell: Callable[[str], None],
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
@@ -51,16 +52,16 @@ def select(
     for name in names:
         try:
             folder = store.root / name
-            checkpoint = verify(folder, run) if outage else _patiently(folder, run, tell, rest, give_up)
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest, give_up)
         except CheckpointError as error:
             if outage:  # what it says comes from a file server in doubt
-                tell(f"{name}: {error}; it stays where it is")
+                logger.warning("%s: %s; it stays where it is", name, error)
                 continue
             target = store.quarantine(name, str(error))
-            tell(f"bad checkpoint {name}: {error}; moved to {target}; taking the one before")
+            logger.warning("bad checkpoint %s: %s; moved to %s; taking the one before", name, error, target)
             continue
         except OutageError as error:
-            tell(f"{name}: cannot be read ({error}); it stays where it is; taking the one before")
+            logger.warning("%s: cannot be read (%s); it stays where it is; taking the one before", name, error)
             outage = outage or error
             continue
         if not is_accepted(checkpoint.passport.identity):
@@ -73,7 +74,7 @@ def select(
         lasting = OutageError(line, run=run, todo="wait until it answers")
         lasting.since = outage.since
         raise lasting
-    if back := _back_again(store, run, is_accepted, tell):
+    if back := _back_again(store, run, is_accepted):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
@@ -84,9 +85,7 @@ def select(
     return None
 
 
-def _back_again(
-    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
-) -> Checkpoint | None:
+def _back_again(store: Store, run: str, is_accepted: Callable[[str], bool]) -> Checkpoint | None:
     """Put back the newest quarantined one that is good now: a file server in trouble may have shown other bytes."""
     for folder in store.set_aside_as_bad():
         try:
@@ -96,14 +95,12 @@ def _back_again(
         name = folder_name(checkpoint.passport)
         if is_accepted(checkpoint.passport.identity) and not (store.root / name).exists():
             store.put_back(folder, name)
-            tell(f"{name}: was set aside as bad, and reads whole now; it is back in {store.root}")
+            logger.warning("%s: was quarantined as bad, and is valid now; it is back in %s", name, store.root)
             return Checkpoint(store.root / name, checkpoint.passport)
     return None
 
 
-def _patiently(
-    folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None], give_up: float | None
-) -> Checkpoint:
+def _patiently(folder: Path, run: str, rest: Callable[[float], None], give_up: float | None) -> Checkpoint:
     """Return the checkpoint, checked; an outage has ten minutes to pass."""
     since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
     until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
@@ -116,7 +113,7 @@ def _patiently(
             if left <= 0:
                 raise
             if not has_told:
-                tell(f"{error}; trying again for {left / 60:.3g} minutes")
+                logger.warning("%s; trying again for %.3g minutes", error, left / 60)
             has_told = True
             rest(min(pause, left))
             pause = min(2 * pause, LONGEST_REST_SECONDS)
