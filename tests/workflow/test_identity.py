@@ -74,7 +74,7 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
     assert done.code == 1
     assert line.startswith(
         f"unbroken: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
-        "data.txt (settings.inputs) was changed: line 1 was '1 2 3', is '1 2 4'; all of it: diff results/demo/inputs/"
+        "data.txt (settings.inputs) was changed, see: diff results/demo/inputs/"
     )
     assert line.endswith(
         "; allowed: the same, or a new run name; type: unbroken accept demo (go on from the old checkpoints with the "
@@ -85,7 +85,7 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
     assert len(begun.history("demo")) == 2
 
 
-def test_a_changed_script_is_refused_with_its_first_changed_line_and_the_whole_diff_to_type(begun: WorkDir) -> None:
+def test_a_changed_script_is_refused_with_the_diff_to_type(begun: WorkDir) -> None:
     begun.write(
         "program.py",
         PROGRAM.replace("import os, sys", "import os, sys  # mine").replace("sys.exit", "print(1)\nsys.exit"),
@@ -94,11 +94,8 @@ def test_a_changed_script_is_refused_with_its_first_changed_line_and_the_whole_d
     done = begun.snakemake("-n")
 
     (line,) = done.lines("unbroken: ")
-    told, typed = re.search(
-        r"program.py \(settings.script\) was changed: (.*); all of it: (diff \S+ program.py); ", line
-    ).groups()
+    typed = re.search(r"program.py \(settings.script\) was changed, see: (diff \S+ program.py); ", line)[1]
     shown = subprocess.run(["sh", "-c", typed], cwd=begun.root, capture_output=True, text=True)
-    assert told == "line 2 was 'import os, sys', is 'import os, sys  # mine' (and 1 more)"
     assert shown.returncode == 1
     assert [each for each in shown.stdout.splitlines() if each[0] in "<>"] == [
         "< import os, sys",
@@ -113,7 +110,7 @@ def test_the_diff_of_a_refusal_can_be_typed_from_another_folder(begun: WorkDir, 
 
     done = WorkDir(tmp_path / "else").unbroken("accept", "demo", "-d", "../work")
 
-    typed = re.search(r"all of it: (diff \S+ \S+);", done.text)[1]
+    typed = re.search(r"see: (diff \S+ \S+);", done.text)[1]
     shown = subprocess.run(["sh", "-c", typed], cwd=tmp_path / "else", capture_output=True, text=True)
     assert shown.stdout.splitlines()[1:] == ["< 1 2 3", "---", "> 1 2 4"]
 
@@ -151,7 +148,7 @@ def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> N
     accepted, done = begun.unbroken("accept", "demo"), begun.snakemake()
 
     assert accepted.code == 0
-    assert accepted.text.startswith("demo: accepted: data.txt (settings.inputs) was changed: line 1 was '1 2 3', ")
+    assert accepted.text.startswith("demo: accepted: data.txt (settings.inputs) was changed, see: diff ")
     assert accepted.text.endswith(f"; it goes on from {begun.history('demo')[1].to_checkpoint} with: unbroken run\n")
     assert done.code == 0
     assert [attempt.progress_to for attempt in begun.history("demo")] == [1, 2, 3]

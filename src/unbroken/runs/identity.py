@@ -6,10 +6,9 @@ running (time, memory, place, how many checkpoints stay) is no part of it.
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ _LONG_TEXT = 60
 ACCEPTED = Format()
 # The texts of the small input files that shape a run, kept so that a refusal can show what was changed.
 INPUTS = "inputs"  # in a run's folder
-# What is too long to read line by line is not kept.
+# What is longer is not kept.
 MOST_INPUT_BYTES = 200_000
 _DIGEST = "sha256 "
 
@@ -59,7 +58,7 @@ class Identity:
         return not self._changed(other)
 
     def differences(self, other: Mapping[str, str], root: Path | None = None) -> list[str]:
-        """Return the parts that differ, one text each: was, is; of a file whose text is kept in `root`, its lines."""
+        """Return the parts that differ, one text each: was, is; of a file that is kept in `root` the diff to type."""
         return [self._difference(name, other.get(name), root) for name in self._changed(other)]
 
     def _changed(self, other: Mapping[str, str]) -> list[str]:
@@ -68,8 +67,9 @@ class Identity:
 
     def _difference(self, name: str, was: str | None, root: Path | None) -> str:
         path = self.files.get(name)
-        if root is not None and path is not None and was and (lines := _input_change(root, was, path)):
-            return f"{path} ({name.split()[2]}) was changed: {lines}"
+        if root is not None and path is not None and was and (kept := _kept(root, was, path)).is_file():
+            typed = shlex.join(["diff", str(kept), str(path)])
+            return f"{path} ({name.split()[2]}) was changed, see: {typed}"
         return f"{name} was {_short(was, self.parts.get(name))}, is {_short(self.parts.get(name), was)}"
 
 
@@ -158,35 +158,5 @@ def keep_inputs(root: Path, parts: Mapping[str, str], files: Mapping[str, Path])
                     fs.write_atomic(target, text)
 
 
-def _input_change(root: Path, was: str, path: Path) -> str:
-    """Return the first line that differs and the command that shows all; empty if the old text was not kept."""
-    kept = _kept(root, was, path)
-    try:
-        old, new = kept.read_text().splitlines(), path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    found = list(_changes(old, new))
-    first = found[0] if found else "only the ends of lines differ"
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{first}{more}; all of it: diff {shlex.quote(str(kept))} {shlex.quote(str(path))}"
-
-
 def _kept(root: Path, part: str, path: Path) -> Path:
     return root / INPUTS / f"{part.removeprefix(_DIGEST)[:12]}_{path.name}"
-
-
-def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    for kind, begin, end, at, until in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        for number in range(max(end - begin, until - at) if kind != "equal" else 0):
-            if begin + number >= end:
-                yield f"line {at + number + 1} is new: {_short_line(new[at + number])}"
-            elif at + number >= until:
-                yield f"line {begin + number + 1} is gone: {_short_line(old[begin + number])}"
-            else:
-                was, now = _short_line(old[begin + number]), _short_line(new[at + number])
-                yield f"line {at + number + 1} was {was}, is {now}"
-
-
-def _short_line(line: str) -> str:
-    text = repr(line.strip())
-    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."
