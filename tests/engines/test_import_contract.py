@@ -13,8 +13,7 @@ from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.export_run import export_run
 from unbroken.job.import_run import import_run
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.imported import Imported
+from unbroken.runs.checkpoint import Checkpoint, Imported
 from unbroken.runs.store import Store
 
 pytestmark = pytest.mark.process
@@ -55,7 +54,9 @@ def test_what_the_program_had_saved_goes_on_as_a_run(tmp_path: Path) -> None:
     loads = "whether the program loads all of its state from these files: only it knows"
     assert passport.imported == Imported(str(source), (), ("how far it is: 20 was typed", loads), ".", 0, 20)
     assert trace_of(tmp_path) == trace_of(tmp_path / "whole")
-    assert json.loads((toy_job(tmp_path).places.final / "summary.json").read_text())["imported"]["from"] == str(source)
+    assert json.loads((toy_job(tmp_path).places.final / "summary.json").read_text())["imported"]["source"] == str(
+        source
+    )
     assert contents(source) == before
 
 

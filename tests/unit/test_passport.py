@@ -10,8 +10,7 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs.checkpoint import FORMAT, data_digest, read_import, read_passport
-from unbroken.runs.imported import Imported
+from unbroken.runs.checkpoint import FORMAT, Imported, data_digest, read_import, read_passport
 from unbroken.runs.progress import FileDigest, Progress
 
 
@@ -130,14 +129,12 @@ def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path,
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"segment": "1"}, r"of a wrong type \['segment'\]"),
-        ({"extra": 1}, r"unknown \['extra'\]"),
-        ({"imported": {"from": "/x"}}, "'imported' is malformed, allowed: from"),
-        ({"imported": {"from": "/x", "checked": [1], "not_checked": []}}, "'imported' is malformed"),
+        ({"extra": 1}, "not a passport of unbroken .*'extra'"),
+        ({"imported": {"from": "/x"}}, "not a passport of unbroken .*'from'"),
         ({"progress": {"goal": 1}}, "'done' is None"),
         ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
         ({"files": {"/etc/x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
-        ({"files": {"x": {"size_bytes": "1"}}}, "allowed: size_bytes and digest"),
+        ({"files": {"x": {"size_bytes": "1"}}}, "not a passport of unbroken .*'digest'"),
     ],
 )
 def test_a_passport_of_another_shape_is_refused(folder: Path, changes: dict[str, object], words: str) -> None:
@@ -154,7 +151,7 @@ def test_a_missing_key_is_named(folder: Path) -> None:
     path.write_text(json.dumps(data))
     rewrite_passport(folder)
 
-    with pytest.raises(CheckpointError, match=r"missing keys \['identity'\]"):
+    with pytest.raises(CheckpointError, match=r"not a passport of unbroken .*'identity'"):
         read_passport(folder)
 
 

@@ -88,9 +88,9 @@ def test_restart_watches_a_silent_holder_before_it_moves_anything(
 
     restart_command.restart("demo", tmp_path)
 
-    looking, moved = capsys.readouterr().out.splitlines()
-    assert looking.startswith("demo: held, segment 2 by process ")
-    assert looking.endswith("; looking for up to 2 min whether it lives")
+    waiting, taken, moved = capsys.readouterr().out.splitlines()
+    assert waiting.startswith("demo: waiting: the run is held, segment 2 by process ")
+    assert taken.startswith("demo: took the run over from segment 2 ") and ": no heartbeat in 12 looks" in taken
     assert moved.startswith("demo: everything so far is now in ")
 
 
@@ -101,7 +101,7 @@ def test_restart_is_refused_when_the_silent_holders_heart_beats(
     path = held(tmp_path, silent_seconds=86400)
     monkeypatch.setattr("builtins.print", lambda *_, **__: os.utime(path))
 
-    with pytest.raises(ConfigError, match=r"demo: is being written, segment 2 by process .*; stop that job first"):
+    with pytest.raises(ConfigError, match=r"demo: .*/demo: held, segment 2 by process .*, which is at work"):
         restart_command.restart("demo", tmp_path)
 
     assert path.exists()

@@ -355,8 +355,8 @@ def test_restart_is_refused_while_a_job_writes_the_run(work: WorkDir) -> None:
 
     assert done.code == 1
     assert re.fullmatch(
-        rf"unbroken: demo: is being written, segment 1 by process {work.holder('demo')} on \S+ since \S+; "
-        r"stop that job first\n",
+        rf"unbroken: demo: results/demo: held, segment 1 by process {work.holder('demo')} on \S+ since \S+; "
+        r"let it finish \(or stop that job\) and start again\n",
         done.text,
     )
     assert work.places("demo").checkpoints.is_dir()

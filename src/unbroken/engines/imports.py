@@ -11,8 +11,7 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
-from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint, read_passport, verify_files
-from unbroken.runs.imported import SEGMENT, Imported
+from unbroken.runs.checkpoint import FILE_NAME, IMPORT_SEGMENT, PARTS, Checkpoint, Imported, read_passport, verify_files
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
@@ -170,5 +169,5 @@ def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
         digests=passport.files,
     )
     lines = (f"checkpoint {checkpoint.name} of unbroken: every byte, by its manifest",)
-    before = passport.imported if passport.imported and passport.segment == SEGMENT else Imported("")
+    before = passport.imported if passport.imported and passport.segment == IMPORT_SEGMENT else Imported("")
     return ImportedFiles(handover, lines, (), before.path, before.epoch, before.step)

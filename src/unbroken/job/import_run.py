@@ -16,9 +16,9 @@ from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import make_folders
 from unbroken.runs import before_work, lease
 from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import IMPORT_SEGMENT as SEGMENT
+from unbroken.runs.checkpoint import Checkpoint, Imported
 from unbroken.runs.identity import Identity, identity_of
-from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
@@ -56,10 +56,10 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
     with held, fs.os_errors(places.root):
         held.confirm()
         _refuse_begun(run, places)
-        fs.write_atomic(places.root / UNFINISHED, f"{source.path.resolve()}\n")
+        fs.write_atomic(places.importing, f"{source.path.resolve()}\n")
         checkpoint = _publish(job, engine, source, held, identity)
         held.confirm()
-        (places.root / UNFINISHED).unlink(missing_ok=True)
+        places.importing.unlink(missing_ok=True)
         held.forget_earlier()  # those of imports that were killed
         before_work.note_begun(places)
     return checkpoint
@@ -99,7 +99,7 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
         published = store.publish(draft, manifest, held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
         if not store.names():
-            (places.root / UNFINISHED).unlink(missing_ok=True)
+            places.importing.unlink(missing_ok=True)
         raise
     finally:
         fs.remove_tree(scratch)

@@ -196,7 +196,7 @@ class _Segment:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error
         if origin is None:
-            refuse_unfinished(self.job.run.name, self.job.places.root)
+            refuse_unfinished(self.job.places)
             self.job.tell("starting from the beginning: the run has no checkpoint yet")
         else:
             self.held.confirm()

@@ -31,7 +31,6 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim, Life, life_of
 from unbroken.runs.history import History
 from unbroken.runs.identity import Identity
-from unbroken.runs.imported import UNFINISHED
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
@@ -287,10 +286,10 @@ def _last_change(folder: Path) -> float:
     return last
 
 
-def refuse_unfinished(run: str, root: Path) -> None:
+def refuse_unfinished(places: RunFolder) -> None:
     """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
     try:
-        source = (root / UNFINISHED).read_text().strip()
+        source, run = places.importing.read_text().strip(), places.name
     except FileNotFoundError:
         return
     raise ConfigError(

@@ -28,73 +28,73 @@ def state_path(key: str) -> Path:
     return CHAINS / key / "state.json"
 
 
-def note_begun(places: RunFolder) -> None:
+def note_begun(folder: RunFolder) -> None:
     """Note that this start of snakemake knows the run's folder; a disk that takes no note does no harm."""
     if driver_start.current():
         with suppress(OSError, StorageError):
-            STATE.update(_path(places), {"begun": driver_start.current()})
+            STATE.update(_path(folder), {"begun": driver_start.current()})
 
 
-def note_if_there(places: RunFolder) -> None:
+def note_if_there(folder: RunFolder) -> None:
     """Do what `note_begun` does if the run has a folder already."""
-    if _is_there(places):
-        note_begun(places)
+    if _is_there(folder):
+        note_begun(folder)
 
 
-def is_missing(places: RunFolder) -> bool:
+def is_missing(folder: RunFolder) -> bool:
     """Return True if this start of snakemake has seen the run's folder, which is not here; a new start begins again."""
-    if not driver_start.current() or _is_there(places):
+    if not driver_start.current() or _is_there(folder):
         return False
-    return bool(STATE.found(_path(places)).get("begun") == driver_start.current())
+    return bool(STATE.found(_path(folder)).get("begun") == driver_start.current())
 
 
-def refuse_missing(places: RunFolder) -> None:
+def refuse_missing(folder: RunFolder) -> None:
     """Raise StorageError if it is missing, with what to do."""
-    if is_missing(places):
+    if is_missing(folder):
         raise StorageError(
-            f"{places.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
+            f"{folder.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
             "start of snakemake without it begins anew",
             todo="have it mounted",
         )
 
 
-def refuse_newer(places: RunFolder) -> None:
+def refuse_newer(folder: RunFolder) -> None:
     """Raise FormatError, with what to type, if another unbroken wrote a file of the run; what is bad is left to others.
 
     Of what may be thousands, the newest speaks for the others.
     """
-    store = Store(places.checkpoints)
+    store = Store(folder.checkpoints)
     folders = [store.root / name for name in store.names()]
     folders += [store.archive / name for name in store.archived()[-1:]]
-    for folder in folders:
-        checkpoint.FORMAT.found(folder / checkpoint.FILE_NAME)
-    records = [path for path in places.segments.glob("*.json") if path.stem.isdecimal()]
+    for path in folders:
+        checkpoint.FORMAT.found(path / checkpoint.FILE_NAME)
+    records = [path for path in folder.segments.glob("*.json") if path.stem.isdecimal()]
     if records:
         record.FORMAT.found(max(records, key=lambda path: int(path.stem)))
-    History(places.history).attempts(1)
-    for path in claim_paths(places.lease):
+    History(folder.history).attempts(1)
+    for path in claim_paths(folder.lease):
         claim.FORMAT.found(path)
 
 
-def obstacle(places: RunFolder) -> str:
+def obstacle(folder: RunFolder) -> str:
     """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
-    if not _is_there(places) and STATE.found(_path(places)).get("begun"):
-        return f"{places.root} is missing on {os.uname().nodename}, or empty"
+    if not _is_there(folder) and STATE.found(_path(folder)).get("begun"):
+        return f"{folder.root} is missing on {os.uname().nodename}, or empty"
     try:
-        confirm_all_own(places.own)
-        for path in (places.root, places.lease, places.history):
+        confirm_all_own(folder.own)
+        for path in (folder.root, folder.lease, folder.history):
             if path.exists() and not os.access(path, os.W_OK):
                 return f"{path} cannot be written"
-        return disk.full_words(places.root)
+        return disk.full_words(folder.root)
     except UnbrokenError as error:
         return str(error)
     except OSError as error:
-        return f"{error.filename or places.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
+        return f"{error.filename or folder.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
 
 
-def _is_there(places: RunFolder) -> bool:
-    return places.history.exists() or places.checkpoints.exists()
+def _is_there(folder: RunFolder) -> bool:
+    return folder.history.exists() or folder.checkpoints.exists()
 
 
-def _path(places: RunFolder) -> Path:
-    return places.base / state_path(places.name)
+def _path(folder: RunFolder) -> Path:
+    return folder.base / state_path(folder.name)

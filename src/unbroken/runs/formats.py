@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from functools import cache
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from unbroken import __version__
 from unbroken.errors import FormatError
@@ -73,23 +71,5 @@ class Format:
 
 def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a dataclass has a field for; a later version may have added keys."""
-    return {name: value for name, value in data.items() if name in _json_types(kind)}
-
-
-def wrong_types(kind: type, data: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose value is not what JSON has for the field of that name of a dataclass."""
-    types = _json_types(kind)
-    return sorted(name for name in types.keys() & data.keys() if not isinstance(data[name], types[name]))
-
-
-@cache
-def _json_types(kind: type) -> dict[str, tuple[type, ...]]:
-    return {name: _types_of(hint) for name, hint in get_type_hints(kind).items()}
-
-
-def _types_of(hint: Any) -> tuple[type, ...]:
-    if isinstance(hint, UnionType):
-        return tuple(each for part in get_args(hint) for each in _types_of(part))
-    if hint is float:
-        return int, float
-    return (dict if is_dataclass(hint) else get_origin(hint) or hint,)
+    names = {entry.name for entry in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}

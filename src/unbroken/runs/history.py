@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -55,7 +56,6 @@ class Attempt(SegmentEnd):
         return self.stop_seconds is not None and not self.kind.is_failure and not is_killed
 
 
-_BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
 RECENT = 1000
 
@@ -67,12 +67,13 @@ class History:
         self.path = path
 
     def attempts(self, newest: int | None = None) -> list[Attempt]:
-        """Return all attempts, or about so many of the newest ones, oldest first; those are read from the file's end.
+        """Return all attempts, or so many of the newest lines, oldest first.
 
         A line torn by a kill is passed over, FormatError at one of another format.
         """
-        with closing(self._lines() if newest is None else self._last_lines(newest)) as lines:
-            return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
+        with closing(self._lines()) as lines:
+            chosen = lines if newest is None else deque(lines, newest)
+            return [attempt for source, line in chosen if (attempt := _parsed(source, line)) is not None]
 
     def append(self, attempt: Attempt) -> None:
         """Add one line and flush it; if the process dies inside, readers pass the torn line over."""
@@ -89,24 +90,14 @@ class History:
     def _lines(self) -> Generator[tuple[str, str], None, None]:
         with suppress(FileNotFoundError), self.path.open(errors="replace") as file:
             for number, line in enumerate(file, 1):
-                yield f":{number}", line
+                yield f"{self.path}:{number}", line
 
-    def _last_lines(self, count: int) -> Generator[tuple[str, str], None, None]:
-        with suppress(FileNotFoundError), self.path.open("rb") as file:
-            begin, data = file.seek(0, os.SEEK_END), b""
-            while begin and data.count(b"\n") <= count:
-                size = min(begin, _BLOCK_BYTES)
-                begin = file.seek(begin - size)
-                data = file.read(size) + data
-            for line in data.decode(errors="replace").splitlines()[-count:]:
-                yield "", line
 
-    def _parsed(self, where: str, line: str) -> Attempt | None:
-        try:
-            data = FORMAT.parse(line, f"{self.path}{where}")
-            return Attempt.parse(data)
-        except (ValueError, TypeError, KeyError):
-            return None
+def _parsed(source: str, line: str) -> Attempt | None:
+    try:
+        return Attempt.parse(FORMAT.parse(line, source))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _missing_newline(descriptor: int) -> str:

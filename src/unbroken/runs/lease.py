@@ -152,10 +152,17 @@ def take(
                 todo = remark or "let it finish (or stop that job)"
                 raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
             if watch.has_beaten and leaves_to(held):
-                line = f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node"
+                line = f"{folder.parent}: held, {held.describe()}, which is at work"
                 raise LeaseError(line)
             check()
             time.sleep(min(0.5, HEARTBEAT_SECONDS))
+
+
+def take_if_idle(folder: Path, segment: int) -> Lease:
+    """Return the lease of a run on which no process works; wait until it is clear whether an owner elsewhere lives."""
+    held, _ = current_claim(folder)
+    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
+    return take(folder, segment, 0.0 if is_seen else STALE_SECONDS + 30.0, leaves_to=lambda held: True)
 
 
 def _log_news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> None:
@@ -180,22 +187,6 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
         if held.released_utc:
             return held, "released"
         return held, "its process is gone" if life_of(held) is Life.GONE else ""
-
-
-def watched_claim(folder: Path) -> tuple[Claim | None, str]:
-    """Return what `current_claim` does, for sure: watch an owner elsewhere until its heart beats, or it is dead."""
-    watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
-    while True:
-        held, reason = current_claim(folder)
-        if held is None or reason:
-            return held, reason
-        reason = watch.why_free(claim_path(folder, held.token), held)
-        if reason or watch.has_beaten or life_of(held) is not Life.OUT_OF_SIGHT:
-            return held, reason
-        if not has_told:
-            logger.info("held, %s; looking for up to %s whether it lives", held.describe(), duration(STALE_SECONDS))
-            has_told = True
-        time.sleep(min(0.5, HEARTBEAT_SECONDS))
 
 
 def long_silence(folder: Path, held: Claim) -> str:

@@ -25,25 +25,25 @@ SUMMARY = "summary.json"
 FORMAT = Format()
 
 
-def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
+def is_current(folder: RunFolder, checkpoint: Checkpoint) -> bool:
     """Return True if `final/` stands and was made from this checkpoint."""
-    return bool(_summary_of(places).get("checkpoint_digest") == checkpoint.passport.digest)
+    return bool(_summary_of(folder).get("checkpoint_digest") == checkpoint.passport.digest)
 
 
-def read_doubts(places: RunFolder) -> tuple[str, ...]:
+def read_doubts(folder: RunFolder) -> tuple[str, ...]:
     """Return why the results in `final/` may not be those of one uninterrupted run; empty if nothing says so."""
-    doubts = _summary_of(places).get("doubts")
+    doubts = _summary_of(folder).get("doubts")
     return tuple(map(str, doubts)) if isinstance(doubts, list) else ()
 
 
-def _summary_of(places: RunFolder) -> dict[str, Any]:
+def _summary_of(folder: RunFolder) -> dict[str, Any]:
     """Return the summary in `final/`, an empty one if there is none, or it is torn."""
-    return FORMAT.found(places.final / SUMMARY)
+    return FORMAT.found(folder.final / SUMMARY)
 
 
-def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
+def has_results(folder: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
     """Return True if a finished run has its results, or had them: what is gone was taken away by the user."""
-    if is_current(places, checkpoint) or not attempts:
+    if is_current(folder, checkpoint) or not attempts:
         return True
     for attempt in reversed(attempts):
         if attempt.kind is EndKind.FINISHED or attempt.cause is EndCause.NO_RESULTS:
@@ -52,7 +52,7 @@ def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[At
 
 
 def write(
-    places: RunFolder,
+    folder: RunFolder,
     checkpoint: Checkpoint,
     fill: Callable[[Checkpoint, Path], None],
     attempts: Sequence[Attempt],
@@ -66,20 +66,20 @@ def write(
     user has changed in the old one is moved to `replaced/` and logged.  After an error the old one stands as before.
     """
     size = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
-    draft = places.root / fs.unique_name("final")
+    draft = folder.root / fs.unique_name("final")
     try:
-        with fs.storage_errors(places.root, size):
+        with fs.storage_errors(folder.root, size):
             draft.mkdir(parents=True)
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
             made = _stamps(draft)  # before the flush, which would wait at a pipe for a writer
-            _confirm_complete(places.final, made, expected or {})
+            _confirm_complete(folder.final, made, expected or {})
             fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts, made))
             flush_tree(draft)
             confirm()
-            old = _out_of_the_way(places)
-            os.rename(draft, places.final)
-            fs.flush_folder(places.root)
+            old = _out_of_the_way(folder)
+            os.rename(draft, folder.final)
+            fs.flush_folder(folder.root)
     except BaseException:
         fs.remove_tree(draft)  # it may be what fills the disk
         raise
@@ -115,21 +115,21 @@ def _confirm_complete(final: Path, made: Mapping[str, tuple[int, int]], expected
             raise ResultsError(f"{final / name}: found {made[name][0]:,} bytes, expected {size:,}")
 
 
-def _out_of_the_way(places: RunFolder) -> Path | None:
+def _out_of_the_way(folder: RunFolder) -> Path | None:
     """Move the old `final/` away; returns where to if it may be removed, None if it is kept or there was none."""
-    if not os.path.lexists(places.final):
+    if not os.path.lexists(folder.final):
         return None
-    confirm_own(places.final)
-    if _is_as_written(places):
-        old = places.root / fs.unique_name("final")
-        os.rename(places.final, old)
+    confirm_own(folder.final)
+    if _is_as_written(folder):
+        old = folder.root / fs.unique_name("final")
+        os.rename(folder.final, old)
         return old
-    kept = _free_name(places.replaced / f"final-{folder_stamp(utc_now())}")
+    kept = _free_name(folder.replaced / f"final-{folder_stamp(utc_now())}")
     kept.parent.mkdir(exist_ok=True)
     confirm_own(kept.parent)
-    os.rename(places.final, kept)
+    os.rename(folder.final, kept)
     logger.warning(
-        "%s is not as unbroken wrote it: it was moved to %s before the new one took its place", places.final, kept
+        "%s is not as unbroken wrote it: it was moved to %s before the new one took its place", folder.final, kept
     )
     return None
 
@@ -140,22 +140,22 @@ def _free_name(path: Path) -> Path:
     return path
 
 
-def _is_as_written(places: RunFolder) -> bool:
+def _is_as_written(folder: RunFolder) -> bool:
     """Return True if nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
     try:
-        summary = FORMAT.read(places.final / SUMMARY)
+        summary = FORMAT.read(folder.final / SUMMARY)
         is_whole = summary.pop("digest") == data_digest(summary)
-        return is_whole and bool(summary["files"] == _as_json(_stamps(places.final)))
+        return is_whole and bool(summary["files"] == _as_json(_stamps(folder.final)))
     except (OSError, ValueError, KeyError, ResultsError):
         return False
 
 
-def remove_leftovers(places: RunFolder) -> list[str]:
+def remove_leftovers(folder: RunFolder) -> list[str]:
     """Remove drafts of killed writers; return their names."""
-    left = [path for path in places.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
+    left = [path for path in folder.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
     for path in left:
         fs.remove_tree(path)
-    drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
+    drafts = fs.remove_drafts(folder.segments) + fs.remove_drafts(folder.root, fs.DRAFT_SECONDS)
     return [path.name for path in left] + drafts
 
 
@@ -177,7 +177,7 @@ def _summary(
         "checkpoint_digest": passport.digest,
         **({"doubts": list(doubts)} if doubts else {}),
         "written_utc": utc_now(),
-        **({"imported": passport.imported.to_json()} if passport.imported else {}),
+        **({"imported": vars(passport.imported)} if passport.imported else {}),
         "files": _as_json(made),  # to see what the user has changed
     }
     return FORMAT.text({**data, "digest": data_digest(data)})

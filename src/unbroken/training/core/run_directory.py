@@ -21,7 +21,6 @@ from unbroken.runs import lease
 from unbroken.runs import results as final
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
-from unbroken.runs.claim import Life, life_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import Handover
@@ -44,9 +43,6 @@ from unbroken.training.core.environment import (
     say,
 )
 from unbroken.training.core.save_policy import Saves
-
-# An owner on another machine shows that it is dead by silence alone.
-OTHER_MACHINE_SECONDS = lease.STALE_SECONDS + 30.0
 
 
 class HomeFolder(RunFolder):
@@ -76,7 +72,8 @@ class Home(SavePlace):
         self._store, self._saves = Store(self.places.checkpoints), saves
         confirm_all_own(self.places.own)
         refuse_newer(self.places)
-        self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1)
+        with log.lines_to(say):
+            self._lease = lease.take_if_idle(self.places.lease, next_segment(self.places) if has_history else 1)
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)
@@ -247,13 +244,6 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     once.check_folder(root)
     home = Home(root, "training", saves, has_history=True)
     return home.contract(), home
-
-
-def _take(folder: Path, segment: int) -> lease.Lease:
-    held, _ = lease.current_claim(folder)
-    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
-    with log.lines_to(say):
-        return lease.take(folder, segment, 0.0 if is_seen else OTHER_MACHINE_SECONDS)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:
