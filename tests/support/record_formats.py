@@ -149,7 +149,7 @@ def write_spec(recorder: Recorder) -> None:
 
 RECORDINGS = {
     "toy": Recording(TOY, 3, after=write_spec),
-    "command": Recording(COUNT, 4, files={"numbers.sh": COUNTER}),
+    "command": Recording(COUNT, 2, files={"numbers.sh": COUNTER}),
     "environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),
 }
 

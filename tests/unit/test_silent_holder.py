@@ -77,7 +77,7 @@ def test_a_holder_that_is_stopped_on_this_machine_is_named_with_what_to_type(tmp
 
     assert row.state is RunState.WORKING
     assert row.advice.endswith(f"; process {sleeper} is stopped (SIGSTOP, or Ctrl-Z); {todo}")
-    assert str(caught.value).endswith(todo)
+    assert str(caught.value).endswith(f"{todo} and start again")
 
 
 def test_restart_watches_a_silent_holder_before_it_moves_anything(
