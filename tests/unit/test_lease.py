@@ -379,15 +379,6 @@ def test_a_job_knows_its_cluster_without_asking(
     assert waiter.look() == ""
 
 
-def test_a_claim_names_user_cluster_and_job(folder: Path) -> None:
-    job = {"SLURM_JOB_ID": "17", "SLURM_CLUSTER_NAME": "alpha", "SLURMD_NODENAME": "node1"}
-    with take(folder, 1, 0, environment=job) as held:
-        claim = held.claim
-
-    assert (claim.slurm_job, claim.slurm_cluster, claim.slurm_node) == ("17", "alpha", "node1")
-    assert claim.user == getpass.getuser()
-
-
 def slurm_that_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
     """Commands of Slurm with recorded answers in front of all others."""
     commands = tmp_path / "bin"
