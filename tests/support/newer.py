@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,10 @@ from unbroken.runs.store import Store
 
 def later(written: Format) -> Format:
     return replace(written, newest=written.newest + 1)
+
+
+def number_later(path: Path, written: Format) -> None:
+    path.write_text(json.dumps(written.read(path) | {written.key: written.newest + 1}))
 
 
 def newer_passport(places: RunFolder) -> Path:
@@ -65,14 +70,15 @@ def newer_claim(places: RunFolder) -> Path:
     with lease.take(places.lease, 1, 0.0):
         pass
     path = sorted(places.lease.glob("*.json"))[-1]
-    path.write_text(later(claim.FORMAT).text(claim.FORMAT.read(path)))
+    number_later(path, claim.FORMAT)
     return path
 
 
 def newer_spec(written: JobSpec, base: Path) -> Path:
     """What the next jobs need to know."""
-    with patch.object(spec, "FORMAT", later(spec.FORMAT)):
-        return base / written.write(base)
+    path = base / written.write(base)
+    number_later(path, spec.FORMAT)
+    return path
 
 
 # What lies in a run's folder, and what a copy of a run has too.

@@ -368,7 +368,7 @@ def test_the_record_of_a_segment_from_which_later_ones_went_on_to_the_goal_says_
     assert (len(driver.done), driver.slurm.told) == (1, [])
 
 
-@pytest.mark.parametrize("text", ["{", "", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["{", "", '{"format": 2}'])
 def test_a_corrupt_record_of_work_that_is_done_is_made_again_without_a_job(driver: Driver, text: str) -> None:
     made = toy(Path(), goal=10**6, segment_minutes=0.001)
     RunFolder("demo").record(1).write_text(text)
