@@ -198,7 +198,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         raise ConfigError([f"{run}: has no checkpoint yet; to start it, type: snakemake"])
     assignment = plan.assignment(run)
     identity = identity_of(assignment.run, assignment.keys, directory)
-    changes = identity.differences(newest.passport.identity_parts, places.root)
+    changes = identity.differences(newest.passport.identity_parts)
     if not changes:
         say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return

@@ -33,7 +33,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import before_work, lease, times
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.identity import identity_of, keep_inputs, usable_identities
+from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.own_folder import confirm_all_own
@@ -149,7 +149,6 @@ class _Segment:
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
             raise IdentityError(refusal(run.name, origin, self.identity), run=run.name)
-        keep_inputs(self.job.places.root, self.identity.parts, self.identity.files)
         kind = settled_kind(run, segment, origin, self.attempts.all)
         if origin is None or kind is None:
             return self._one_before(origin) if self.attempts.goes_back() and origin else self._new_work(origin)

@@ -121,7 +121,7 @@ def _patiently(folder: Path, run: str, rest: Callable[[float], None], give_up: f
 
 def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
     """Return the line for a run whose checkpoint is of another computation: what changed, and what to type."""
-    found = identity.differences(checkpoint.passport.identity_parts, checkpoint.folder.parents[1])
+    found = identity.differences(checkpoint.passport.identity_parts)
     changes = "; ".join(found) or "only the order of its parts"
     return (
         f"not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "
