@@ -73,7 +73,8 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
     assert line.startswith(
         f"unbroken: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
         "data.txt (settings.inputs) was changed; allowed: the same, or a new run name; type: unbroken accept demo "
-        "(go on from the old checkpoints with the change), or unbroken restart demo (set the old results aside and begin anew)"
+        "(go on from the old checkpoints with the change), or unbroken restart demo (set the old results aside and "
+        "begin anew)"
     )
     assert "Traceback" not in done.text
     assert "Building DAG" not in done.text
