@@ -144,6 +144,7 @@ def _is_as_written(folder: RunFolder) -> bool:
     """Return True if nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
     try:
         summary = FORMAT.read(folder.final / SUMMARY)
+        summary.pop(FORMAT.key, None)
         is_whole = summary.pop("digest") == data_digest(summary)
         return is_whole and bool(summary["files"] == _as_json(_stamps(folder.final)))
     except (OSError, ValueError, KeyError, ResultsError):
