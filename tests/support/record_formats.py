@@ -22,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +34,8 @@ FORMATS = ROOT / "tests" / "recorded" / "formats"
 RUN, HOST, USER = "count", "recorder", "recorder"
 # Where the inside works, whatever the folder is called outside.
 INSIDE = Path("/mnt")
-# What is none of a run's state: Snakemake's own notes, logs with the paths of programs, the venv of this machine.
-LEFT_OUT = re.compile(r"logs/|venv/|\.snakemake/(?!unbroken/)")
+# What is none of a run's state: Snakemake's own notes, logs with the paths of programs.
+LEFT_OUT = re.compile(r"logs/|\.snakemake/(?!unbroken/)")
 
 TOY = {"engine": "toy", "segments": 20, "segment_minutes": 0.001, "settings": {"goal": 5, "step_seconds": 0}}
 COUNTER = """\
@@ -84,7 +83,6 @@ class Recording:
     run: Mapping[str, Any]
     segments: int
     files: Mapping[str, str] = field(default_factory=dict)
-    before: Callable[[Recorder], None] = lambda recorder: None
     after: Callable[[Recorder], None] = lambda recorder: None
 
 
@@ -110,22 +108,15 @@ class Recorder:
 
     def record(self) -> None:
         """So many segments."""
-        self._recording.before(self)
         self.snakemake(f"results/{RUN}/segments/{self._recording.segments:03d}.json")
         self._recording.after(self)
 
     def finish(self) -> dict[str, str]:
         """All of it; the digests of its results."""
-        self._recording.before(self)
         self.snakemake()
         final = self.folder / "results" / RUN / "final"
         names = sorted(path.name for path in final.iterdir() if path.name != "summary.json")
         return {name: hashlib.sha256((final / name).read_bytes()).hexdigest() for name in names}
-
-
-def make_venv(recorder: Recorder) -> None:
-    """An environment without packages; a test makes one of its own."""
-    venv.create(recorder.folder / "venv", symlinks=True)
 
 
 def write_spec(recorder: Recorder) -> None:
@@ -150,7 +141,6 @@ def write_spec(recorder: Recorder) -> None:
 RECORDINGS = {
     "toy": Recording(TOY, 3, after=write_spec),
     "command": Recording(COUNT, 2, files={"numbers.sh": COUNTER}),
-    "environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),
 }
 
 

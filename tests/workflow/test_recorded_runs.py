@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import venv
 from pathlib import Path
 
 import pytest
@@ -42,8 +41,6 @@ def unpacked(name: str, folder: Path) -> WorkDir:
     with tarfile.open(FORMATS / f"{name}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     config = folder / "config" / "config.yaml"
-    if "venv:" in config.read_text():
-        venv.create(folder / "venv", symlinks=True)
     config.write_text(re.sub("segment_minutes: .*", "segment_minutes: 5", config.read_text()))  # the rest in one go
     return WorkDir(folder, words=("--cores", "1"))
 
@@ -144,7 +141,6 @@ def test_the_recordings_are_of_the_formats_of_today(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_recording_is_small_and_says_of_no_machine(name: str, tmp_path: Path) -> None:
     work = unpacked(name, tmp_path / "work")
-    shutil.rmtree(work.root / "venv", ignore_errors=True)
     told = {str(path): PATHS.findall(path.read_bytes()) for path in work.root.rglob("*") if path.is_file()}
 
     assert (FORMATS / f"{name}.tar.gz").stat().st_size < 10_000
