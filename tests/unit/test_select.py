@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 def picked(store: Store, told: list[str] | None = None, has_worked: bool = False) -> Checkpoint | None:
     lines = told if told is not None else []
     with log.lines_to(lines.append):
-        return select(store, "demo", lambda identity: identity == PASSPORT.identity, has_worked)
+        return select(store, "demo", lambda identity: identity == PASSPORT.identity, has_worked=has_worked)
 
 
 def truncate(folder: Path) -> None:

@@ -190,7 +190,15 @@ class _Segment:
         give_up = end_note.give_up_at()
         try:
             with log.lines_to(self.job.tell):
-                origin = select(self.store, self.job.run.name, self._is_accepted, has_worked, rest, skip, give_up)
+                origin = select(
+                    self.store,
+                    self.job.run.name,
+                    self._is_accepted,
+                    has_worked=has_worked,
+                    rest=rest,
+                    skip=skip,
+                    give_up=give_up,
+                )
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error

@@ -33,6 +33,7 @@ def select(
     store: Store,
     run: str,
     is_accepted: Callable[[str], bool],
+    *,
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
@@ -54,26 +55,17 @@ def select(
             folder = store.root / name
             checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest, give_up)
         except CheckpointError as error:
-            if outage:  # what it says comes from a file server in doubt
-                logger.warning("%s: %s; it stays where it is", name, error)
-                continue
-            target = store.quarantine(name, str(error))
-            logger.warning("bad checkpoint %s: %s; moved to %s; taking the one before", name, error, target)
-            continue
+            _leave_out(store, name, error, is_in_doubt=outage is not None)
         except OutageError as error:
             logger.warning("%s: cannot be read (%s); it stays where it is; taking the one before", name, error)
             outage = outage or error
-            continue
-        if not is_accepted(checkpoint.passport.identity):
-            raise IdentityError(
-                f"{checkpoint.folder}: made by another computation (identity {checkpoint.passport.identity[:12]})"
-            )
-        return checkpoint
+        else:
+            if not is_accepted(checkpoint.passport.identity):
+                made_by = f"another computation (identity {checkpoint.passport.identity[:12]})"
+                raise IdentityError(f"{checkpoint.folder}: made by {made_by}")
+            return checkpoint
     if outage:
-        line = f"{outage.text}; no other checkpoint can be read"
-        lasting = OutageError(line, run=run, todo="wait until it answers")
-        lasting.since = outage.since
-        raise lasting
+        raise _lasting(outage, run)
     if back := _back_again(store, run, is_accepted):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
@@ -83,6 +75,21 @@ def select(
             run=run,
         )
     return None
+
+
+def _leave_out(store: Store, name: str, error: CheckpointError, *, is_in_doubt: bool) -> None:
+    """Quarantine a bad checkpoint; one that a file server in doubt shows so stays where it is."""
+    if is_in_doubt:
+        logger.warning("%s: %s; it stays where it is", name, error)
+        return
+    target = store.quarantine(name, str(error))
+    logger.warning("bad checkpoint %s: %s; moved to %s; taking the one before", name, error, target)
+
+
+def _lasting(outage: OutageError, run: str) -> OutageError:
+    error = OutageError(f"{outage.text}; no other checkpoint can be read", run=run, todo="wait until it answers")
+    error.since = outage.since
+    return error
 
 
 def _back_again(store: Store, run: str, is_accepted: Callable[[str], bool]) -> Checkpoint | None:
