@@ -36,10 +36,11 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
         raise ConfigError([f"{run}: {error}"]) from error
     with held:
         cancel_its_waiting(run, directory)
-        _move_aside(run, places, directory)
+        held.folder = _move_aside(run, places, directory) / places.lease.name
 
 
-def _move_aside(run: str, places: RunFolder, directory: Path) -> None:
+def _move_aside(run: str, places: RunFolder, directory: Path) -> Path:
+    """Move the run's folder to a backup, or only the link that it is; return where its files are now."""
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -49,9 +50,10 @@ def _move_aside(run: str, places: RunFolder, directory: Path) -> None:
         places.root.unlink()
         say(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
         say(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
-        return
+        return real
     os.rename(places.root, target)
     say(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+    return target
 
 
 def cancel_its_waiting(run: str, directory: Path) -> None:
