@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from unbroken.slurm.this_job import own_job_id
 FORMAT = Format()
 # So many attempts that bring nothing new end a run, for the job and for the driver.
 ATTEMPTS_WITHOUT_PROGRESS = 3
+# No job is so long that its driver would still ask for its note.
+OLD_NOTE_SECONDS = 90 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,15 @@ def write_note(path: Path | None, note: ExecNote) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         FORMAT.write(path, asdict(note), indent=None)
+        if note.kind is None:
+            _remove_old(path.parent)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove old notes: each job leaves one."""
+    for entry in os.scandir(folder):
+        if entry.name.endswith(".json") and time.time() - entry.stat().st_mtime > OLD_NOTE_SECONDS:
+            Path(entry.path).unlink(missing_ok=True)
 
 
 def read_note(path: Path) -> ExecNote | None:
