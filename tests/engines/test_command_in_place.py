@@ -19,7 +19,7 @@ from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs
+from unbroken.system import copying
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 SETTINGS = {
@@ -112,13 +112,13 @@ def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_pa
 @pytest.mark.parametrize("way", ["observed", "rename"])
 def test_a_restart_file_that_is_replaced_whenever_it_is_copied_is_saved_as_it_was(way, tmp_path, monkeypatch):
     engine, task, folder = an_engine_at(tmp_path, {**SETTINGS, "saved_by": way})
-    copy_range, steps = fs.copy_range, itertools.count(11)
+    copy_range, steps = copying.copy_range, itertools.count(11)
 
     def copy_slowly(source, target, count):
         rename(folder, next(steps))
         return copy_range(source, target, count)
 
-    monkeypatch.setattr(fs, "copy_range", copy_slowly)
+    monkeypatch.setattr(copying, "copy_range", copy_slowly)
     rename(folder, 10)
 
     (found,) = until(lambda: look(engine, task))

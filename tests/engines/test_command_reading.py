@@ -14,7 +14,7 @@ from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
 from unbroken.engines.files.tables import Tables, counted_again, is_joined, last_record, missing_between, records
 from unbroken.errors import CheckpointError
-from unbroken.system import fs
+from unbroken.system import copying
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
 
@@ -75,13 +75,13 @@ def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leav
 def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
     made(tmp_path / "in", "a", "b")
     (state,) = states_in(tmp_path / "in", ["*"])
-    copy_open_file = fs.copy_open_file
+    copy_open_file = copying.copy_open_file
 
     def slow_copy(source, descriptor, target):
         copy_open_file(source, descriptor, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr(fs, "copy_open_file", slow_copy)
+    monkeypatch.setattr(copying, "copy_open_file", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -176,7 +176,7 @@ def test_a_database_that_grows_is_put_back_as_it_was(kept):
 def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(kept, monkeypatch, most):
     kept.tracker.is_rewritten = lambda name: name == "status"
     kept.write("status", "5")
-    copy, seen, before = listing.fs.copy_file, [], kept.tracker.listed
+    copy, seen, before = listing.copying.copy_file, [], kept.tracker.listed
 
     def written_meanwhile(source, target):
         copy(source, target)
@@ -185,7 +185,7 @@ def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(
             if len(seen) <= most:
                 kept.append("status", "more")
 
-    monkeypatch.setattr(listing.fs, "copy_file", written_meanwhile)
+    monkeypatch.setattr(listing.copying, "copy_file", written_meanwhile)
     if most == 2:
         checkpoint = kept.save()
         assert (checkpoint.folder / REWRITTEN / "status").read_text() == "5moremore"
@@ -359,7 +359,7 @@ def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patched:
-        patched.setattr(listing.fs, "copy_range", no_quota)
+        patched.setattr(listing.copying, "copy_range", no_quota)
         with pytest.raises(OSError, match="quota") as raised:
             kept.save()
     shutil.rmtree(kept.root / "work" / f"draft-{kept.sequence}")

@@ -541,14 +541,14 @@ def test_a_kill_between_any_two_steps_of_a_copy_loses_nothing_and_leaves_nothing
 def test_what_vanishes_while_the_folder_of_a_living_program_is_copied_is_left_out(kept, monkeypatch):
     kept.write("a", "a")
     kept.write("b.tmp", "b")
-    copy = workspace_module.fs.copy_file
+    copy = workspace_module.copying.copy_file
 
     def renamed_meanwhile(source, target):
         if Path(source).name == "b.tmp":
             os.rename(source, Path(source).with_name("b"))
         copy(source, target)
 
-    monkeypatch.setattr(workspace_module.fs, "copy_file", renamed_meanwhile)
+    monkeypatch.setattr(workspace_module.copying, "copy_file", renamed_meanwhile)
 
     kept.workspace.copy_back()
 
@@ -619,7 +619,7 @@ def test_a_quota_that_is_used_up_while_a_file_is_copied_leaves_it_where_it_was(k
     kept.write("run.log", "first\n")
     checkpoint = kept.save()
     kept.leave()
-    monkeypatch.setattr(workspace_module.fs, "copy_range", _no_quota)
+    monkeypatch.setattr(workspace_module.copying, "copy_range", _no_quota)
 
     with pytest.raises(OSError, match="Disk quota exceeded") as raised:
         kept.take(checkpoint)
@@ -638,7 +638,7 @@ def _no_quota(*_: object) -> int:
 def test_state_is_put_back_in_one_step(kept, monkeypatch):
     kept.write("state", "whole state")
     checkpoint = kept.save()
-    monkeypatch.setattr(workspace_module.fs, "copy_range", _no_quota)
+    monkeypatch.setattr(workspace_module.copying, "copy_range", _no_quota)
     (kept.folder / "state").unlink()
 
     with pytest.raises(OSError, match="quota"):

@@ -164,14 +164,14 @@ def test_an_edited_result_of_a_finished_run_is_in_replaced_before_it_is_put_back
 
 DIES_IN_A_COPY = """
 import os, runpy, signal
-from unbroken.system import fs
+from unbroken.system import copying
 
 def or_die(source, descriptor, target):
     if str(target).endswith("state.chk"):
         target.write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-fs.copy_open_file = or_die
+copying.copy_open_file = or_die
 runpy.run_module("unbroken", run_name="__main__")
 """
 

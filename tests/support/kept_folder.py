@@ -17,7 +17,7 @@ from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.
 KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE"))
@@ -87,7 +87,7 @@ class KeptFolder:
         for path in sorted(self.folder.rglob("state*")):
             if path.is_file() and not path.is_symlink():
                 (draft / path.relative_to(self.folder)).parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(path, draft / path.relative_to(self.folder))
+                copying.copy_file(path, draft / path.relative_to(self.folder))
         (draft / "state").touch()
         end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last) if is_at_end else None
         self.tracker.list_into(draft, lengths, opened, end)

@@ -19,7 +19,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job
-from unbroken.system import fs
+from unbroken.system import disk
 from unbroken.system.clock import unix_seconds
 
 pytestmark = pytest.mark.process
@@ -203,10 +203,10 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.runs.before_work.fs.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.runs.before_work.disk.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")
 
-    assert full == f"{places.root}: the disk is full, 12 bytes free, at least {fs.FULL_BYTES - 12:,} missing"
+    assert full == f"{places.root}: the disk is full, 12 bytes free, at least {disk.FULL_BYTES - 12:,} missing"
     assert "work: a link to" in obstacle(places)

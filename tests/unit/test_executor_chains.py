@@ -245,7 +245,7 @@ def test_the_record_of_a_task_that_ran_ahead_is_taken_at_once_without_a_job(driv
     places, job = RunFolder("demo"), driver.job(segment(2, goal=10**6))
     before = state_of(places.record(2))
 
-    with take(places.lease, 3, 0.0, print) if is_held else nullcontext():
+    with take(places.lease, 3, 0.0) if is_held else nullcontext():
         driver.executor.run_job(job)
 
     assert (driver.done, driver.submitted, driver.failed, driver.slurm.told) == ([job], [], [], [])
@@ -259,7 +259,7 @@ def test_a_segment_at_work_before_snakemake_asks_for_it_is_waited_for_by_its_rec
     submission("17")
     shows(driver.slurm, "17_2 RUNNING", "17_[3-7%1] PENDING")
     job = driver.job(second)
-    with take(places.lease, 2, 0.0, print):
+    with take(places.lease, 2, 0.0):
         driver.executor.run_job(job)
     (info,) = driver.active()
     assert look(driver, [info]) == [info]
@@ -329,7 +329,7 @@ def test_the_record_of_a_segment_from_which_later_ones_went_on_to_the_goal_says_
     assert (len(driver.done), driver.slurm.told) == (1, [])
 
 
-@pytest.mark.parametrize("text", ["{", "", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["{", "", '{"format": 2}'])
 def test_a_corrupt_record_of_work_that_is_done_is_made_again_without_a_job(driver: Driver, text: str) -> None:
     made = toy(Path(), goal=10**6, segment_minutes=0.001)
     RunFolder("demo").record(1).write_text(text)

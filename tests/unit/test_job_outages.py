@@ -40,7 +40,7 @@ def job(slurm: Slurm, said: list[str], tmp_path: Path) -> ChainJob:
 
 
 def owned_by(slurm_job: str) -> lease.Lease:
-    return lease.take(RunFolder("demo").lease, 1, 0.0, print, environment={"SLURM_JOB_ID": slurm_job})
+    return lease.take(RunFolder("demo").lease, 1, 0.0, environment={"SLURM_JOB_ID": slurm_job})
 
 
 # --- a run that another job owns ---

@@ -39,7 +39,7 @@ def spec(tmp_path: Path, slurm: Slurm) -> JobSpec:
 def owned(**values: object) -> Iterator[None]:
     """A process on a machine that is out of sight owns the run."""
     folder = RunFolder("demo").lease
-    with take(folder, 2, 0.0, print) as held:
+    with take(folder, 2, 0.0) as held:
         path = claim_path(folder, held.claim.token)
         path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere", **values}))
         yield

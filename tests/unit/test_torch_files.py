@@ -11,7 +11,7 @@ from support.toyrun import flip_byte
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.system import fs  # noqa: E402
+from unbroken.system import copying  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training import atomic_torch_save, check_file, verified_torch_load  # noqa: E402
 from unbroken.training.torch import serialization  # noqa: E402
@@ -159,7 +159,7 @@ def test_a_copy_that_reads_back_otherwise_is_an_error_and_is_not_shown(tmp_path:
         os.write(target, data[::-1])
         return len(data)
 
-    monkeypatch.setattr(fs, "copy_range", spoiling)
+    monkeypatch.setattr(copying, "copy_range", spoiling)
 
     with pytest.raises(CheckpointError, match=r"copy\.pt: the copy of .*state\.pt reads back differently from what "):
         atomic_torch_save(STATE, tmp_path / "state.pt", copies=[tmp_path / "copy.pt"])

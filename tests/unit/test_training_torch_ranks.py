@@ -110,7 +110,7 @@ class OwnFolder(ForkedRanks):
 def test_a_folder_that_another_process_holds_ends_every_rank_with_the_same_line(tmp_path: Path) -> None:
     """The first alone takes it; the others would wait for it until their connection breaks."""
     parent = OwnFolder(tmp_path / "run", TEXT, ["ddp"], ranks=2)
-    with lease.take(parent.root / "own" / "lease", 1, 0.0, print):
+    with lease.take(parent.root / "own" / "lease", 1, 0.0):
         code = parent.run()
 
     assert code == 1

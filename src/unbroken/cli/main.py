@@ -62,7 +62,7 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.slurm.this_job import own_job_id
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
 # While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
@@ -182,7 +182,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         raise ConfigError([f"{run}: has no checkpoint yet; to start it, type: snakemake"])
     assignment = plan.assignment(run)
     identity = identity_of(assignment.run, assignment.keys, directory)
-    changes = identity.differences(newest.passport.identity_parts, places.root)
+    changes = identity.differences(newest.passport.identity_parts)
     if not changes:
         say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
@@ -202,7 +202,8 @@ def restore_run(
     directory: Directory = HERE,
 ) -> None:
     """Restore a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
-    restore(run, source, directory, say, outputs_of)
+    with log.lines_to(say):
+        restore(run, source, directory, outputs_of)
     say(f"{run}: it continues with: snakemake")
 
 
@@ -213,7 +214,7 @@ def back(
     directory: Directory = HERE,
 ) -> None:
     """Let a run resume from an earlier checkpoint; the newer ones are quarantined (nothing is deleted)."""
-    refuse_newer(existing_run_folder(run, directory), is_thorough=True)
+    refuse_newer(existing_run_folder(run, directory))
     for line in go_back(run, to, directory, partial(cancel_its_waiting, run, directory)):
         say(line)
 

@@ -25,17 +25,16 @@ from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
+from unbroken.exec.call import CALL, FORMAT
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.formats import Format
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
-# The digest of a checkpoint, and the stamps of the results that were put in place from it.
-PLACED = "placed.json"
-FORMAT = Format()
+# Noted with the call: the digest of a checkpoint, and the stamps of the results that were put in place from it.
+PLACED = "placed"
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
@@ -94,7 +93,7 @@ class PlacingEngine(CalledEngine):
         finally:
             fs.remove_tree(made)
         note = {"checkpoint": checkpoint.passport.digest, "files": {name: self._stamp(name) for name in found}}
-        FORMAT.write(self.store / PLACED, note)
+        FORMAT.update(self.store / CALL, {PLACED: note})
         return done
 
     def _refuse_missing(self, found: Mapping[str, Path]) -> None:
@@ -120,7 +119,7 @@ class PlacingEngine(CalledEngine):
 
     def _placed(self) -> tuple[str, dict[str, list[int]]]:
         try:
-            note = FORMAT.found(self.store / PLACED)
+            note = FORMAT.found(self.store / CALL)[PLACED]
             return note["checkpoint"], dict(note["files"])
         except (ValueError, TypeError, KeyError):
             return "", {}

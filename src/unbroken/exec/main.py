@@ -38,7 +38,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 # Slurm's times are whole seconds, and its clock and ours drift.
 ROUNDING_SECONDS = 5.0
@@ -182,7 +182,7 @@ class _Exec:
             self._say(f"doubt: {doubt}")
         if self._engine.has_started and not self.options.engine:
             return  # the program has put them in place
-        with lease.take(self.places.lease, self._segment, 60.0, self._say):
+        with log.lines_to(self._say), lease.take(self.places.lease, self._segment, 60.0):
             names = ", ".join(self._engine.put_back(newest))
         if self._engine.has_started:
             self._say(f"results: {names or 'in place'}")

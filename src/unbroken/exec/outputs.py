@@ -17,7 +17,7 @@ from unbroken.exec.options import Options
 from unbroken.program.process import Streams
 from unbroken.runs.checkpoint import Checkpoint, verify_files
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs, jsontext
+from unbroken.system import copying, fs, jsontext
 from unbroken.system.digests import digest_file
 
 OUTPUTS = "outputs"
@@ -126,7 +126,7 @@ def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str],
             elif source.is_file():
                 target = draft / OUTPUTS / stored(kept)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(source, target)
+                copying.copy_file(source, target)
             else:
                 tell(f"--outputs: {kept} is a pipe, a socket or a device, and is left out")
     if links:

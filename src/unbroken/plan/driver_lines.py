@@ -21,7 +21,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs, log
+from unbroken.system import disk, log
 
 _SNAKEMAKES_LOGGER = "snakemake.logging"
 _BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.LOSES_OUTPUT)
@@ -45,7 +45,7 @@ def show_full_disk_at_exit(base: Path) -> None:
     """Print a line at the end of this process if a disk is full that Snakemake or the runs write to."""
 
     def show_last() -> None:
-        if full := fs.full_disk([(base / NOTES).parent, base / RESULTS]):
+        if full := disk.first_full([(base / NOTES).parent, base / RESULTS]):
             sys.stderr.write(f"unbroken: {full}\n")
 
     atexit.register(show_last)

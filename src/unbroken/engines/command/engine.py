@@ -34,7 +34,7 @@ from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder, RunOutput
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 OWN_FOLDER = "program"
 
@@ -201,7 +201,7 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
         for name in names:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
+            copying.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
         tables = {output.name: output.record for output in self._program(run).outputs}
         fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 

@@ -21,11 +21,11 @@ from unbroken.engines.files.tables import is_written_once, whole_lines_bytes, wh
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, unchanged
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.runs.imported import SEGMENT
+from unbroken.runs.checkpoint import IMPORT_SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import sha256_of
 
@@ -190,7 +190,7 @@ def _put_table(tables: Path, name: str, draft: Path, algorithm: str) -> OutputFi
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(tables / name, target)
     size = target.stat().st_size
-    return replace(described(target, size, size, SEGMENT, algorithm), is_continued=False)
+    return replace(described(target, size, size, IMPORT_SEGMENT, algorithm), is_continued=False)
 
 
 def _names(folder: Path, base: Path) -> list[str]:
@@ -210,9 +210,9 @@ def _copy_output(folder: Path, name: str, draft: Path, algorithm: str, written_n
     is_rewritten = is_changed_inside(folder / name)
     target = (draft / REWRITTEN if is_rewritten else draft.with_name(OUTPUT)) / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    fs.copy_file(folder / name, target)
+    copying.copy_file(folder / name, target)
     size = target.stat().st_size
-    entry = described(target, size, size, SEGMENT, algorithm)
+    entry = described(target, size, size, IMPORT_SEGMENT, algorithm)
     is_late = entry.mtime_ns > written_ns + LAST_ACTION_SECONDS * 1e9
     # A large file that the program may begin again is kept as a piece.
     has_grown = is_rewritten or size > SMALL_BYTES

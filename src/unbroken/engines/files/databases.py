@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from unbroken.system import fs
+from unbroken.system import copying
 
 # The names of journals begin with the name of the database [SQLite, Temporary Files Used By SQLite].
 JOURNAL, LOG, INDEX = "-journal", "-wal", "-shm"
@@ -95,7 +95,7 @@ def copy_database(path: Path, target: Path) -> bool:
         for ending in ("", JOURNAL, LOG):
             _next_to(target, ending).unlink(missing_ok=True)
             if not ending or _next_to(path, ending).exists():
-                fs.copy_file(_next_to(path, ending), _next_to(target, ending))
+                copying.copy_file(_next_to(path, ending), _next_to(target, ending))
         is_copied = before == _times(path) and _is_made_one(target)
     except (sqlite3.Error, FileNotFoundError) as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:

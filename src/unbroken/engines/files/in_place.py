@@ -38,7 +38,7 @@ from unbroken.engines.files.states import (
 from unbroken.engines.files.stored import KEPT, kept_names, stored
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import HandedOver
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 # What was there before the first start, until it is published.
 ADOPTED = "adopted"
@@ -297,7 +297,7 @@ class InPlaceSupervisor(Supervisor):
         if source is None or self._seen.get(name) != stamp or not source.exists():
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
-        fs.link_or_copy(source, target)
+        copying.link_or_copy(source, target)
         return True
 
     def _judged(self, found: HandedOver) -> HandedOver:

@@ -25,7 +25,7 @@ from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY
 from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.digests import digest_file
 
 # Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
@@ -201,9 +201,9 @@ def _are_plain_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mappin
                 return False
             for name in stamps:
                 if name in opened:
-                    fs.copy_open_file(folder / name, opened[name], targets[name])
+                    copying.copy_open_file(folder / name, opened[name], targets[name])
                 else:
-                    fs.copy_file(folder / name, targets[name])
+                    copying.copy_file(folder / name, targets[name])
         except FileNotFoundError:
             return False
         seen = {name: stamp_in(os.fstat(descriptor)) for name, descriptor in opened.items()}
@@ -219,7 +219,7 @@ def linked(state: RestartState, draft: Path) -> None:
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
         if not has_journal(state.folder / name):
-            fs.link_or_copy(state.folder / name, draft / name)
+            copying.link_or_copy(state.folder / name, draft / name)
         elif not copy_database(state.folder / name, draft / name):
             raise CheckpointError(f"{state.folder / name}: the program has left, and its database cannot be read")
 

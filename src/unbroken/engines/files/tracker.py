@@ -58,7 +58,7 @@ class OutputTracker(TrackedOutputs):
         for name, found in self._found():
             made.add(name, found)
         listed = made.finished()
-        flush_paths(self.folder, made.unflushed)
+        flush_paths(made.unflushed)
         # These lines are missing only if a program is resumed from this very state.
         doubts = (*listed.doubts, *(in_buffer(name) for name in made.buffered))
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)

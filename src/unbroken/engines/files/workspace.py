@@ -21,7 +21,7 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import OUTPUT, PIECES
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
@@ -137,7 +137,7 @@ class Workspace:
         if entry.is_rewritten:
             if origin is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(origin.folder / REWRITTEN / name, path)
+                copying.copy_file(origin.folder / REWRITTEN / name, path)
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
             return True
         if not (os.path.lexists(path) and is_as_listed(path, entry, algorithm)):
@@ -176,7 +176,7 @@ class Workspace:
             kept.parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, kept)
             if entry.is_continued is None:
-                fs.copy_file(kept, path)
+                copying.copy_file(kept, path)
 
 
 def without(name: str) -> str:
@@ -193,7 +193,7 @@ def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(fs.unique_name("state"))
-        fs.copy_file(origin.folder / stored, draft)
+        copying.copy_file(origin.folder / stored, draft)
         os.replace(draft, path)  # in one step: a half copied state might be taken for a new one
 
 
@@ -209,4 +209,4 @@ def _copy_tree(source: Path, target: Path) -> None:
                 if stat.S_ISLNK(mode):
                     os.symlink(os.readlink(path), below / name)
                 elif stat.S_ISREG(mode):
-                    fs.copy_file(path, below / name)
+                    copying.copy_file(path, below / name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import StorageError
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.host import boot_id
 from unbroken.training.data.archives import is_archive, unpack, unpacked_bytes
 
@@ -55,7 +55,7 @@ def staged(
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        return _in_place(path, f"no room in {folder} ({fs.free_bytes(folder):,} bytes free)", tell)
+        return _in_place(path, f"no room in {folder} ({disk.free_bytes(folder):,} bytes free)", tell)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _Stage:
             fs.remove_tree(left)
         draft = copy.with_name(f".{copy.name}.draft")
         needed = unpacked_bytes(self.source) if is_archive(self.source) else sum(size for _, size, _ in listing)
-        if fs.free_bytes(self.fast) < needed + RESERVE_BYTES:
+        if disk.free_bytes(self.fast) < needed + RESERVE_BYTES:
             raise OSError(errno.ENOSPC, "no room", str(self.fast))
         self.tell(
             f"copying {self.source} to {copy}: {len(listing)} files, {sum(size for _, size, _ in listing):,} bytes"

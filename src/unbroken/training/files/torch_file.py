@@ -19,7 +19,7 @@ import torch
 from unbroken.errors import CheckpointError, OutageError
 from unbroken.runs.checkpoint import reading
 from unbroken.runs.progress import FileDigest
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.torch.serialization import INLINE_ALGORITHM, save_verified
 from unbroken.training.torch.state import tensor_bytes, torch_load
@@ -115,7 +115,7 @@ def _show(draft: Path, target: Path, entry: _Entry) -> None:
 
 def _copy(source: Path, target: Path, entry: _Entry) -> None:
     with _draft_of(target, entry.made.size_bytes) as draft:
-        fs.copy_file(source, draft)
+        copying.copy_file(source, draft)
         fs.flush_file(draft)
         _forget_cached(draft)
         if digest_file(draft, entry.algorithm) != entry.made.digest:
