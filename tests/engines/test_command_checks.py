@@ -46,11 +46,6 @@ MISTAKES = {
         {**GOOD, "inputs": ["one/x.in", "two/x.in"]},
         "inputs: found two files called 'x.in', which have one place in the program's folder; rename one",
     ),
-    "files in a folder of the user": (
-        {**GOOD, "folder": "one"},
-        "folder: found 'one' beside `files`; allowed: no `folder`, so that the program has one of its own",
-    ),
-    "no such folder": ({"start": ["x"], "folder": "none"}, "folder: found 'none', but there is no such folder"),
     "a file elsewhere": (
         {**GOOD, "files": ["/scratch/a.{progress}"]},
         "files: found '/scratch/a.{progress}', allowed: a name in the program's own folder",
@@ -152,10 +147,6 @@ MISTAKES = {
     "a code that means both in the contract": (
         {"start": ["x"], "goal": 9, "exit_paused": [0]},
         "exit_paused: found 0, which is in `exit_finished` too; allowed: one of them",
-    ),
-    "nothing to go on from": (
-        {**GOOD, "put_back": False},
-        "resume: says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`",
     ),
     "a signal that does not exist": (
         {**GOOD, "stop_signal": "SIGUSR1"},

@@ -8,19 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 
-from unbroken.engines.command.lammps.outputs import file_of, is_writer, record_of
-from unbroken.engines.command.lammps.script import (
-    AVERAGES,
-    BOX,
-    Command,
-    Variables,
-    active,
-    commands_in,
-    formulas,
-    words_of,
-)
+from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in, formulas, words_of
 from unbroken.engines.script_edit import NotPlainError
 
 # Done once, before the run: their effect is in the restart file.
@@ -41,10 +32,10 @@ _SAID_AGAIN = words_of("""
     thermo thermo_modify thermo_style timer uncompute undump unfix
     """)
 # These keep nothing from step to step, or their state is in the restart file; so do the families.
-_FIXES = AVERAGES | words_of("""
-    adapt addforce addtorque atom/swap aveforce balance cmap deform deposit dt/reset efield ehex enforce2d freeze gcmc
-    gravity heat indent langevin lineforce momentum move nve oneway planeforce press/berendsen print property/atom
-    rattle recenter restrain setforce shake spring store/state temp/berendsen temp/rescale viscous widom
+_FIXES = words_of("""
+    adapt addforce addtorque atom/swap ave/time aveforce balance box/relax deform deposit dt/reset efield ehex enforce2d
+    freeze gcmc gravity heat indent langevin lineforce momentum move nve oneway planeforce press/berendsen print rattle
+    recenter restrain setforce shake spring store/state temp/berendsen temp/rescale viscous widom
     """)
 _FIX_FAMILIES = ("nve/", "nvt", "npt", "nph", "rigid", "wall/", "qeq/", "spring/")
 # The variables by which the two scripts learn their goal, their time and their restart file.
@@ -53,13 +44,9 @@ _ONE_PLAIN = "write one plain input script for each run; a workflow can start th
 _UNKNOWN = (
     f"it is not known how it resumes from a restart file; if its page says so, do as examples/lammps; {_ONE_PLAIN}"
 )
-# They count from the restart: what to type for them.
-_COUNTS_AGAIN = {
-    "elapsed": "counts from the start of each segment; type elaplong",
-    "time": "counts from 0 again after a restart; define `variable t equal step*dt` and type v_t",
-}
 # What is refused of some commands: the name, a pattern of the words after it, and why.
 _REFUSED = (
+    ("read_restart", "", "this script itself resumes; name the script that makes the system"),
     ("reset_timestep", r"(?!0$)", "the steps must count from 0; type reset_timestep 0"),
     ("run_style", r"(?!verlet)", "only `run_style verlet` was tried with restarts"),
     ("timer", r"timeout", "it has a limit already: changed by `unbroken init`, or else remove it"),
@@ -68,40 +55,41 @@ _REFUSED = (
     ("restart", r"\S+ \S*%", "a restart file for each process (`%`) cannot be resumed from; remove the `%`"),
     ("compute", r"\S+ \S+ msd\b.* average yes", "its mean is not in the restart file; remove `average yes`"),
     ("compute", r"\S+ \S+ chunk/atom\b.* once\b", "`once` is done again at a restart; type `every`"),
-    (
-        "fix",
-        r"\S+ \S+ ave/\S+ .*ave (running|window)\b",
-        "earlier blocks are not in the restart file; average them later",
-    ),
-    ("dump_modify", r".*\btime yes", f"the time {_COUNTS_AGAIN['time'].partition(';')[0]}; remove `time yes`"),
+    ("fix", r"\S+ \S+ ave/time .*(ave (running|window)|mode vector)\b", "it does not continue; average later"),
+    ("dump_modify", r".*\btime yes", "the time counts from 0 again after a restart; remove `time yes`"),
     ("dump_modify", r".*\bLAST\b", "`thresh ... LAST` compares with values that are not in the restart file"),
     ("variable", rf"({'|'.join(_OURS)}) ", f"unbroken sets {', '.join(_OURS)} on the command line; type another name"),
 )
+# They count from the restart: what to type for them.
+_COUNTS_AGAIN = {
+    "elapsed": "counts from the start of each segment; type elaplong",
+    "time": "counts from 0 again after a restart; define `variable t equal step*dt` and type v_t",
+}
 
 
 def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
     """Return the variables of a script that can be resumed; raise NotPlainError with the line that prevents it."""
-    variables = Variables.of([*commands, *(each for command in commands for each in _included(path, command))])
+    variables = Variables([*commands, *(each for command in commands for each in _included(path, command))])
     for command in commands:
         _confirm_known(command)
     _confirm_order(commands)
     before = commands[: next(at for at, each in enumerate(commands) if each.name == "run")]
     for command in before:
         _confirm_words(command, variables)
-        _confirm_file(command)
-    averages = {f"f_{each.words[1]}" for each in before if each.style in AVERAGES}
+        name = PurePath(file_of(command))
+        if name.is_absolute() or ".." in name.parts:
+            raise command.refused(f"{name} is outside of the run's folder; type {name.name}")
     for command in active(before):
         _confirm_fix(command, variables)
-        _confirm_dump(command, averages)
     return variables
 
 
 def _included(path: Path, command: Command) -> list[Command]:
-    if command.name != "include" or len(command.words) < 2:
+    if command.name != "include" or not command.word(1):
         return []
-    file = path.parent / command.words[1]
+    file = path.parent / command.word(1)
     if not file.is_file():
-        raise command.refused(f"{command.words[1]} is not there, so it is not known what it says")
+        raise command.refused(f"{command.word(1)} is not there, so it is not known what it says")
     found = list(commands_in(file.read_text().splitlines()))
     for each in found:
         if each.name not in _INCLUDABLE:
@@ -110,14 +98,28 @@ def _included(path: Path, command: Command) -> list[Command]:
 
 
 def _confirm_known(command: Command) -> None:
-    if command.name == "read_restart":
-        raise command.refused("this script itself resumes; name the script that makes the system")
-    if command.name not in _INCLUDABLE | _SAID_AGAIN | ONCE | BOX:
-        raise command.refused(_UNKNOWN)
     words = " ".join(command.words[1:])
     for name, pattern, why in _REFUSED:
         if command.name == name and re.match(pattern, words):
             raise command.refused(why)
+    if command.name not in _INCLUDABLE | _SAID_AGAIN | ONCE | BOX:
+        raise command.refused(_UNKNOWN)
+
+
+def _confirm_order(commands: Sequence[Command]) -> None:
+    names = [command.name for command in commands]
+    if "run" not in names or not BOX & set(names):
+        raise NotPlainError("no `run`, or neither `read_data` nor `create_box`")
+    for name in ("run", *BOX):
+        for second in [each for each in commands if each.name == name][1:]:
+            raise second.refused(f"the second `{name}`; {_ONE_PLAIN}")
+    steps = [each for each in commands if each.name in ("minimize", "reset_timestep", "run")]
+    for minimize, after in pairwise(steps):
+        if minimize.name == "minimize" and after.name == "run":
+            raise minimize.refused("its iterations count as steps; type reset_timestep 0 behind it")
+    for command in commands[: names.index("reset_timestep") if "minimize" in names else 0]:
+        if file_of(command) and command.name != "log":
+            raise command.refused("it would write the steps of the minimization too; move it behind reset_timestep 0")
 
 
 def _confirm_words(command: Command, variables: Variables) -> None:
@@ -129,81 +131,46 @@ def _confirm_words(command: Command, variables: Variables) -> None:
             raise command.refused(f"`{name}` {why}")
     if is_in_restart(command) or command.name in BOX:
         return
-    for word in command.parts:
-        now = [*re.findall(r"\$\{\w+\}|\$\w", word), *formulas(word)]
-        for each in () if word.startswith(("'", '"')) else now:
-            found = re.search(r"[A-Za-z]\w*", re.sub(r"\d[eE][-+]?\d", "0", variables.expanded(each)))
-            if found and _is_formula(each, variables):
-                raise command.refused(
-                    f"it takes `{found[0]}` when it is read, which is another value at a restart; type the number"
-                )
-
-
-def _is_formula(text: str, variables: Variables) -> bool:
-    """Return False for a reference to a variable that is a plain text."""
-    name = re.fullmatch(r"\$\{?(\w+)\}?", text)
-    found = variables.definitions.get(name[1], ()) if name else ()
-    return not name or any(each.words[2] in ("equal", "atom", "vector") for each in found)
-
-
-def is_in_restart(command: Command) -> bool:
-    """Return True for a command whose effect a restart file holds, or that writes a file of the beginning."""
-    is_group = command.name == "group" and command.words[2:3] != ("dynamic",)
-    is_print = command.name == "print" and bool({"file", "append"} & set(command.words[2:]))
-    return command.name in ONCE or is_group or is_print
-
-
-def _confirm_file(command: Command) -> None:
-    name = PurePath(file_of(command))
-    if name.is_absolute() or ".." in name.parts:
-        raise command.refused(f"{name} is outside of the run's folder; type {name.name}")
+    if found := next(filter(None, map(variables.changing_value, command.parts)), ""):
+        raise command.refused(
+            f"it takes `{found}` when it is read, which is another value at a restart; type the number"
+        )
 
 
 def _confirm_fix(command: Command, variables: Variables) -> None:
-    style, words = command.style, command.words
+    style = command.style
     if command.name != "fix":
         return
     if style not in _FIXES and not style.startswith(_FIX_FAMILIES):
         raise command.refused(_UNKNOWN)
-    if style in AVERAGES and variables.number("".join(words[6:7])) is None:
+    if style == "ave/time" and variables.number(command.word(6)) is None:
         raise command.refused("over how many steps it averages is not a number; type numbers for its first three words")
-    if style == "langevin" and variables.number("".join(words[7:8])) is None:
+    if style == "langevin" and variables.number(command.word(7)) is None:
         raise command.refused("its seed is not a number; type a number")
-    if style == "print" and file_of(command) and not record_of(command, variables):
+    if style == "print" and file_of(command) and not says_its_step(command, variables):
         raise command.refused(
             "its rows do not say their step, so that of a restart step would stand there twice; begin them with "
             '"$(step) "'
         )
 
 
-def _confirm_dump(command: Command, averages: set[str]) -> None:
-    """Refuse a dump whose frame of the restart step is written again, with averages that are 0 by then."""
-    columns = [word.partition("[")[0] for word in command.words[6:]]
-    is_again = any(word.startswith(("c_", "v_")) for word in columns) and "*" in file_of(command)
-    if command.name == "dump" and is_again and averages.intersection(columns):
-        raise command.refused(
-            "a restart would write its last frame again, with averages of 0; dump what comes from fixes and what comes "
-            "from computes or variables into two files"
-        )
+def is_in_restart(command: Command) -> bool:
+    """Return True for a command whose effect a restart file holds, or that writes a file of the beginning."""
+    is_group = command.name == "group" and command.word(2) != "dynamic"
+    is_print = command.name == "print" and bool({"file", "append"} & set(command.words[2:]))
+    return command.name in ONCE or is_group or is_print
 
 
-def _confirm_order(commands: Sequence[Command]) -> None:
-    names = [command.name for command in commands]
-    if "run" not in names:
-        raise NotPlainError("no `run`")
-    if not BOX & set(names):
-        raise NotPlainError("neither `read_data` nor `create_box`")
-    for name in ("run", *BOX):
-        if names.count(name) > 1:
-            second = [each for each in commands if each.name == name][1]
-            raise second.refused(f"the second `{name}`; {_ONE_PLAIN}")
-    run, box = names.index("run"), next(at for at, name in enumerate(names) if name in BOX)
-    if "fix" in names[:box]:
-        raise commands[names.index("fix")].refused("a fix before the system is made; not known whether it resumes")
-    minimized = [at for at in range(run) if names[at] == "minimize"]
-    if minimized and "reset_timestep" not in names[minimized[-1] : run]:
-        raise commands[minimized[-1]].refused("its iterations count as steps; type reset_timestep 0 behind it")
-    reset = max((at for at in range(run) if minimized and names[at] == "reset_timestep"), default=0)
-    for command in commands[:reset]:
-        if is_writer(command):
-            raise command.refused("it would write the steps of the minimization too; move it behind reset_timestep 0")
+def file_of(command: Command) -> str:
+    """Return the file that a command writes as the run proceeds; empty if none."""
+    if command.name == "dump":
+        return command.word(5)
+    if command.name == "log":
+        return command.word(1).removeprefix("none")
+    return command.value("file", "append", start=4) if command.style in ("ave/time", "print") else ""
+
+
+def says_its_step(command: Command, variables: Variables) -> bool:
+    """Return True for a `fix print` whose rows begin with their step."""
+    match = re.match(r"(?:\$\{?(\w+)\}?|\$\(step(?::[^)]*)?\))(?:[ ,;]|$)", command.word(5))
+    return match is not None and (match[1] is None or variables.is_step(match[1]))

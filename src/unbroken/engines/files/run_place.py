@@ -1,0 +1,155 @@
+"""Hold a program's own folder in a run: its restart files, and all else that it writes there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from unbroken.engines.base import Task
+from unbroken.engines.files.kinds import FileKinds
+from unbroken.engines.files.listing import ProgramEnd
+from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_names
+from unbroken.engines.files.outputs import OutputList, read_outputs
+from unbroken.engines.files.place import Place
+from unbroken.engines.files.reading import Reading, last_number, reading_of
+from unbroken.engines.files.settings import Program
+from unbroken.engines.files.states import (
+    ELSEWHERE,
+    SAVE,
+    RestartState,
+    Stamp,
+    copied,
+    is_as_in,
+    is_handed_over,
+    linked,
+    matching,
+    restart_files,
+    states_in,
+)
+from unbroken.engines.files.tracker import OutputTracker
+from unbroken.engines.files.workspace import Workspace
+from unbroken.runs.own_folder import confirm_own
+
+logger = logging.getLogger(__name__)
+
+
+class RunPlace(Place):
+    """Hold a folder of the run; `prepare` makes it what it was at the checkpoint, and returns the outputs in it."""
+
+    def __init__(self, task: Task, program: Program, folder: Path, prepare: Callable[[], OutputList]) -> None:
+        kinds, attempt, origin = FileKinds(program), task.attempt_folder, task.origin
+        self.takes_handed_over = is_contract = program.keeps_the_contract
+        observed = ObservedFiles(
+            folder,
+            attempt,
+            logger.info,
+            is_state=is_handed_over if is_contract else kinds.is_state,
+            is_measured=kinds.is_measured,
+            is_watched=lambda name: not name.startswith(ELSEWHERE),
+            also={SAVE: attempt.save} if is_contract else {},
+        )
+        observed.cycle = SaveCycle(restart_files(origin) if origin else literal_names(program.files))
+        super().__init__(task, program, observed)
+        self._prepare = prepare
+        self._put_back: frozenset[str] = frozenset()
+        self._tracker = OutputTracker(
+            Workspace(task.run_folder, folder),
+            task.segment,
+            origin.passport.sequence if origin else 0,
+            read_outputs(origin),
+            kinds,
+            observed.observer.is_rewritten,
+            # The attempt has made the checkpoint itself, and did not resume from it: it was killed.
+            is_own=origin is not None and attempt.root.name == f"{origin.passport.token:06d}",
+        )
+
+    # --- life ---
+
+    def restore(self) -> bool:
+        self._tracker.listed = self._prepare()
+        self._put_back = frozenset(name for state in self.states() for name in state.files)
+        return False
+
+    def observe(self) -> None:
+        self._tracker.begin()
+        self.observed.begin({name: path.stat().st_size for name, path in self.outputs().items()})
+
+    def know_before(self) -> None:
+        self.observed.know_before()
+        self.look()
+
+    def look(self, *, is_last: bool = False) -> None:
+        if self.program.files:
+            confirm_own(self.folder)
+
+    # --- its states ---
+
+    def states(self) -> list[RestartState]:
+        return states_in(self.folder, self.program.files) if self.program.files else []
+
+    def saved(self) -> dict[str, Stamp]:
+        found = {name: stamp for state in self.states() for name, stamp in state.stamps.items()}
+        origin, names = self.task.origin, set(restart_files(self.task.origin)) if self.task.origin else set()
+        return {
+            name: stamp
+            for name, stamp in found.items()
+            if name in self._put_back or (origin and name in names and is_as_in(origin, name, self.folder / name))
+        }
+
+    def last_state(self) -> RestartState | None:
+        return next(iter(self.states()), None)
+
+    def reading(self, state: RestartState) -> Reading:
+        return reading_of(self.task.run, self.program, state.folder, state.number)
+
+    def reached(self) -> float | None:
+        state = self.last_state()
+        return self.reading(state).done if state else None
+
+    def live(self) -> float | None:
+        """Ask the live file, the last record of a table, or the names of restart files."""
+        program = self.program
+        if program.live_file:
+            names = matching(self.folder, [program.live_file])
+            return last_number(self.folder / names[-1], program.live_pattern) if names else None
+        if program.outputs:
+            return self.tables.last_number()
+        return self.reached() if program.has_numbered_files else None
+
+    def is_copied(self, state: RestartState, draft: Path, *, is_over: bool = False) -> bool:
+        if is_over:
+            linked(state, draft)
+        return is_over or copied(state, draft)
+
+    def handed_over(self, done: float) -> None:
+        """Remove numbered restart files of this attempt that were handed over long ago: they fill the disk."""
+        for state in self.states() if self.program.has_numbered_files else ():
+            if float(state.number) < done:
+                for name in set(state.numbered) - self._put_back:
+                    (self.folder / name).unlink(missing_ok=True)
+
+    # --- its outputs ---
+
+    def outputs(self) -> Mapping[str, Path]:
+        return self._tracker.files()
+
+    def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
+        self._doubt_tables(end.done if end else None)
+        opened = [name for name in lengths or () if self.observed.is_open(name)]
+        self._tracker.list_into(draft, lengths, opened, end)
+        return bool(self._tracker.listed.files)
+
+    def list_tables(self, draft: Path) -> None:
+        if self.program.outputs:
+            self._doubt_tables()
+            self._tracker.list_tables(draft)
+
+    def _doubt_tables(self, done: float | None = None) -> None:
+        for doubt in self.tables.missing(self.task.run_folder, done):
+            self.doubt(doubt)
+
+    def doubt(self, doubt: str) -> None:
+        if doubt not in self._tracker.listed.doubts:
+            logger.warning(doubt)
+            self._tracker.listed = self._tracker.listed.with_doubt(doubt)
