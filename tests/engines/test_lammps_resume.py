@@ -33,17 +33,16 @@ fix             1 all nve
 compute         p all pressure thermo_temp
 compute         pe all pe/atom
 compute         m left msd
-variable        s equal step
 dump            atoms all atom 100 melt.lammpstrj
 dump            energies left custom 50 energies.txt id c_pe
 dump            framed all custom 100 framed.txt id x
 dump_modify     framed units yes first yes
-dump            points all xyz 100 frames/points.xyz
+dump            points all xyz 100 points.xyz
 dump            each all atom 100 each.*.txt
 fix             pa all ave/time 10 10 200 c_p c_m[4] file press.dat
 fix             now all ave/time 50 1 50 c_p file now.dat
 fix             rows all print 50 "$(step) $(pe:%.15g)" file rows.dat screen no title "# step energy"
-fix             told all print 50 "${s} at T = $(temp:%.15g), said once" &
+fix             told all print 50 "$(step) at T = $(temp:%.15g), said once" &
                 file told.dat screen no
 thermo          100
 thermo_style    custom step temp pe c_m[4] press
@@ -98,7 +97,7 @@ STEPS_OF = {
     "melt.lammpstrj": 100,
     "energies.txt": 50,
     "framed.txt": 100,
-    "frames/points.xyz": 100,
+    "points.xyz": 100,
     "press.dat": 200,
     "now.dat": 50,
     "rows.dat": 50,
@@ -134,7 +133,7 @@ def test_the_records_of_two_pieces_are_those_of_one_run(melt: tuple[Path, Path, 
     assert [*before, *after] == expected
 
 
-@pytest.mark.parametrize("name", ["melt.lammpstrj", "frames/points.xyz", "framed.txt"])
+@pytest.mark.parametrize("name", ["melt.lammpstrj", "points.xyz", "framed.txt"])
 def test_a_dump_continues_its_file_byte_by_byte(melt: tuple[Path, Path, Path], name: str) -> None:
     whole, _, both = melt
 

@@ -39,7 +39,7 @@ def mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[Mistake]:
 def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     """Yield each regular expression of the settings that is none; without them there is no program."""
     written = [("outputs", kind) for kind in texts(run.settings["outputs"]).values()]
-    written += [(name, str(run.settings[name])) for name in ("progress_pattern", "live_pattern")]
+    written.append(("progress_pattern", str(run.settings["progress_pattern"])))
     for where, text in written:
         try:
             groups = record_of(text).groups
@@ -108,7 +108,7 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
     """Yield names that lie outside of the program's own folder, or that unbroken uses in a checkpoint."""
     tables = [output.name for output in program.outputs]
     named_files = {"files": program.files, "outputs": tables, "put_back_as": program.put_back_as.values()}
-    singles = ("saved_marker", "progress_file", "live_file", "finished_file", "stop_file")
+    singles = ("saved_marker", "progress_file", "finished_file", "stop_file")
     for setting, names in {**named_files, **{each: [getattr(program, each)] for each in singles}}.items():
         for name in names:
             path = PurePosixPath(name)
@@ -193,8 +193,6 @@ def _progress_rules(program: Program) -> Iterator[Rule]:
     else:
         why = "while the program runs it says another number than they; name it in `files` too"
         yield not is_read_later, "progress_file", f"found '{file}', which is none of `files`: {why}"
-    yield program.live_file and not program.live_pattern, "live_pattern", "is missing beside `live_file`"
-    yield program.live_pattern and not program.live_file, "live_file", "is missing beside `live_pattern`"
 
 
 def _launcher_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:

@@ -22,6 +22,7 @@ from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.place import Place
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
 from unbroken.engines.files.reading import Reading
+from unbroken.engines.files.run_place import RunPlace
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
 from unbroken.engines.files.stored import KEPT, kept_names, stored
@@ -192,7 +193,13 @@ class CalledPlace(Place):
             self._growing.list_into(draft, lengths, end)
         return self.has_outputs
 
+    def list_tables(self, draft: Path) -> None:
+        """Return; no program has tables here."""
+
     def doubt(self, doubt: str) -> None:
         if doubt not in self._growing.doubts:
             self._growing.doubts = (*self._growing.doubts, doubt)
             logger.warning(doubt)
+
+
+AnyPlace = RunPlace | CalledPlace

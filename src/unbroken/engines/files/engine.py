@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.outputs import read_outputs
-from unbroken.engines.files.place import Place
 from unbroken.engines.files.supervisor import FileSupervisor
 from unbroken.program.contract import HandedOver
 from unbroken.program.process import Child
@@ -32,7 +32,7 @@ class SupervisedEngine(Engine):
         self._next_look = 0.0
 
     @abstractmethod
-    def place(self, task: Task) -> Place:
+    def place(self, task: Task) -> AnyPlace:
         """Return the place in which the program of an attempt works."""
 
     def states(self, task: Task) -> list[HandedOver]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 from unbroken.engines.base import Task
+from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.observed import Lengths
 from unbroken.engines.files.outputs import LIST
-from unbroken.engines.files.place import MOST_SKIPS, Place
+from unbroken.engines.files.place import MOST_SKIPS
 from unbroken.engines.files.states import SAVE, stamp_of
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import TAKEN, HandedOver, copied_states, loose_state, ready_states
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 class HandedOverStates:
     """Follow the states that a program hands over; a state waits until its tables have a record after it."""
 
-    def __init__(self, task: Task, place: Place) -> None:
+    def __init__(self, task: Task, place: AnyPlace) -> None:
         self._attempt, self._place = task.attempt_folder, place
         self._waiting: list[HandedOver] = []
         self._skips = 0

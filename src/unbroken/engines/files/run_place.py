@@ -29,6 +29,7 @@ from unbroken.engines.files.states import (
 )
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
+from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
 
 logger = logging.getLogger(__name__)
@@ -67,19 +68,23 @@ class RunPlace(Place):
     # --- life ---
 
     def restore(self) -> bool:
+        """Make the files what they were at the checkpoint; return True if what is there was there before the run."""
         self._tracker.listed = self._prepare()
         self._put_back = frozenset(name for state in self.states() for name in state.files)
         return False
 
     def observe(self) -> None:
+        """Begin to observe; the program starts after this."""
         self._tracker.begin()
         self.observed.begin({name: path.stat().st_size for name, path in self.outputs().items()})
 
     def know_before(self) -> None:
+        """Take over from an attempt that was killed."""
         self.observed.know_before()
         self.look()
 
     def look(self, *, is_last: bool = False) -> None:
+        """Confirm that the folder is ours."""
         if self.program.files:
             confirm_own(self.folder)
 
@@ -89,6 +94,7 @@ class RunPlace(Place):
         return states_in(self.folder, self.program.files) if self.program.files else []
 
     def saved(self) -> dict[str, Stamp]:
+        """Return the state files, as they are, that have the content of the checkpoint."""
         found = {name: stamp for state in self.states() for name, stamp in state.stamps.items()}
         origin, names = self.task.origin, set(restart_files(self.task.origin)) if self.task.origin else set()
         return {
@@ -97,27 +103,35 @@ class RunPlace(Place):
             if name in self._put_back or (origin and name in names and is_as_in(origin, name, self.folder / name))
         }
 
+    def is_as_saved(self, name: str, stamp: Stamp, saved: Stamp | None) -> bool:
+        """Return True if a state file is as it was when it was saved last."""
+        return stamp == saved
+
     def last_state(self) -> RestartState | None:
+        """Return the newest state files, complete or not; None if there are none."""
         return next(iter(self.states()), None)
 
     def reading(self, state: RestartState) -> Reading:
+        """Return how far a state is, or a copy of it; raise CheckpointError if it does not say it, as it should."""
         return reading_of(self.task.run, self.program, state.folder, state.number)
 
     def reached(self) -> float | None:
+        """Return how far the newest state is; None if there is none, or nothing says it."""
         state = self.last_state()
         return self.reading(state).done if state else None
 
     def live(self) -> float | None:
-        """Ask the live file, the last record of a table, or the names of restart files."""
+        """Return how far the program is while it runs, by the last record of a table or by its restart files."""
         program = self.program
-        if program.live_file:
-            names = matching(self.folder, [program.live_file])
-            return last_number(self.folder / names[-1], program.live_pattern) if names else None
         if program.outputs:
             return self.tables.last_number()
+        if program.progress_pattern:
+            names = matching(self.folder, [program.progress_file])
+            return last_number(self.folder / names[-1], program.progress_pattern) if names else None
         return self.reached() if program.has_numbered_files else None
 
     def is_copied(self, state: RestartState, draft: Path, *, is_over: bool = False) -> bool:
+        """Copy a state; return False, without a copy, if it changes.  Of a program that `is_over` links will do."""
         if is_over:
             linked(state, draft)
         return is_over or copied(state, draft)
@@ -129,18 +143,27 @@ class RunPlace(Place):
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)
 
+    def judged(self, found: HandedOver) -> HandedOver:
+        """Return a state that was handed over, with what counts of it."""
+        return found
+
     # --- its outputs ---
 
     def outputs(self) -> Mapping[str, Path]:
         return self._tracker.files()
 
     def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
+        """Write the list of outputs that belong to a state into its draft; return True if there are any.
+
+        Raise UnsteadyOutputError if one changes meanwhile.
+        """
         self._doubt_tables(end.done if end else None)
         opened = [name for name in lengths or () if self.observed.is_open(name)]
         self._tracker.list_into(draft, lengths, opened, end)
         return bool(self._tracker.listed.files)
 
     def list_tables(self, draft: Path) -> None:
+        """List the tables that belong to a state, once they have a record after it."""
         if self.program.outputs:
             self._doubt_tables()
             self._tracker.list_tables(draft)
@@ -150,6 +173,7 @@ class RunPlace(Place):
             self.doubt(doubt)
 
     def doubt(self, doubt: str) -> None:
+        """Log a doubt about the result once; the next list has it."""
         if doubt not in self._tracker.listed.doubts:
             logger.warning(doubt)
             self._tracker.listed = self._tracker.listed.with_doubt(doubt)

@@ -58,8 +58,6 @@ class Program:
     progress_json: str = ""
     progress_command: tuple[str, ...] = ()
     check_command: tuple[str, ...] = ()
-    live_file: str = ""
-    live_pattern: str = ""
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
     stop_file: str = ""

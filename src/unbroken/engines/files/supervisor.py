@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
+from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.handed_over import HandedOverStates
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
-from unbroken.engines.files.place import MOST_SKIPS, Place
+from unbroken.engines.files.place import MOST_SKIPS
 from unbroken.engines.files.reading import CopyCheck, Reading
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import ELSEWHERE, RestartState, Stamp, newest_ns
@@ -34,7 +35,7 @@ LONGEST_WAIT_SECONDS = 10.0
 class FileSupervisor:
     """Make checkpoints of a program's state files, and of the states that it hands over."""
 
-    def __init__(self, task: Task, place: Place) -> None:
+    def __init__(self, task: Task, place: AnyPlace) -> None:
         self.task, self.place, self.program = task, place, place.program
         self.observed = place.observed
         self.stop_asked_unix: float | None = None

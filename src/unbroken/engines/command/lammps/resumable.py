@@ -11,10 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from unbroken.engines.command.lammps.rules import confirm_plain, file_of, is_in_restart, says_its_step
-from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in
+from unbroken.engines.command.lammps.script import (
+    BOX,
+    Command,
+    active,
+    commands_in,
+    confirm_plain,
+    file_of,
+    is_in_restart,
+)
 from unbroken.engines.files.settings import ROWS_KIND
 from unbroken.engines.script_edit import unified_diff
 
@@ -28,7 +35,7 @@ _FRAME_OF = {"atom": _FRAME, "custom": _FRAME, "local": _FRAME, "grid": _FRAME, 
 _PACKED = (".gz", ".zst", ".bin")
 # A checkpoint waits for the next row, so a log with rows much rarer than restart files is not joined by them.
 _RARE = 5
-# The start and the end of a value that a fix changes in the course of the run.
+# A value that a fix changes in the course of the run, from a start to an end.
 _RAMPED_FIX = re.compile(r"(nvt|npt|nph|rigid|langevin|temp/|press/berendsen)")
 _RAMP = re.compile(
     r"(?:^langevin|^temp/berendsen|^temp/rescale \S+| temp| iso| aniso| tri| [xyz]| xy| yz| xz) (?!v_)(\S+) (?!\1 )\S"
@@ -42,9 +49,7 @@ class LammpsInput:
 
     path: Path
     lines: tuple[str, ...]
-    commands: tuple[Command, ...]
-    variables: Variables
-    steps: int
+    commands: Sequence[Command]  # with constants filled in
 
     @property
     def resume_name(self) -> str:
@@ -55,6 +60,11 @@ class LammpsInput:
     def restart_name(self) -> str:
         """Return the name of its restart files, with `*` for the step."""
         return f"{re.sub(r'^in[.]|[.](in|lmp|lammps)$', '', self.path.name)}.*.rst"
+
+    @property
+    def steps(self) -> int:
+        """Return for how many steps it runs."""
+        return int(self._run.words[1])
 
     @cached_property
     def has_ramp(self) -> bool:
@@ -81,9 +91,9 @@ class LammpsInput:
         What a fix has averaged of a window is not in a restart file, so a restart is right at a window's end alone.
         Where neighbor lists are built after a fixed number of steps, restarts there can be bit-exact.
         """
-        windows = {each: self.variables.number(each.words[6]) or 1 for each in self._active if each.style == "ave/time"}
+        windows = {each: int(each.words[6]) for each in self._active if each.style == "ave/time"}
         fixed = [each for each in self._before if each.name == "neigh_modify" and each.value("check") == "no"]
-        rebuilt = [self.variables.number(each.value("every")) or 1 for each in fixed]
+        rebuilt = [int(each.value("every") or 1) for each in fixed]
         unit = math.lcm(*windows.values(), *(each for each in rebuilt if 2 * each <= self.steps))
         for command, steps in windows.items():
             if 2 * unit > self.steps and steps > 1:
@@ -102,34 +112,25 @@ class LammpsInput:
 
     def outputs(self) -> dict[str, str]:
         """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
-        found = {file_of(command): self._record_of(command) for command in self._active}
-        logs = [file_of(command) for command in self._active if command.name == "log"] or [LOG]
-        if len(logs) == 1:
-            found[logs[0]] = self._log_record()
+        found = {file_of(command): _record_of(command) for command in self._active}
+        found[self._log] = self._log_record()
         return {name: pattern for name, pattern in found.items() if name and pattern}
 
-    def _record_of(self, command: Command) -> str:
-        if not _is_one_text(file_of(command)) or "overwrite" in command.words:
-            return ""
-        if command.name == "dump":
-            return _FRAME_OF.get(command.word(3), "")
-        is_table = command.style == "ave/time" or (command.style == "print" and says_its_step(command, self.variables))
-        return ROWS_KIND if is_table else ""
+    @property
+    def _log(self) -> str:
+        return next((file_of(each) for each in reversed(self._active) if each.name == "log"), LOG)
 
     def _log_record(self) -> str:
         """Return the pattern of a row of the thermo table in the log; empty where the log is no plain table."""
-        every = [self.variables.number(each.word(1)) for each in self._active if each.name == "thermo"]
-        is_often = len(every) == 1 and every[0] is not None and 0 < every[0] <= _RARE * self.save_steps
+        every = next(
+            (int(each.word(1)) for each in self._active if each.name == "thermo" and each.word(1).isdecimal()), 0
+        )
         style = next((each.words[1:] for each in reversed(self._active) if each.name == "thermo_style"), ("one",))
-        if not is_often or any(_disturbs_the_log(command) for command in self._active):
+        if not 0 < every <= _RARE * self.save_steps or any(_disturbs_the_log(command) for command in self._active):
             return ""
         if style[:2] == ("custom", "step") and len(style) > 2:
-            columns = f"{len(style) - 2},"
-        elif style == ("one",):
-            columns = "5,6"  # one more where the box changes
-        else:
-            return ""
-        return rf"^ *(\d+)(?: +[-+.\deEinfa]+){{{columns}}} *$"
+            return rf"^ *(\d+)(?: +[-+.\deEinfa]+){{{len(style) - 2},}} *$"
+        return r"^ *(\d+)(?: +[-+.\deEinfa]+){5,6} *$" if style == ("one",) else ""  # one more where the box changes
 
     # --- the two scripts ---
 
@@ -145,13 +146,11 @@ class LammpsInput:
     def _active(self) -> list[Command]:
         return active(self._before)
 
-    def _folder_lines(self) -> Iterator[str]:
-        names = [PurePath(file_of(command)) for command in self._before]
-        folders = [str(each) for name in names for each in reversed(name.parents) if str(each) != "."]
-        yield from (f"shell           mkdir {each}" for each in dict.fromkeys(folders))
+    @property
+    def _after(self) -> list[Command]:
+        return [each for each in self.commands if each.first > self._run.first]
 
     def _starting(self) -> Iterator[str]:
-        yield from self._folder_lines()
         dropped = {each.first for each in self._before if _is_own_restart(each)}
         yield from (line for at, line in enumerate(self.lines[: self._run.first]) if at not in dropped)
         yield from self._run_lines()
@@ -159,14 +158,13 @@ class LammpsInput:
 
     def _resuming(self) -> Iterator[str]:
         yield f"# Resumes {self.path.name}: as it is, but for the lines that make the system."
-        yield from self._folder_lines()
         if not any(each.name == "log" for each in self._before):
             yield f"log             {LOG} append"
         for command in self._before:
             if command.name in BOX:
                 yield "read_restart    ${restart}"
             elif not is_in_restart(command) and not _is_own_restart(command):
-                text = command.changed(self._changes(command))
+                text = command.changed(_changes(command))
                 yield from self._lines_of(command) if text == command.changed({}) else (text,)
         for dump in self._active:
             if settings := self._dump_settings(dump):
@@ -175,26 +173,8 @@ class LammpsInput:
         for each in self._after:
             yield from self._lines_of(each)
 
-    @property
-    def _after(self) -> list[Command]:
-        return [each for each in self.commands if each.first > self._run.first]
-
     def _lines_of(self, command: Command) -> Sequence[str]:
         return self.lines[command.first : command.last + 1]
-
-    def _changes(self, command: Command) -> dict[int, str]:
-        """Return the words, by their place, that a command has in the script that resumes: it continues its file."""
-        words = command.words
-        if command.name == "log" and file_of(command) and "append" not in words:
-            return {1: f"{command.words[1]} append"}
-        if command.style == "langevin":
-            # With the same seed each segment would draw the same random numbers again.
-            seed = (self.variables.number(command.word(7)) or 1) - 1
-            return {7: f"$(1+({seed}+step)%900000000)"}
-        places = range(6, len(words) - 1) if command.style == "print" else ()
-        changes = {at: "append" for at in places if words[at] == "file"}
-        # The title is written again: as a comment it does no harm.
-        return changes | {at + 1: '"# resumed"' for at in places if words[at] == "title" and words[at + 1][:1] != "#"}
 
     def _dump_settings(self, dump: Command) -> list[str]:
         """Return what a script that resumes says of a dump, so that it continues its file.
@@ -204,14 +184,10 @@ class LammpsInput:
         """
         if dump.name != "dump":
             return []
-        said = {
-            word
-            for each in self._active
-            if each.name == "dump_modify" and each.word(1) == dump.word(1)
-            for word in each.words[2:]
-        }
+        of_it = [each for each in self._active if each.name == "dump_modify" and each.word(1) == dump.word(1)]
+        said = {word for each in of_it for word in each.words[2:]}
         settings = [f"{each} no" for each in ("first", "units") if each in said]
-        settings += ["append yes"] if dump.word(3) in _FRAME_OF and _is_one_text(dump.word(5)) else []
+        settings += ["append yes"] if dump.style in _FRAME_OF and _is_one_text(dump.word(5)) else []
         needs_computes = any(word.startswith(("c_", "v_")) for word in dump.words[6:])
         is_plain = not needs_computes and dump.word(4).isdecimal() and not {"delay", "thresh", "every"} & said
         return [*settings, *(["delay $(step+1)"] if is_plain else [])]
@@ -231,15 +207,30 @@ class LammpsInput:
 def read_input(path: Path) -> LammpsInput:
     """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
     lines = tuple(path.read_text().splitlines())
-    commands = tuple(commands_in(lines))
-    variables = confirm_plain(path, commands)
-    run = next(command for command in commands if command.name == "run")
-    steps = variables.number(run.words[1]) if len(run.words) == 2 else None
-    if not steps:
-        raise run.refused("the number of steps is not known; type `run N` with a number and nothing behind it")
-    script = LammpsInput(path, lines, commands, variables, steps)
+    script = LammpsInput(path, lines, confirm_plain(list(commands_in(lines))))
     _ = script.clock_steps
     return script
+
+
+def _changes(command: Command) -> dict[int, str]:
+    """Return the words, by their place, that a command has in the script that resumes: it continues its file."""
+    words = command.words
+    if command.name == "log" and file_of(command) and "append" not in words:
+        return {1: f"{command.words[1]} append"}
+    if command.style == "langevin":
+        # With the same seed each segment would draw the same random numbers again.
+        return {7: f"$(1+({int(command.words[7]) - 1}+step)%900000000)"}
+    places = range(6, len(words) - 1) if command.style == "print" else ()
+    changes = {at: "append" for at in places if words[at] == "file"}
+    # The title is written again: as a comment it does no harm.
+    return changes | {at + 1: '"# resumed"' for at in places if words[at] == "title" and words[at + 1][:1] != "#"}
+
+
+def _record_of(command: Command) -> str:
+    """Return the pattern of a record's beginning in the file that a command writes; empty if none says its step."""
+    if not _is_one_text(file_of(command)) or "overwrite" in command.words:
+        return ""
+    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ROWS_KIND if command.name == "fix" else ""
 
 
 def _is_one_text(name: str) -> bool:
