@@ -231,7 +231,8 @@ def test_progress_is_told_while_it_works(tmp_path):
 
 
 def test_a_log_that_the_program_writes_tells_how_far_it_is(tmp_path):
-    settings = {**walker_settings(), "live_file": "out.log", "live_pattern": r"^Step (\d+)"}
+    settings = {**walker_settings(), "files": ["out.log"], "progress_file": "out.log", "outputs": {}}
+    settings |= {"saved_by": "exit", "progress_pattern": r"^Step (\d+)"}
     job = command_job(tmp_path, settings)
     task = task_at(job)
     folder = CommandEngine(tmp_path).folder(task)

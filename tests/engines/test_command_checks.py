@@ -118,7 +118,6 @@ MISTAKES = {
         {"start": ["x"], "files": ["a"], "saved_by": "rename", "progress_file": "log", "progress_pattern": "(1)"},
         "progress_file: found 'log', which is none of `files`: while the program runs it says another number than",
     ),
-    "a live file alone": ({**GOOD, "live_file": "log"}, "live_pattern: is missing beside `live_file`"),
     "a goal that nothing compares": (
         {"start": ["x"], "files": ["a"], "goal": 9},
         f"goal: found 9, but nothing says how far the restart files are; {WAYS}",
@@ -128,8 +127,8 @@ MISTAKES = {
         "outputs: found '(a', which is no regular expression: missing ), unterminated subpattern at position 0",
     ),
     "a pattern without a group": (
-        {**GOOD, "live_file": "log", "live_pattern": r"Step \d+"},
-        r"live_pattern: found 'Step \\d+' with 0 groups (...), allowed: one, around the number",
+        {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_pattern": r"Step \d+"},
+        r"progress_pattern: found 'Step \\d+' with 0 groups (...), allowed: one, around the number",
     ),
     "rows without progress": (
         {"start": ["x"], "files": ["a"], "outputs": {"t": "rows"}},

@@ -17,9 +17,9 @@ from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.files.engine import SupervisedEngine
 from unbroken.engines.files.outputs import OutputList, outputs_outside
+from unbroken.engines.files.place import RunPlace
 from unbroken.engines.files.reading import confirm_check, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
-from unbroken.engines.files.run_place import RunPlace
 from unbroken.engines.files.settings import Program, SavedBy, program_of
 from unbroken.engines.files.states import is_progress_file_kept, matching, restart_files, states_in
 from unbroken.engines.files.tables import records

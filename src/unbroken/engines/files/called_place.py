@@ -19,10 +19,9 @@ from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.observed import Lengths, ObservedFiles, SaveCycle, literal_names
 from unbroken.engines.files.outputs import read_outputs
-from unbroken.engines.files.place import Place
+from unbroken.engines.files.place import Place, RunPlace
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
 from unbroken.engines.files.reading import Reading
-from unbroken.engines.files.run_place import RunPlace
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
 from unbroken.engines.files.stored import KEPT, kept_names, stored

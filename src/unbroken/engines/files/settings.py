@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from unbroken.engines.imports import COUNTED
 from unbroken.runs.run import RunSpec
 
 # A table: a line a row, which begins with a number that grows.
@@ -88,6 +89,11 @@ class Program:
     def says_progress(self) -> bool:
         """Return True if a restart file says how far it is."""
         return self.has_numbered_files or bool(self.progress_file or self.progress_command) or self.keeps_the_contract
+
+    @property
+    def unit(self) -> str:
+        """Return what the progress of its files is counted in: where nothing says it, they are counted themselves."""
+        return self.goal_unit if self.files and self.says_progress else COUNTED
 
 
 def program_of(run: RunSpec) -> Program:

@@ -17,6 +17,7 @@ from unbroken.engines.files.place import MOST_SKIPS
 from unbroken.engines.files.reading import CopyCheck, Reading
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import ELSEWHERE, RestartState, Stamp, newest_ns
+from unbroken.engines.imports import COUNTED
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
 from unbroken.runs.progress import Handover, Progress
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 HELD, ADOPTED = "held", "adopted"
 # A program that has left so soon after its last save has saved as its last action.
 LAST_ACTION_SECONDS = 2.0
-# Two save intervals and so long without a save are worth a line.
-LONGEST_WAIT_SECONDS = 10.0
 
 
 class FileSupervisor:
@@ -45,7 +44,7 @@ class FileSupervisor:
         self._saved: dict[str, Stamp] = {}  # how the state files were that were put back, or copied last
         self._check = CopyCheck(task.run, self.program)
         self._why = ""
-        self._has_saved = self._is_over = self._is_open_told = False
+        self._has_saved = self._is_over = False
         self._skips = 0
 
     # --- life ---
@@ -69,7 +68,7 @@ class FileSupervisor:
             return handed
         if is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60:
             handed += self._copies(is_running=True)
-            self._tell_of_open_files()
+            self.place.tell_of_open_files(time.monotonic() - self._saved_at)
         return handed
 
     def at_end(self, *, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
@@ -158,15 +157,6 @@ class FileSupervisor:
         """Return True for the last state: it waits for the end of the program, which writes its results after it."""
         goal = self.task.run.goal
         return goal is not None and done >= goal and (is_running or not self.place.names_results)
-
-    def _tell_of_open_files(self) -> None:
-        since = time.monotonic() - self._saved_at
-        if self._is_open_told or since <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
-            return
-        names = [name for state in self.place.states() for name in state.files]
-        if is_open := [name for name in names if self.observed.observer.is_open(name)]:
-            self._is_open_told = True
-            logger.warning(f"not saved for {since:.0f} s: open for writing at each look: {', '.join(is_open[:3])}")
 
     # --- copies ---
 
@@ -260,7 +250,7 @@ class FileSupervisor:
     def _result(self, handed: HandedOver | None) -> HandedOver:
         """Return the last checkpoint, with the results; from it the program resumes if its goal is raised."""
         state, draft = self.place.last_state(), self._draft()
-        done = max((self._last or 0.0) + (0 if self._is_said else 1), self.task.run.goal or 0.0)
+        done = max((self._last or 0.0) + (self.program.unit == COUNTED), self.task.run.goal or 0.0)
         if handed is None:
             draft.mkdir()
         else:
@@ -307,9 +297,5 @@ class FileSupervisor:
         """Hand a state over, so far as `done` says; without any evidence of progress it is a count of checkpoints."""
         self._last, self._saved_at, self._has_saved = done, time.monotonic(), True
         self.place.handed_over(done)
-        unit = self.program.goal_unit if self._is_said else "checkpoints"
-        return HandedOver(draft, Handover(Progress(done, self.task.run.goal, unit), is_finished=is_finished))
-
-    @property
-    def _is_said(self) -> bool:
-        return bool(self.program.files) and self.program.says_progress
+        progress = Progress(done, self.task.run.goal, self.program.unit)
+        return HandedOver(draft, Handover(progress, is_finished=is_finished))
