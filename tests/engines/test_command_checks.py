@@ -98,21 +98,17 @@ MISTAKES = {
         {**GOOD, "progress_command": ["wc"]},
         "progress_command: found beside {progress} in `files`; allowed: one of them",
     ),
-    "two ways to read a file": (
-        {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_pattern": "(1)", "progress_json": "n"},
-        "progress_json: found beside `progress_pattern`; allowed: one of progress_pattern, progress_json and",
-    ),
     "a file without a way": (
         {"start": ["x"], "files": ["a"], "progress_file": "a"},
-        "progress_file: says not where the number is; add `progress_pattern` or `progress_json`",
+        "progress_file: says not where the number is; add `progress_pattern`",
     ),
     "a file beside a command": (
         {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_command": ["x"]},
-        "progress_file: found beside `progress_command`, which finds the number by itself; remove one of them",
+        "progress_file: found beside `progress_command`, which finds the number by itself; remove it",
     ),
     "a way without a file": (
-        {"start": ["x"], "files": ["a"], "progress_json": "n"},
-        "progress_file: is missing beside `progress_json`; name the restart file that has the number",
+        {"start": ["x"], "files": ["a"], "progress_pattern": "(n)"},
+        "progress_file: is missing beside `progress_pattern`; name the restart file that has the number",
     ),
     "the number of another file": (
         {"start": ["x"], "files": ["a"], "saved_by": "rename", "progress_file": "log", "progress_pattern": "(1)"},

@@ -56,6 +56,11 @@ class KeptFolder:
         self.tracker.begin()
         return restored
 
+    def again(self, origin: Checkpoint | None = None) -> OutputList:
+        """End the attempt, and begin another one from a checkpoint."""
+        self.leave()
+        return self.take(origin)
+
     def leave(self) -> None:
         """End the attempt, whose program is gone."""
         self.workspace.give_back()

@@ -20,7 +20,7 @@ Rule = tuple[object, str, str]
 
 _NAME = re.compile(r"(?!UNBROKEN_)[A-Za-z_][A-Za-z0-9_]*")
 # What says something of restart files, and nothing without them.
-_WAYS_TO_READ = ("progress_pattern", "progress_json", "progress_command")
+_WAYS_TO_READ = ("progress_pattern", "progress_command")
 _OF_FILES = ("saved_marker", "progress_file", *_WAYS_TO_READ, "check_command")
 _OURS = ("parts", "final", "unbroken-output", "manifest.json")
 _WAYS = "type {progress} into their names, or progress_file, or progress_command"
@@ -177,19 +177,14 @@ def _progress_rules(program: Program) -> Iterator[Rule]:
     is_read_later = program.saved_by in (SavedBy.EXIT, SavedBy.OBSERVED) or is_progress_file_kept(program)
     if program.has_numbered_files:
         yield ways, way, "found beside {progress} in `files`; allowed: one of them"
-    elif len(ways) > 1:
-        yield (
-            True,
-            ways[1],
-            f"found beside `{way}`; allowed: one of progress_pattern, progress_json and progress_command",
-        )
     elif program.progress_command:
-        beside = "found beside `progress_command`, which finds the number by itself; remove one of them"
+        beside = "found beside `progress_command`, which finds the number by itself; remove it"
         yield file, "progress_file", beside
+        yield program.progress_pattern, "progress_pattern", beside
     elif not file:
         yield ways, "progress_file", f"is missing beside `{way}`; name the restart file that has the number"
     elif not ways:
-        yield True, "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
+        yield True, "progress_file", "says not where the number is; add `progress_pattern`"
     else:
         why = "while the program runs it says another number than they; name it in `files` too"
         yield not is_read_later, "progress_file", f"found '{file}', which is none of `files`: {why}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import mmap
@@ -52,8 +51,7 @@ def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Rea
     names = matching(folder, [program.progress_file])
     if not names:
         raise CheckpointError(f"{folder}: no file in it matches progress_file: {program.progress_file}")
-    path = folder / names[-1]
-    return _in_json(path, program.progress_json) if program.progress_json else _in_text(path, program.progress_pattern)
+    return _in_text(folder / names[-1], program.progress_pattern)
 
 
 def last_number(path: Path, pattern: str) -> float | None:
@@ -89,19 +87,6 @@ def _in_text(path: Path, pattern: str) -> Reading:
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
     how = f"progress_pattern {pattern} matched {times} in {path.name}, {last}'{matched}' at line {number}: {line}"
     return Reading(done, how)
-
-
-def _in_json(path: Path, dotted: str) -> Reading:
-    try:
-        value = json.loads(path.read_bytes())
-        for name in dotted.split("."):
-            value = value[int(name)] if isinstance(value, list) else value[name]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{path}: no progress_json: {dotted} in it ({error!r})") from error
-    done = _number(str(value))
-    if done is None:
-        raise CheckpointError(f"{path}: progress_json: {dotted} is {value!r}, allowed: a number")
-    return Reading(done, f"progress_json {dotted} is {done:.10g} in {path.name}")
 
 
 # --- commands of the user ---

@@ -56,7 +56,6 @@ class Program:
     put_back_as: Mapping[str, str] = field(default_factory=dict)
     progress_file: str = ""
     progress_pattern: str = ""
-    progress_json: str = ""
     progress_command: tuple[str, ...] = ()
     check_command: tuple[str, ...] = ()
     outputs: tuple[OutputSetting, ...] = ()
