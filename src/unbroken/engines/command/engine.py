@@ -225,7 +225,7 @@ class CommandEngine(SupervisedEngine):
 
     def _give_back(self, task: Task) -> None:
         """Move the program's folder out of the attempt if it is still ours."""
-        self.supervisor(task).close()
+        self.supervisor(task).observed.observer.close()
         self._workspace(task).give_back()
 
     def _program(self, run: RunSpec) -> Program:

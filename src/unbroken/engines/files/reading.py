@@ -37,6 +37,13 @@ class Reading:
     how: str
 
 
+def no_step(said: str, reading: Reading, last: float | None, written: float | None) -> str:
+    """Return why a number is no progress after the `last` one; `written` is how far the outputs are beyond it."""
+    before, never = ("as at the start", "; it never grew") if last is None else (f"after {last:.10g}", "")
+    also = f", while the outputs are at {written:.10g}" if written is not None else ""
+    return f"{said}, {before}: {reading.how}{never}{also}"
+
+
 def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Reading:
     """Return the progress of the restart files in `folder`; raise CheckpointError with the file and what it lacks.
 

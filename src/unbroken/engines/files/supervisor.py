@@ -14,7 +14,7 @@ from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.handed_over import HandedOverStates
 from unbroken.engines.files.listing import ProgramEnd, UnsteadyOutputError
 from unbroken.engines.files.place import MOST_SKIPS
-from unbroken.engines.files.reading import CopyCheck, Reading
+from unbroken.engines.files.reading import CopyCheck, Reading, no_step
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import ELSEWHERE, RestartState, Stamp, newest_ns
 from unbroken.engines.imports import COUNTED
@@ -41,7 +41,10 @@ class FileSupervisor:
         self._handed_over = HandedOverStates(task, place)
         self._last = task.origin.passport.progress.done if task.origin else None
         self._saved_at = time.monotonic()
-        self._saved: dict[str, Stamp] = {}  # how the state files were that were put back, or copied last
+        # How the state files were that were put back, or became the last checkpoint; copied last; are not wanted yet.
+        self._saved: Mapping[str, Stamp] = {}
+        self._copied: Mapping[str, Stamp] = {}
+        self._passed_over: Mapping[str, Stamp] = {}
         self._check = CopyCheck(task.run, self.program)
         self._why = ""
         self._has_saved = self._is_over = False
@@ -99,10 +102,6 @@ class FileSupervisor:
             handed.append(self._found(adopted, 1.0))
         return [*handed, *(self._copies(is_running=False) if self.program.files else ())]
 
-    def close(self) -> None:
-        """Give back what is held open: the attempt is over."""
-        self.observed.observer.close()
-
     def why_nothing_newer(self) -> str:
         """Return why what the program left is no newer checkpoint; empty if it is one, or nothing is known."""
         return "" if self._has_saved else self._why or self._check.says
@@ -123,7 +122,7 @@ class FileSupervisor:
         """Return False for files that were put back or saved, as long as they are not written again."""
         if any(not self.place.is_as_saved(name, stamp, self._saved.get(name)) for name, stamp in stamps.items()):
             return True
-        self._saved |= stamps
+        self._saved = {**self._saved, **stamps}
         return False
 
     def _reading(self, state: RestartState) -> Reading | None:
@@ -144,14 +143,11 @@ class FileSupervisor:
 
     def _why_no_step(self, stamps: Mapping[str, Stamp], reading: Reading) -> str:
         """Return why a state is no progress; empty if it is."""
-        done, unit, written = self._done(reading), self.program.goal_unit, self.place.tables.last_number()
+        done, written = self._done(reading), self.place.tables.last_number()
         if self._has_grown(done):
             return "" if self._is_new(stamps) else "its restart files were not written again"
-        before, never = (
-            ("as at the start", "; it never grew") if self._last is None else (f"after {self._last:.10g}", "")
-        )
-        also = f", while the outputs are at {written:.10g}" if written and written > done else ""
-        return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
+        said = f"its restart files say {done:.10g} {self.program.goal_unit}"
+        return no_step(said, reading, self._last, written if written and written > done else None)
 
     def _waits_for_results(self, done: float, *, is_running: bool) -> bool:
         """Return True for the last state: it waits for the end of the program, which writes its results after it."""
@@ -186,6 +182,7 @@ class FileSupervisor:
         is_wanted = reading is not None and self._has_grown(done)
         if not is_wanted or self._waits_for_results(done, is_running=is_running):
             fs.remove_tree(held)
+            self._passed_over = self._copied
         elif self.place.tables.are_behind(done):
             draft = self._draft()
             os.rename(held, draft)
@@ -195,7 +192,9 @@ class FileSupervisor:
     def _hold(self, held: Path, *, is_running: bool) -> None:
         draft = self._draft()
         for state in self.place.complete_states(self._saved, is_running=is_running):
-            if self._is_new(state.complete_stamps or {}) and self._is_copied(state, draft, is_running=is_running):
+            stamps = state.complete_stamps or {}
+            is_passed_over = is_running and stamps == self._passed_over
+            if not is_passed_over and self._is_new(stamps) and self._is_copied(state, draft, is_running=is_running):
                 os.rename(draft, held)
                 return
 
@@ -221,7 +220,7 @@ class FileSupervisor:
             fs.remove_tree(draft)
             self._skip(str(error))
             return False
-        self._saved, self._skips = stamps, 0
+        self._copied, self._skips = stamps, 0
         return True
 
     def _skip(self, why: str) -> None:
@@ -295,7 +294,7 @@ class FileSupervisor:
 
     def _found(self, draft: Path, done: float, *, is_finished: bool = False) -> HandedOver:
         """Hand a state over, so far as `done` says; without any evidence of progress it is a count of checkpoints."""
-        self._last, self._saved_at, self._has_saved = done, time.monotonic(), True
+        self._last, self._saved_at, self._has_saved, self._saved = done, time.monotonic(), True, self._copied
         self.place.handed_over(done)
         progress = Progress(done, self.task.run.goal, self.program.unit)
         return HandedOver(draft, Handover(progress, is_finished=is_finished))
