@@ -96,7 +96,7 @@ def test_a_number_that_falls_behind_is_no_success(tmp_path):
 def test_a_program_that_left_no_restart_file_is_told_so(tmp_path):
     line = refused(tmp_path, settings(files=["status.txt"], progress_file="status.txt"))
 
-    assert "; no file in its folder matches status.txt; read " in line
+    assert "; nothing that the program wrote matches status.txt; read " in line
 
 
 def test_a_pattern_that_matches_nothing_or_no_number_is_told_with_what_is_there(tmp_path):

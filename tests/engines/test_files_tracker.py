@@ -4,11 +4,9 @@ import errno
 import os
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 from support.command_jobs import command_run
-from support.kept_folder import KeptFolder
 
 from unbroken.engines.files import listing
 from unbroken.engines.files.kinds import FileKinds
@@ -17,15 +15,6 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptFolder:
-    (tmp_path / "run").mkdir()
-    made = KeptFolder(tmp_path / "run")
-    made.take()
-    return made
-
 
 # --- what is what ---
 

@@ -21,14 +21,6 @@ from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptFolder:
-    (tmp_path / "run").mkdir()
-    made = KeptFolder(tmp_path / "run")
-    made.take()
-    return made
-
-
 def replaced(kept: KeptFolder) -> dict[str, str]:
     """What was moved away, by its name in the program's folder."""
     found = {}
@@ -511,7 +503,7 @@ def test_a_kill_between_any_two_steps_of_a_restore_loses_nothing(kept, tmp_path)
             "first\n",
             "second\n",
         ]
-        assert not [line for line in later.lines if "lacks" in line]
+        assert not [line for line in kept.lines if "lacks" in line]
     assert steps > 15
 
 

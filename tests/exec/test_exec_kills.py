@@ -154,7 +154,7 @@ def test_kept_files_that_are_not_there_are_told(called):
     done = called.call("--keep", "nowhere/*", program=("sh", "-c", "exit 85"))
 
     assert done.returncode == 1
-    assert "--keep: nothing that the program wrote matches nowhere/*" in done.stderr
+    assert "; nothing that the program wrote matches nowhere/*" in done.stderr
 
 
 WRITER = """

@@ -40,7 +40,7 @@ class KeptFolder:
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program", self.lines.append)
+        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program")
 
     def take(self, origin: Checkpoint | None = None) -> OutputList:
         """Begin an attempt from a checkpoint."""

@@ -46,15 +46,13 @@ ROUNDING_SECONDS = 5.0
 
 def main(words: Sequence[str]) -> int:
     """Make one call and return its exit code."""
-    name, call = "exec", None
+    call = None
     try:
-        options = parse(words)
-        name = options.name
         with fs.os_errors(Path()):
-            call = _Exec(options)
+            call = _Exec(parse(words))
             return call.run()
     except UnbrokenError as error:
-        lines = [f"{name}: {error.line}"] if error.run else str(error).splitlines()
+        lines = [f"{error.run}: {error.line}"] if error.run else str(error).splitlines()
         for line in lines:
             print(f"unbroken: {line}", file=sys.stderr, flush=True)
         if call is not None and isinstance(error, ConfigError | FormatError):

@@ -42,7 +42,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
@@ -102,6 +102,10 @@ class _Segment:
         self.cause: EndCause | None = None  # of an error that is raised now
 
     def run(self) -> Record:
+        with log.lines_to(lambda line: self.job.tell(line)):
+            return self._run()
+
+    def _run(self) -> Record:
         self.held.confirm()
         record = self._or_noted(self._prepare)
         while isinstance(record, Work):
@@ -279,7 +283,6 @@ class _Segment:
             attempt_folder,
             ends,
             limits.deadline.unix(limits.margin.stop_seconds),
-            job.tell,
             is_warned,
         )
         moments = Moments(attempt_folder.times, limits.slurm_job, self.held.clock_ahead_seconds)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import mmap
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.config.found import found as shown
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import matching
+from unbroken.engines.files.states import Stamp, matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered
 from unbroken.runs.run import RunSpec
+from unbroken.system import fs
+
+logger = logging.getLogger(__name__)
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
@@ -68,15 +72,16 @@ def _in_text(path: Path, pattern: str) -> Reading:
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span, count = (-1, -1), 0
+        span, count = (0, 0), 0
         for match in re.finditer(pattern.encode(), text, re.MULTILINE):
             span, count = match.span(1), count + 1
             del match  # it would keep the map open
-        line = shown(_line_at(text, max(0, span[0])))
-        parts = range(0, max(0, span[0]), TAIL_BYTES)
+        begin = text.rfind(b"\n", 0, span[0]) + 1
+        line = shown(text[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode(errors="replace").rstrip())
+        parts = range(0, span[0], TAIL_BYTES)
         number = 1 + sum(text[each : min(span[0], each + TAIL_BYTES)].count(b"\n") for each in parts)
         matched = bytes(text[slice(*span)]).decode(errors="replace")
-    if span[0] < 0:
+    if not count:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {line}")
     done = _number(matched)
     if done is None:
@@ -84,13 +89,6 @@ def _in_text(path: Path, pattern: str) -> Reading:
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
     how = f"progress_pattern {pattern} matched {times} in {path.name}, {last}'{matched}' at line {number}: {line}"
     return Reading(done, how)
-
-
-def _line_at(text: mmap.mmap, at: int) -> str:
-    """Return the beginning of the line in which a byte is."""
-    begin = text.rfind(b"\n", 0, at) + 1
-    end = text.find(b"\n", at)
-    return text[begin : min(len(text) if end < 0 else end, begin + LONGEST_LINE)].decode(errors="replace").rstrip()
 
 
 def _in_json(path: Path, dotted: str) -> Reading:
@@ -123,33 +121,51 @@ def why_not_whole(run: RunSpec, program: Program, folder: Path) -> str:
         return ""
     said = f"check_command {' '.join(program.check_command)}"
     try:
-        answer = _ask(run, program.check_command, folder)
+        code, last = _ask(run, program.check_command, folder)
     except SegmentError as error:
         return f"{said}: {error}"
-    last = f", last line {shown(_last_line(answer))}" if _last_line(answer) else ""
-    return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
+    return "" if code == 0 else f"{said}: exit code {code}{f', last line {shown(last)}' if last else ''}"
+
+
+class CopyCheck:
+    """Ask check_command about each copy of restart files; `says` is what it said against the last one."""
+
+    def __init__(self, run: RunSpec, program: Program) -> None:
+        self._run, self._program = run, program
+        self._refused: set[tuple[Stamp, ...]] = set()
+        self.says = ""
+
+    def has_refused(self, stamps: Mapping[str, Stamp]) -> bool:
+        """Return True for files of which a copy was refused, and which are as they were."""
+        return tuple(stamps.values()) in self._refused
+
+    def accepts(self, draft: Path, stamps: Mapping[str, Stamp]) -> bool:
+        """Return True for a copy that is complete; remove and log one that is not."""
+        why = why_not_whole(self._run, self._program, draft)
+        if why:
+            fs.remove_tree(draft)
+            self._refused.add(tuple(stamps.values()))
+            if why != self.says:
+                logger.warning(f"restart files are not taken: {why}; the next ones may be")
+        self.says = why
+        return not why
 
 
 def _answered(run: RunSpec, command: Sequence[str], folder: Path) -> Reading:
     """Return what a command of the user says of the folder that it is started in."""
-    answer, said = _ask(run, command, folder), f"progress_command {' '.join(command)}"
-    last = _last_line(answer)
+    said = f"progress_command {' '.join(command)}"
+    code, last = _ask(run, command, folder)
     done = _number(last.strip())
-    if answer.code != 0 or done is None:
-        wrong = f"exit code {answer.code}, last line {last!r}"
-        raise CheckpointError(f"{said}: {wrong}, allowed: exit code 0 and a number")
-    count = sum(1 for line in answer.lines if line.strip())
-    printed = "one line" if count == 1 else f"{count} lines, the last"
-    return Reading(done, f"{said} printed {printed} {done:.10g}")
+    if code != 0 or done is None:
+        raise CheckpointError(f"{said}: exit code {code}, last line {last!r}, allowed: exit code 0 and a number")
+    return Reading(done, f"{said} printed {done:.10g}")
 
 
-def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> child.Answer:
+def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Return the exit code of a command, and the last line that it prints."""
     launcher = run.environment.enter if run.resources.tasks == 1 else ()  # it would start it many times
-    return child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
-
-
-def _last_line(answer: child.Answer) -> str:
-    return next((line for line in reversed(answer.lines) if line.strip()), "")
+    answer = child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
+    return answer.code, next((line for line in reversed(answer.lines) if line.strip()), "")
 
 
 def _number(text: str) -> float | None:

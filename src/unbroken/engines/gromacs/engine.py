@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,8 @@ from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.progress import write_progress
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
+
+logger = logging.getLogger(__name__)
 
 # What becomes checkpoints in an attempt folder.
 EARLIER, NEWEST, SALVAGE = "earlier", "newest", "salvage"
@@ -223,7 +226,7 @@ class GromacsEngine(Engine):
         self._refuse_diverged(task)
         left, ending = self._ended(task, has_left=False)
         if self._refused:
-            task.tell(f"not saved from the killed attempt: {self._refused}")
+            logger.warning(f"not saved from the killed attempt: {self._refused}")
         if not ending.cpts:
             return []
         for each, cpt in zip(left, ending.cpts, strict=True):
