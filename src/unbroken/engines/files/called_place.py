@@ -17,7 +17,7 @@ from unbroken.engines.base import Task
 from unbroken.engines.files.growing import GrowingFiles
 from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.listing import ProgramEnd
-from unbroken.engines.files.observed import Lengths, ObservedFiles, SaveCycle, literal_names
+from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_names
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.place import Place, RunPlace
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
@@ -43,7 +43,6 @@ class CalledPlace(Place):
         observed = ObservedFiles(
             keep.folder,
             attempt,
-            logger.info,
             is_state=keep.is_state,
             is_measured=lambda name: name in observed.observer.appended or keep.is_output(name),
             is_watched=keep.is_watched,
@@ -182,10 +181,6 @@ class CalledPlace(Place):
 
     def outputs(self) -> Mapping[str, Path]:
         return self._growing.files()
-
-    def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
-        lengths, blurred = super().lengths_at(stamps)
-        return lengths, blurred or self._growing.unknown_in(lengths)
 
     def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
         if self.has_outputs:

@@ -120,7 +120,6 @@ class RunPlace(Place):
         observed = ObservedFiles(
             folder,
             attempt,
-            logger.info,
             is_state=is_handed_over if is_contract else kinds.is_state,
             is_measured=kinds.is_measured,
             is_watched=lambda name: not name.startswith(ELSEWHERE),
