@@ -201,7 +201,7 @@ class RunPlace(Place):
         if program.outputs:
             return self.tables.last_number()
         if program.progress_pattern:
-            names = matching(self.folder, [program.progress_file])
+            names = literal_names([program.progress_file]) or matching(self.folder, [program.progress_file])
             return last_number(self.folder / names[-1], program.progress_pattern) if names else None
         return self.reached() if program.has_numbered_files else None
 

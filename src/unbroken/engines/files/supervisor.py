@@ -79,9 +79,8 @@ class FileSupervisor:
         self._is_over = True
         self.observed.end()
         self.place.look(is_last=True)
-        handed: list[HandedOver] = []
-        if self.place.takes_handed_over:
-            handed = self._handed_over.at_end(has_left_well=has_left_well, is_finished=is_finished)
+        ends = {"has_left_well": has_left_well, "is_finished": is_finished}
+        handed = self._handed_over.at_end(**ends) if self.place.takes_handed_over else []
         if is_finished and (self.program.files or self.place.names_results):
             self.observed.observer.trust()
             return [*handed[:-1], self._result(handed[-1] if handed else None)]
@@ -201,8 +200,10 @@ class FileSupervisor:
     def _is_copied(self, state: RestartState, draft: Path, *, is_running: bool) -> bool:
         """Copy a complete state and list the outputs that belong to it; return False, without a copy, if that fails."""
         stamps = dict(state.complete_stamps or state.stamps)
-        lengths, blurred = self.place.lengths_at(stamps)
+        if is_running and self._has_saved_at_end(stamps):
+            return False  # it leaves, and what is in its buffers belongs to this state
         is_last = self._is_over and self._has_saved_at_end(stamps)
+        lengths, blurred = self.place.lengths_at(stamps)
         if blurred and not is_last:
             self._skip(f"{blurred} is written while the restart files are, so what of it belongs to them is unknown")
             return False
@@ -227,8 +228,7 @@ class FileSupervisor:
         """Log why a save was not taken, after some in a row."""
         self._skips += 1
         if self._skips == MOST_SKIPS:
-            since = time.monotonic() - self._saved_at
-            logger.warning(f"not saved since {since:.0f} s: {why}; the next save is tried")
+            logger.warning(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
 
     # --- at the end of a program that has left well ---
 
