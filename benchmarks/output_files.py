@@ -25,6 +25,7 @@ from unbroken.engines.files.outputs import OutputList
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
+from unbroken.engines.files.writers import ProgramLife
 
 IN_A_FOLDER = 1000
 PROGRAM = """
@@ -122,6 +123,7 @@ def run_program(seconds: float, others: int, is_observed: bool) -> Spent:
         observer = FileObserver(
             folder,
             re.compile("state").fullmatch,  # type: ignore[arg-type]
+            ProgramLife(f"UNBROKEN_SAVE={folder}"),
             on_moment=journal.note,
         )
         if is_observed:
