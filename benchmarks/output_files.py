@@ -83,14 +83,14 @@ class Kept:
 
     def list(self) -> None:
         self._lists += 1
-        workspace = Workspace(self.base, self.folder, lambda _: None)
+        workspace = Workspace(self.base, self.folder)
         tracker = OutputTracker(workspace, 1, 0, self.listed, FileKinds(Program(())))
         tracker.begin()
         tracker.list_into(self.base / f"draft-{self._lists}", None)
         self.listed = tracker.listed
 
     def restore(self) -> None:
-        Workspace(self.base, self.folder, lambda _: None).restore(None, self.listed, lambda _: True)
+        Workspace(self.base, self.folder).restore(None, self.listed, lambda _: True)
 
 
 def measure_many(base: Path, count: int, size_bytes: int, rounds: int) -> str:

@@ -72,7 +72,7 @@ def settings(base: Path, more: int = 10, **others: object) -> dict[str, object]:
         "start": [sys.executable, "-I", "-S", str(program), "{goal}", str(more), str(base)],
         "files": ["state.json"],
         "progress_file": "state.json",
-        "progress_json": "n",
+        "progress_pattern": r'"n": (\d+)',
         "goal": GOAL,
         "exit_paused": [85],
         **others,

@@ -4,11 +4,9 @@ import errno
 import os
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 from support.command_jobs import command_run
-from support.kept_folder import KeptFolder
 
 from unbroken.engines.files import listing
 from unbroken.engines.files.kinds import FileKinds
@@ -17,15 +15,6 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptFolder:
-    (tmp_path / "run").mkdir()
-    made = KeptFolder(tmp_path / "run")
-    made.take()
-    return made
-
 
 # --- what is what ---
 
@@ -80,8 +69,7 @@ def test_a_list_says_of_each_file_how_long_it_is_and_who_began_it(kept):
     kept.write("core", "dump")
     kept.write("young", "written after the state")
     one = kept.save({"table": 2})
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.append("table", "2\n")
     kept.write("more/snap", "x")
     two = kept.save()
@@ -121,9 +109,8 @@ def test_what_a_program_writes_between_its_last_save_and_its_end_is_in_the_resul
 def test_the_mark_of_the_end_is_in_the_result_and_is_not_put_back(kept):
     kept.write("DONE", "")
     done = kept.save(is_at_end=True, is_finished=True)
-    kept.leave()
 
-    kept.take(done)  # the goal was raised
+    kept.again(done)  # the goal was raised
     assert kept.files() == {}
     kept.write("DONE", "")
 
@@ -137,8 +124,7 @@ def test_a_table_that_is_written_again_and_again_keeps_what_segments_before_wrot
     kept.tracker.kinds.is_table = lambda name: name == "rows"
     kept.write("rows", "1\n2\n")
     first = kept.save()
-    kept.leave()
-    kept.take(first)
+    kept.again(first)
     kept.tracker.kinds.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
     made = []
     for text in ("3\n", "# new\n3\n4\n"):
@@ -165,9 +151,8 @@ def test_a_database_that_grows_is_put_back_as_it_was(kept):
     base.execute("insert into rows values (3)")
     base.commit()
     base.close()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert sqlite3.connect(kept.folder / "results.db").execute("select * from rows").fetchall() == [(1,), (2,)]
 
@@ -233,9 +218,8 @@ def test_links_to_anything_else_are_kept_as_they_are(kept, name, target):
     kept.write("state.5", "s")
     (kept.folder / name).symlink_to(target)
     checkpoint = kept.save()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert os.readlink(kept.folder / name) == target
 
@@ -284,8 +268,7 @@ def test_a_table_of_which_nothing_was_flushed_is_a_doubt_once_it_grows_after_a_r
     for name in ("table", "errors.log"):
         kept.write(name, "")
     checkpoint = kept.save(opened=["table", "errors.log"])
-    kept.leave()
-    kept.take(checkpoint)
+    kept.again(checkpoint)
     kept.append("table", "301 7\n")
 
     assert doubted(kept.save()) == ["table"]
@@ -295,11 +278,9 @@ def test_a_table_of_which_nothing_was_flushed_is_a_doubt_once_it_grows_after_a_r
 def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_to_be_buffered(kept, line, is_doubt):
     kept.write("table", "100 1\n")
     first = kept.save(opened=["table"])
-    kept.leave()
-    kept.take(first)
+    kept.again(first)
     checkpoint = kept.save(opened=["table"])  # with lines in the buffer, or without
-    kept.leave()
-    kept.take(checkpoint)  # the program was killed
+    kept.again(checkpoint)  # the program was killed
     kept.append("table", line)
 
     kept.save(opened=["table"])
@@ -349,8 +330,7 @@ def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
     kept.write("a.log", "first\n")
     kept.write("status", "1")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("a.log", "second\n")
     kept.write("status", "2")
     kept.tracker.is_rewritten = lambda name: name == "status"

@@ -40,7 +40,7 @@ class KeptFolder:
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program", self.lines.append)
+        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program")
 
     def take(self, origin: Checkpoint | None = None) -> OutputList:
         """Begin an attempt from a checkpoint."""
@@ -55,6 +55,11 @@ class KeptFolder:
         self.tracker = self._tracker(restored)
         self.tracker.begin()
         return restored
+
+    def again(self, origin: Checkpoint | None = None) -> OutputList:
+        """End the attempt, and begin another one from a checkpoint."""
+        self.leave()
+        return self.take(origin)
 
     def leave(self) -> None:
         """End the attempt, whose program is gone."""

@@ -103,6 +103,10 @@ class _Segment:
         self.cause: EndCause | None = None  # of an error that is raised now
 
     def run(self) -> Record:
+        with log.lines_to(lambda line: self.job.tell(line)):
+            return self._run()
+
+    def _run(self) -> Record:
         self.held.confirm()
         record = self._or_noted(self._prepare)
         while isinstance(record, Work):
@@ -286,7 +290,6 @@ class _Segment:
             attempt_folder,
             ends,
             limits.deadline.unix(limits.margin.stop_seconds),
-            job.tell,
             is_warned,
         )
         moments = Moments(attempt_folder.note, limits.slurm_job, self.held.clock_ahead_seconds, note)

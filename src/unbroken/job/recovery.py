@@ -200,7 +200,7 @@ class Recovery:
         return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
 
     def _task(self, segment: int, origin: Checkpoint | None, folder: AttemptFolder) -> Task:
-        return Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
+        return Task(self.job.run, segment, origin, folder, time.time())
 
     def _states(self, task: Task) -> list[HandedOver]:
         """Return what the engine finds, or else what was being published: never both, whose outputs may overlap."""

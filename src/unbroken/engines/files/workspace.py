@@ -6,6 +6,7 @@ written lies on the disk once, and a resumed program finds it where it left it.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ from unbroken.runs.layout import OUTPUT, PIECES
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.system import copying, fs
 
+logger = logging.getLogger(__name__)
+
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
 # A file that a resumed program might begin again is copied first: one that has grown always, others up to this size.
@@ -35,7 +38,6 @@ class Workspace:
 
     run_folder: Path
     folder: Path
-    tell: Callable[[str], None]
 
     @property
     def resting(self) -> Path:
@@ -117,7 +119,7 @@ class Workspace:
                 self._protect(name, entry, sequence, listed.algorithm)
                 found[name] = entry
             else:
-                self.tell(without(name))
+                logger.warning(without(name))
                 listed = listed.with_doubt(without(name))
         for name, target in listed.links.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ class Workspace:
         remove_emptied(self.folder, [*aside.names, *removed])
         if aside.names:
             shown = ", ".join(aside.names[:5]) + (", ..." if len(aside.names) > 5 else "")
-            self.tell(f"moved to {aside.target}, being newer than the checkpoint: {shown}")
+            logger.info(f"moved to {aside.target}, being newer than the checkpoint: {shown}")
         return replace(listed, files=found)
 
     def _is_put_back(
