@@ -15,7 +15,7 @@ from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import NONE, Gradients
-from unbroken.training.torch.loader_passes import PlannedLoaders
+from unbroken.training.torch.planned_loaders import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import as_tensor, seed_from
@@ -55,7 +55,7 @@ class Content:
         self.loaders = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
         self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
-        self.planned = PlannedLoaders(seed, self.course.position, ranks.say)
+        self.planned = PlannedLoaders(seed, self.course.position)
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
@@ -136,7 +136,8 @@ class Content:
                 )
 
     def check_loaders(self) -> None:
-        """Raise TypeError if a StatefulDataLoader is used in a way that no restart can continue."""
+        """Raise TypeError if a loader is used in a way that no restart can continue."""
+        self.planned.check_passes()
         for loader in self.loaders.values():
             loader.check_used()
 

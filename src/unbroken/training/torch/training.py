@@ -143,6 +143,13 @@ class Training(Loop):
         planned.add(loader)
         return loader
 
+    def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """Return an iterator over a loader of `loader`, pass after pass, for data that are drawn next to `batches`.
+
+        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.
+        """
+        return self._content.planned.endless(loader)
+
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
@@ -223,9 +230,9 @@ class Training(Loop):
         self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        loaders: list[DataLoader[Any]] = [each.loader for each in self._content.loaders.values()]
-        for loader in (*loaders, *(each.loader for each in self._content.planned.made.values())):
-            end_workers(loader._iterator)
+        self._content.planned.end_workers()
+        for each in self._content.loaders.values():
+            end_workers(each.loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
@@ -278,7 +285,7 @@ class Training(Loop):
             self._ranks.say(line)
 
     def _state(self) -> dict[str, Any]:
-        self._check_gradients()
+        self._check_first_batch()
         state, trust = self._content.state(), self._content.trust
         if self._book.watch.guard.finite:
             non_finite = trust.non_finite_prediction(state["trust"])
