@@ -46,7 +46,7 @@ class Content:
         is_prepared: bool = False,
     ) -> None:
         self._seed, self._ranks = seed, ranks
-        self._has_new_schedule, self._is_prepared = new_schedule, is_prepared
+        self._has_new_schedule = new_schedule
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
@@ -99,7 +99,7 @@ class Content:
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state.get(SWITCHES, {})
-        self.switches.fit_groups(self._saved_switches, state["parts"], source)
+        self.switches.fit_groups(self._saved_switches, source)
         gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
@@ -119,8 +119,7 @@ class Content:
 
     def unsaved(self) -> list[str]:
         """Return lines about what no restart can restore, each once."""
-        found = [*self._unsaved.lines(), *(() if self._is_prepared else self.switches.unknown_groups())]
-        new = [line for line in found if line not in self._said]
+        new = [line for line in self._unsaved.lines() if line not in self._said]
         self._said.update(new)
         return new
 
@@ -151,7 +150,6 @@ class Content:
         if self._random is not None:
             others = {name: part for name, part in self.parts.items() if not isinstance(part, DATA)}
             self._repeated = Repeated(others)
-            self.switches.let_repeat()
 
     def put_the_rest_back(self) -> None:
         """Restore what the script's own beginning may change: parts, random generators and gradients."""
@@ -159,7 +157,6 @@ class Content:
             random_state.restore_all(self._first_random, {})
             self._first_random = None
         if self._random is not None:
-            self.switches.end_repeating()
             if self._repeated and self._repeated.put_back() and self._origin:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):

@@ -72,10 +72,11 @@ def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
         return True  # its bits are unknown
-    return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
+    return one.shape == other.shape and torch.equal(bits(one.to(other.device)), bits(other))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of a tensor, as a flat tensor of bytes."""
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
