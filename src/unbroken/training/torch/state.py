@@ -12,7 +12,7 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -221,7 +221,7 @@ def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
     return state
 
 
-def torch_load(path: Path, **options: Any) -> Any:
+def torch_load(path: Path | BinaryIO, **options: Any) -> Any:
     """Load tensors alone onto the CPU with `torch.load`, unless `options` say otherwise.
 
     The warning of torch 2.14 and later that it checks sparse tensors is ignored: no user can act upon it, and if
