@@ -41,9 +41,9 @@ from unbroken.training.torch.batch_source import feed_of  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
-from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
 from unbroken.training.torch.samplers import EpochOrder, SamplePlan, drawn, order_of  # noqa: E402
+from unbroken.training.torch.writer import made_with  # noqa: E402
 
 
 class Noisy(Dataset):

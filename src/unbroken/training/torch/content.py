@@ -20,7 +20,6 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import as_tensor, seed_from
 from unbroken.training.torch.schedules import Replayed
-from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
@@ -28,7 +27,6 @@ from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
 SWITCHES = "switches"
-DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the first batch comes
 
 
 class Content:
@@ -148,7 +146,7 @@ class Content:
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
         if self._random is not None:
-            others = {name: part for name, part in self.parts.items() if not isinstance(part, DATA)}
+            others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader)}
             self._repeated = Repeated(others)
 
     def put_the_rest_back(self) -> None:

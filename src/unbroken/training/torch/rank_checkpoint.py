@@ -6,7 +6,7 @@ generators and gradients (`ranks/00001.pt`), and all of them the sharded tensors
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import SHARDS
-from unbroken.training.torch.snapshot import NEEDED_MEMORY
 from unbroken.training.torch.state import STATE_FILE
 
 OWN_FILE = "ranks/{:05d}.pt"
@@ -36,19 +35,8 @@ class Offer:
     """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
 
     draft: str
-    node: str
     size_bytes: int
-    available_bytes: int
-
-
-def has_memory(offers: Iterable[Offer]) -> bool:
-    """Return True if on each node the copies of all its ranks fit into memory in addition to the training."""
-    needed: dict[str, int] = {}
-    free: dict[str, int] = {}
-    for offer in offers:
-        needed[offer.node] = needed.get(offer.node, 0) + NEEDED_MEMORY * offer.size_bytes
-        free[offer.node] = min(free.get(offer.node, offer.available_bytes), offer.available_bytes)
-    return all(free[node] > needed[node] for node in needed)
+    has_memory: bool  # for a copy of each rank on its node, in addition to the training
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
@@ -23,14 +22,12 @@ _MOST_VALUES = 200_000
 _TOLERANCE = 1.01
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """Hold the step at which a scheduler's schedule is over, what happens then, and the argument that sets it."""
 
     step: int
     after: str
     argument: str
-    is_fatal: bool = False
 
 
 def end_of(scheduler: object, steps: float) -> End | None:
@@ -39,47 +36,33 @@ def end_of(scheduler: object, steps: float) -> End | None:
         case lr_scheduler.CosineAnnealingLR():
             return End(int(scheduler.T_max), "the learning rate climbs again", "T_max")
         case lr_scheduler.OneCycleLR():
-            return End(scheduler.total_steps, "its step() fails", "total_steps", is_fatal=True)
+            return End(scheduler.total_steps, "its step() fails", "total_steps")
         case lr_scheduler.PolynomialLR():
-            return End(scheduler.total_iters, "the learning rate stays 0", "total_iters")
-        case lr_scheduler.LinearLR() if scheduler.end_factor == 0:
             return End(scheduler.total_iters, "the learning rate stays 0", "total_iters")
         case lr_scheduler.LambdaLR():
             return _end_of_function(scheduler, steps)
         case lr_scheduler.SequentialLR():
             begun = scheduler._milestones[-1]
             last = end_of(scheduler._schedulers[-1], steps - begun)
-            return replace(last, step=begun + last.step, is_fatal=False) if last else None
-        case lr_scheduler.ChainedScheduler():
-            ends = [end for each in scheduler._schedulers if (end := end_of(each, steps))]
-            return min(ends, key=lambda end: end.step, default=None)
+            return last and last._replace(step=begun + last.step)
     return None
 
 
-def too_short(name: str, scheduler: object, course: Course) -> tuple[str, bool]:
-    """Say that a schedule ends before the goal, empty if not; return True if the next step of the scheduler fails."""
+def too_short(name: str, scheduler: object, course: Course) -> str:
+    """Return a line if a schedule ends before the goal; "" if not."""
     if not isinstance(scheduler, LRScheduler) or not math.isfinite(course.goal):
-        return "", False
-    steps = _steps_to_goal(steps_done(scheduler), course)
+        return ""
+    done = _steps_in(scheduler.state_dict())
+    steps = _steps_to_goal(done, course)
     end = end_of(scheduler, steps) if steps else None
     if end is None or steps <= max(end.step + 1, end.step * _TOLERANCE):
-        return "", False
-    at, done = course.position, steps_done(scheduler)
-    # A script that asks before it makes a step is further than its scheduler.
-    fails_next = end.is_fatal and done == end.step and done in (at.step, at.epoch)
-    at_least = "" if done else "at least "
-    new = " and Training(..., new_schedule=True)" if at.step else ""
-    line = (
+        return ""
+    at_least, new = "" if done else "at least ", " and Training(..., new_schedule=True)" if course.position.step else ""
+    return (
         f"{name} ({type(scheduler).__name__}): its schedule ends after {end.step} steps, and the goal of "
         f"{course.goal:g} {course.unit} takes {at_least}{math.ceil(steps)}; then {end.after}; for a longer schedule "
         f"type {end.argument}=...{new}"
     )
-    return line, fails_next
-
-
-def steps_done(scheduler: Any) -> int:
-    """Return how often the scheduler was called."""
-    return _steps_in(scheduler.state_dict())
 
 
 class Replayed:

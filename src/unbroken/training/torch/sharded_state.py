@@ -22,8 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.state import mapped, parameters_of, state_of
+from unbroken.training.torch.state import is_wrapped_by_compile, mapped, parameters_of, state_of
 
 SHARDS = "shards"
 # As it is in checkpoints that are older than the name of this project.

@@ -19,7 +19,6 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.provenance import is_wrapped_by_compile
 
 STATE_FILE = "state.pt"
 # What torch.compile puts before the names of what it has compiled.
@@ -133,6 +132,13 @@ def plainly_named(state: Mapping[str, Any]) -> Any:
     if versions is not None:  # by the names of modules, to which the wrappers belong too
         fresh._metadata = OrderedDict((unwrapped(name), version) for name, version in versions.items())
     return fresh
+
+
+def is_wrapped_by_compile(part: object) -> bool:
+    """Return True for what `torch.compile(model)` returns, whose state has `_orig_mod.` before each name."""
+    # Where there is one, this module is loaded; to load it for the question would take a second.
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    return compiler is not None and isinstance(part, compiler.OptimizedModule)
 
 
 def unwrapped(module: str) -> str:

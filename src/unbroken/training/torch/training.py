@@ -20,7 +20,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Batches, Feed, feed_of
+from unbroken.training.torch.batch_source import Feed, feed_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
@@ -159,7 +159,7 @@ class Training(Loop):
             self._content.planned.begin_epoch()
             yield epoch
 
-    def batches(self, loader: Batches) -> Iterator[Any]:
+    def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield the batches of this epoch still to be trained; it may save or leave between any two of them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
@@ -173,7 +173,7 @@ class Training(Loop):
         try:
             yield from self._train(iterator, feed)
         finally:
-            if isinstance(loader, DataLoader) and not loader.persistent_workers:
+            if not loader.persistent_workers:
                 end_workers(iterator)
 
     _steps_at_once = 2520  # what `steps` takes for an epoch: 1 to 10 ranks have equal shares of it
@@ -234,7 +234,7 @@ class Training(Loop):
         for each in self._content.loaders.values():
             end_workers(each.loader._iterator)
 
-    def _enter(self, loader: Batches) -> Feed:
+    def _enter(self, loader: DataLoader[Any]) -> Feed:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
         self._content.planned.draw_order(loader, self._ranks)
@@ -259,10 +259,7 @@ class Training(Loop):
         """Compare the schedules' length with the goal at the beginning of this process's first and second epoch."""
         self._epochs_begun += 1
         for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
-            line, fails_next = too_short(name, part, self._course)
-            if fails_next:
-                self._give_up(Kind.HOPELESS, line)
-            if line and name not in self._short_schedules:
+            if (line := too_short(name, part, self._course)) and name not in self._short_schedules:
                 self._short_schedules.add(name)
                 self._ranks.say(line)
 

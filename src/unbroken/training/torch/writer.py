@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
@@ -37,11 +38,10 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import SnapshotBuffer, on_this_gpu, snapshot_bytes
-from unbroken.training.torch.state import tensor_bytes
+from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.state import is_wrapped_by_compile, tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
@@ -107,8 +107,9 @@ class TorchWriter(Connection):
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
         draft = self._draft_with_room() if self._ranks.is_first else ""
-        offer = Offer(draft, platform.node(), snapshot_bytes(pieces), available_bytes())
-        self._offers = self._ranks.all_gather(offer)
+        size = snapshot_bytes(pieces)
+        has_memory = available_bytes() > NEEDED_MEMORY * size * int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        self._offers = self._ranks.all_gather(Offer(draft, size, has_memory))
         point = replace(point, state=pieces, weights=weights)
         self.pace.begin_save(point.step)
         # All ranks find the same, because they ask the same offers.
@@ -129,7 +130,7 @@ class TorchWriter(Connection):
 
     def _lack_of_memory(self, size_bytes: int) -> str:
         copies = "a copy" if self._ranks.size == 1 else "copies"
-        return "" if rank_checkpoint.has_memory(self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
+        return "" if all(offer.has_memory for offer in self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""
@@ -266,3 +267,36 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
     for name, made in digests.items():
         if digest_file(draft / name, preferred_algorithm()) != made.digest:
             raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")
+
+
+def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
+    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
+    return {
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "ranks": str(ranks),
+        "threads": str(torch.get_num_threads()),
+        "gpus": str(torch.cuda.device_count()),
+        **_gpu(),
+        "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
+    }
+
+
+def _gpu() -> dict[str, str]:
+    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    precision = torch.get_float32_matmul_precision()
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
+    }
+
+
+def _is_compiled(part: Any) -> bool:
+    if not isinstance(part, torch.nn.Module):
+        return False
+    # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
+    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in part.modules())
