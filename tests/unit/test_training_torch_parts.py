@@ -42,8 +42,8 @@ from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.samplers import EpochOrder, SamplePlan, drawn, order_of  # noqa: E402
-from unbroken.training.torch.writer import made_with  # noqa: E402
+from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
+from unbroken.training.torch.samplers import EpochOrder, SamplePlan  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -505,14 +505,14 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
 
 def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
     size = 100_000
-    shuffled, straight = (drawn(order_of(size, shuffle), 0, 0) for shuffle in (True, False))
+    shuffled, straight = (EpochOrder(size, 0, shuffle).draw(0) for shuffle in (True, False))
     assert sorted(shuffled) == list(straight)
     assert sys.getsizeof(shuffled) < 5 * size and sys.getsizeof(straight) < 100
     for own in ([3, 1, 3], [2**31 - 1, -1], [2**31, 5], []):
-        assert list(drawn(lambda generator, own=own: own, 0, 0)) == own
+        assert list(EpochOrder(0, 0, order=lambda generator, own=own: own).draw(0)) == own
     for wrong in ([0.5], torch.tensor([0.5]), torch.tensor([True, False])):
         with pytest.raises(TypeError):
-            drawn(lambda generator, wrong=wrong: wrong, 0, 0)
+            EpochOrder(0, 0, order=lambda generator, wrong=wrong: wrong).draw(0)
 
 
 @pytest.mark.parametrize("tail", ["repeat", "drop", "uneven"])
@@ -525,7 +525,7 @@ def test_going_on_in_an_epoch_copies_no_order(tail: str) -> None:
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert first == drawn(order_of(size, True), 0, 0)[401]
+    assert first == EpochOrder(size, 0).draw(0)[401]
     assert used < size
 
 

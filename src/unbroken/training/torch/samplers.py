@@ -36,21 +36,6 @@ def seed_from(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
-    """Draw the indices of one epoch, four bytes each; eight if there are more than two billion samples.
-
-    Raise TypeError if the order gives something other than integers, such as a mask.
-    """
-    indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
-    if isinstance(indices, torch.Tensor):
-        if indices.is_floating_point() or indices.dtype == torch.bool:
-            raise TypeError(
-                f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
-            )
-        return _compact(indices.numpy())
-    return indices if isinstance(indices, range) else _compact(np.asarray(array("q", indices)))
-
-
 def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
     """Return the indices as an array; a list would take ten times the memory."""
     is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
@@ -72,41 +57,33 @@ def numbered(indices: Indices) -> Indices:
     return _compact(numbers)
 
 
-def order_of(size: int, shuffle: bool) -> Order:
-    """Return an order of all indices, once each, shuffled or not."""
-
-    def shuffled(generator: torch.Generator) -> torch.Tensor:
-        return torch.randperm(size, generator=generator)
-
-    return shuffled if shuffle else lambda generator: range(size)
-
-
-def check_same(state: Mapping[str, Any], own: Mapping[str, object], what: str) -> None:
-    """Raise ValueError if a state was made by a sampler or data set that differs from this one."""
-    for name, value in own.items():
-        if state[name] != value:
-            raise ValueError(f"the state was made with {name} {state[name]}, and this {what} has {value}")
-
-
-def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
-    """Return this rank among the ranks; what is not given comes from torch.distributed."""
-    if rank is not None and ranks is not None:
-        return Share(rank, ranks)
-    return here().share
-
-
 class EpochOrder:
     """Draw the indices of each epoch on demand; those of the last epoch are kept."""
 
     def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
-        self.seed, self.size = seed, size
+        self.seed, self.size, self._shuffle = seed, size, shuffle
         self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
-        self._order = order or order_of(size, shuffle)
+        self._order = order or self._plain
         self._known: tuple[EpochKey, Indices] = (-1, range(0))
 
     def draw(self, epoch: EpochKey) -> Indices:
-        """Return the indices of an epoch as the order gives them now."""
-        return drawn(self._order, self.seed, epoch)
+        """Return the indices of an epoch as the order gives them now: four bytes each, eight above two billion samples.
+
+        Raise TypeError if the order gives something other than integers, such as a mask.
+        """
+        indices = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
+        if isinstance(indices, range):
+            return indices
+        if not isinstance(indices, torch.Tensor):
+            return _compact(np.asarray(array("q", indices)))
+        if indices.is_floating_point() or indices.dtype == torch.bool:
+            raise TypeError(
+                f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
+            )
+        return _compact(indices.numpy())
+
+    def _plain(self, generator: torch.Generator) -> torch.Tensor | range:
+        return torch.randperm(self.size, generator=generator) if self._shuffle else range(self.size)
 
     def of(self, epoch: EpochKey) -> Indices:
         """Return the indices of an epoch as they were drawn first."""
@@ -210,7 +187,9 @@ class _Interruptible(Sampler[Item]):
         """Go to the saved position; raise ValueError if it is one in another order."""
         self._order.restore(int(state["epoch"]), state.get("order"))
         self.epoch, self.done = int(state["epoch"]), 0
-        check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
+        for name, own in (("seed", self.seed), ("size", self._size())):
+            if state[name] != own:
+                raise ValueError(f"the state was made with {name} {state[name]}, and this sampler has {own}")
         self.done = int(state["done"])
 
     def _begin(self) -> None:
@@ -271,7 +250,7 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
         tail: Tail = "repeat",
     ) -> None:
         super().__init__(data, seed=seed, shuffle=shuffle, order=order)
-        self._share, self._tail = own_share(rank, ranks), tail
+        self._share, self._tail = _own_share(rank, ranks), tail
 
 
 class InterruptibleBatchSampler(_Interruptible[list[int]]):
@@ -295,10 +274,8 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         drop_last: bool = False,
     ) -> None:
         super().__init__(data, seed, shuffle, order)
-        share = own_share(rank, ranks)
-        self._plan = SamplePlan(
-            self._order, batch_size, share=share, drop_last=drop_last, groups=groups, has_repeats=False
-        )
+        share, options = _own_share(rank, ranks), {"drop_last": drop_last, "has_repeats": False}
+        self._plan = SamplePlan(self._order, batch_size, share=share, groups=groups, **options)
 
     def __iter__(self) -> Iterator[list[int]]:
         self._begin()
@@ -317,3 +294,8 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
 
     def _size(self) -> int:
         return len(self._plan.row(self.epoch))
+
+
+def _own_share(rank: int | None, ranks: int | None) -> Share:
+    """Return this rank among the ranks; what is not given comes from torch.distributed."""
+    return here().share if rank is None or ranks is None else Share(rank, ranks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import shutil
 import sys
 import time
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
@@ -38,10 +36,10 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
+from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
 from unbroken.training.torch.serialization import save_result
 from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
-from unbroken.training.torch.state import is_wrapped_by_compile, tensor_bytes
+from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
@@ -267,36 +265,3 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
     for name, made in digests.items():
         if digest_file(draft / name, preferred_algorithm()) != made.digest:
             raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")
-
-
-def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
-    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
-    return {
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "ranks": str(ranks),
-        "threads": str(torch.get_num_threads()),
-        "gpus": str(torch.cuda.device_count()),
-        **_gpu(),
-        "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
-    }
-
-
-def _gpu() -> dict[str, str]:
-    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
-    if not torch.cuda.is_available():
-        return {}
-    precision = torch.get_float32_matmul_precision()
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
-        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
-    }
-
-
-def _is_compiled(part: Any) -> bool:
-    if not isinstance(part, torch.nn.Module):
-        return False
-    # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
-    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in part.modules())
