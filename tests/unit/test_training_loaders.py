@@ -15,8 +15,6 @@ from torch.utils.data import Dataset  # noqa: E402
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     InterruptibleBatchSampler,
-    InterruptibleDistributedSampler,
-    InterruptibleSampler,
     Training,
     seed_everything,
 )
@@ -258,21 +256,16 @@ def test_an_order_by_weights_that_follow_the_losses_is_that_of_its_epoch(options
         assert last_state(folder) == last_state(tmp_path / "whole"), number
 
 
-def sampler_of(kind, weights):
-    def order(generator):
-        return torch.multinomial(weights, 24, generator=generator)
-
-    options = {"rank": 0, "ranks": 1} if kind is InterruptibleDistributedSampler else {}
-    return kind(24, *([4] if kind is InterruptibleBatchSampler else []), order=order, **options)
+def sampler_of(weights):
+    return InterruptibleBatchSampler(24, 4, order=lambda g: torch.multinomial(weights, 24, generator=g))
 
 
-@pytest.mark.parametrize("kind", [InterruptibleSampler, InterruptibleDistributedSampler, InterruptibleBatchSampler])
-def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_now(kind, tmp_path: Path) -> None:
-    sampler = sampler_of(kind, torch.ones(24))
+def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_now(tmp_path: Path) -> None:
+    sampler = sampler_of(torch.ones(24))
     whole = list(sampler)
     sampler.advance(2)
     torch.save(sampler.state_dict(), tmp_path / "state.pt")
-    again = sampler_of(kind, torch.arange(1.0, 25))
+    again = sampler_of(torch.arange(1.0, 25))
     len(again)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
@@ -280,10 +273,9 @@ def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_
     assert sampler.state_dict().keys() - {"order"} == {"seed", "epoch", "done", "size"}
 
 
-@pytest.mark.parametrize("kind", [InterruptibleSampler, InterruptibleDistributedSampler, InterruptibleBatchSampler])
-def test_an_epoch_is_drawn_where_it_begins_and_not_where_its_length_is_asked(kind) -> None:
+def test_an_epoch_is_drawn_where_it_begins_and_not_where_its_length_is_asked() -> None:
     weights = torch.ones(24)
-    early, late = sampler_of(kind, weights), sampler_of(kind, weights)
+    early, late = sampler_of(weights), sampler_of(weights)
     len(early)
     weights *= torch.arange(1.0, 25)
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
-    from unbroken.training.torch.samplers import InterruptibleDistributedSampler as InterruptibleDistributedSampler
-    from unbroken.training.torch.samplers import InterruptibleSampler as InterruptibleSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
     from unbroken.training.torch.training import Training as Training
 
@@ -27,7 +25,7 @@ _NAMES = {
     "core.validation": ["Validate"],
     "torch.parts": ["BestCopy", "Tracker", "Variables"],
     "torch.random_state": ["RandomKept", "seed_everything"],
-    "torch.samplers": ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
+    "torch.samplers": ["InterruptibleBatchSampler"],
     "torch.serialization": ["save_verified"],
     "torch.training": ["Training"],
 }

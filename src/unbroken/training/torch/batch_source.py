@@ -22,7 +22,7 @@ from unbroken.training.torch.loader import (
     start_of_workers,
 )
 from unbroken.training.torch.random_state import own_generators, reachable
-from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
+from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
 from unbroken.training.torch.state import Stateful
 
 
@@ -180,14 +180,13 @@ def _check(name: str, loader: DataLoader[Any]) -> None:
         )
     _check_data(name, loader.dataset)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    for given in (sampler, loader.batch_sampler):
-        if isinstance(given, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-            raise TypeError(
-                f"Training({name}=...): torchdata cannot go on with the order of a {type(given).__name__} of torch; "
-                "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
-            )
-        if isinstance(given, (InterruptibleSampler, InterruptibleBatchSampler)):
-            raise TypeError(
-                f"Training({name}=...): an {type(given).__name__} moves by advance() alone, and a StatefulDataLoader "
-                "by itself; allowed: one of them (a plain DataLoader for this sampler)"
-            )
+    if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+        raise TypeError(
+            f"Training({name}=...): torchdata cannot go on with the order of a {type(sampler).__name__} of torch; "
+            "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
+        )
+    if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
+        raise TypeError(
+            f"Training({name}=...): an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by "
+            "itself; allowed: one of them (a plain DataLoader for this sampler)"
+        )
