@@ -14,7 +14,7 @@ from unbroken.training.core.validation import Validate
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.planned_loaders import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
@@ -98,7 +98,7 @@ class Content:
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state.get(SWITCHES, {})
         self.switches.fit_groups(self._saved_switches, source)
-        gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
+        gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)

@@ -7,6 +7,7 @@ An endless iterator has a position, which is a part of the training's state.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -85,28 +86,24 @@ class Endless(Iterator[Any]):
 
 
 class TrackedLoader:
-    """Track one loader, by its number in the order of creation."""
+    """Track one loader, by the name that a restart gives it again."""
 
-    def __init__(self, name: int, loader: PlannedLoader, loaders: PlannedLoaders, saved: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, loader: PlannedLoader, loaders: PlannedLoaders, saved: Mapping[str, Any]) -> None:
         self.name, self.loader, self.loaders = name, loader, loaders
+        self.is_lasting = loaders.zone is Zone.SCRIPT
         self.endless: Endless | None = None
-        self._is_lasting = loaders.zone is Zone.SCRIPT
         self._saved = saved.get("endless")  # until the script asks for it
         self._open: list[weakref.ref[Pass]] = []
-        self._place, self._made = "", 0  # where the last pass was begun, and how many were begun there
 
     def begin_pass(self) -> Pass:
-        place = self.loaders.place
-        self._made = self._made + 1 if place == self._place else 0
-        self._place = place
-        plan, key = self.loader.sampler.plan, f"{place}.{self._made}"
+        plan, key = self.loader.sampler.plan, f"pass.{self.loaders.numbered(self.name)}"
         steps = plan.steps_in(plan.cut(key, plan.order.draw(key)), 0)
         found = Pass(self.loader.begin(key, steps, 0), len(steps))
         self._open = [each for each in self._open if each() is not None] + [weakref.ref(found)]
         return found
 
     def begin_endless(self) -> Endless:
-        if not self._is_lasting:
+        if not self.is_lasting:
             raise TypeError("endless(): the loader was made inside of an epoch; allowed: one made before epochs()")
         if self.endless is None:
             self.endless = Endless(self.loader, self, self._saved or {})
@@ -120,39 +117,41 @@ class TrackedLoader:
                 "type training.endless(loader) in its place, or del where you no longer use it"
             )
 
-    def state(self, is_in_epoch: bool) -> dict[str, Any]:
-        order = self.loader.sampler.plan.order.state(self.loaders.position.epoch) if is_in_epoch else None
+    def state(self) -> dict[str, Any]:
+        at = self.loaders.position
+        order = self.loader.sampler.plan.order.state(at.epoch) if at.batch else None
         endless = self.endless.state() if self.endless else self._saved
-        found = {"order": order, "endless": endless}
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in (("order", order), ("endless", endless)) if value is not None}
 
 
 class PlannedLoaders:
-    """Hold all loaders of `Training.loader`."""
+    """Hold all loaders of `Training.loader`, each with a seed of its own."""
 
     def __init__(self, seed: int, position: Position) -> None:
-        self.position, self.zone = position, Zone.SCRIPT
-        self._made: dict[int, TrackedLoader] = {}
-        self._seed, self._next, self._before_epochs = seed, 0, 0
-        self._saved: Mapping[str, Any] = {}
+        self.position, self.zone, self._seed = position, Zone.SCRIPT, seed
+        self._made: dict[str, TrackedLoader] = {}
+        self._saved: dict[str, Any] = {}  # of the loaders that are not made yet
+        self._counts: Counter[str] = Counter()
 
-    @property
-    def place(self) -> str:
-        """Name the place in the script, as a restart finds it again."""
+    def numbered(self, name: str = "", *, is_new: bool = True) -> str:
+        """Return the place in the script, as a restart finds it again, and how often it was asked for there before."""
         at = self.position
-        named = {Zone.SCRIPT: "script", Zone.EPOCH: f"{at.epoch}", Zone.BATCH: f"{at.epoch}.{at.batch}"}
-        return named[self.zone]
+        places = {Zone.SCRIPT: "", Zone.EPOCH: f"{at.epoch}.", Zone.BATCH: f"{at.epoch}.{at.batch}."}
+        key = f"{name}/{places[self.zone]}"
+        self._counts[key] += is_new
+        return f"{places[self.zone]}{self._counts[key] - is_new}"
 
     def new_seed(self) -> int:
         """Return the seed of the loader that is made next; that of the first is the training's."""
-        return self._seed if self._next == 0 else seed_from(self._seed, "loader", self._next)
+        name = self.numbered(is_new=False)
+        return self._seed if name == "0" else seed_from(self._seed, "loader", name)
 
     def add(self, loader: PlannedLoader) -> None:
-        saved = self._saved.get("loaders", {}).get(self._next, {}) if self.zone is not Zone.BATCH else {}
+        name = self.numbered()
+        saved = self._saved.pop(name, {})
         loader.sampler.plan.order.restore(self.position.epoch, saved.get("order"))
-        self._made[self._next] = tracked = TrackedLoader(self._next, loader, self, saved)
+        self._made[name] = tracked = TrackedLoader(name, loader, self, saved)
         loader.begin_pass = tracked.begin_pass
-        self._next += 1
 
     def endless(self, loader: DataLoader[Any]) -> Endless:
         """Return the endless iterator over a loader, of which there is one."""
@@ -163,18 +162,14 @@ class PlannedLoaders:
 
     def begin_epoch(self) -> None:
         """Note that the script gets the number of an epoch."""
-        if self.zone is Zone.SCRIPT:
-            self._before_epochs = self._next
-        elif self.zone is Zone.BATCH:
-            self._saved = {}
-        self.zone, self._next = Zone.EPOCH, self._before_epochs
+        self.zone = Zone.EPOCH
+        self._counts.clear()
+        self._made = {name: each for name, each in self._made.items() if each.is_lasting}
 
     def begin_batches(self) -> None:
         """Note that the first batch of the epoch comes."""
         if self.zone is Zone.EPOCH:
             self.zone = Zone.BATCH
-            self._next = self._saved["next"] if self._saved.get("is_in_epoch") else self._next
-            self._saved = {}
 
     def draw_order(self, loader: object, ranks: Ranks) -> None:
         """Draw a user's order where its epoch begins, not where a length was asked; all ranks take the first one's."""
@@ -198,14 +193,9 @@ class PlannedLoaders:
             end_workers(each.endless and each.endless.batches)
 
     def state(self) -> dict[str, Any]:
-        """Return the orders by the user, the positions of endless iterators, and how many loaders were made."""
-        if self.zone is Zone.SCRIPT and self._saved:
-            return dict(self._saved)  # no epoch is left to be trained
-        is_in_epoch = self.position.batch > 0
-        made = self._next if is_in_epoch or self.zone is Zone.SCRIPT else self._before_epochs
-        found = {name: state for name, each in self._made.items() if (state := each.state(is_in_epoch))}
-        return {"next": made, "is_in_epoch": is_in_epoch, "loaders": found}
+        """Return the orders by the user and the positions of endless iterators, by the names of the loaders."""
+        return self._saved | {name: state for name, each in self._made.items() if (state := each.state())}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Continue from what `state` returned."""
-        self._saved = state or {}
+        self._saved = dict(state or {})

@@ -18,7 +18,6 @@ from unbroken.training.torch.state import (
     parameters_of,
     plainly_named,
     state_of,
-    tensor_bytes,
     unwrapped,
 )
 
@@ -95,10 +94,6 @@ def _named_as_in(part: object, state: Any) -> Any:
     return fresh
 
 
-# What a part that is no model holds is kept until the first batch, if it is not larger.
-HELD_BYTES = 64_000_000
-
-
 class Repeated:
     """Hold the parts as they were when the repetition began; `parts` are those without loaders and data sets."""
 
@@ -111,8 +106,6 @@ class Repeated:
         """Give each part but the models what it had; return True if a weight of a model was changed meanwhile."""
         for name, held in self._held.items():
             part = self._parts[name]
-            if held is None:
-                continue
             if isinstance(part, torch.optim.Optimizer):
                 for group, options in zip(part.param_groups, held, strict=False):
                     group.update(options)
@@ -122,12 +115,11 @@ class Repeated:
 
 
 def _held_of(part: Stateful) -> Any:
-    """Copy an optimizer's options, or the state of any other part; return None if that state is too large."""
+    """Copy an optimizer's options, or the state of any other part."""
     if isinstance(part, torch.optim.Optimizer):
         groups = [{key: value for key, value in group.items() if key != "params"} for group in part.param_groups]
         return copy.deepcopy(groups)
-    state = part.state_dict()
-    return copy.deepcopy(state) if tensor_bytes(state) <= HELD_BYTES else None
+    return copy.deepcopy(part.state_dict())
 
 
 def _has_weights(part: object) -> bool:

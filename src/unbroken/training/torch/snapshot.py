@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from unbroken.training.torch.state import bytes_here, leaves, local, mapped
+from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
@@ -22,8 +22,7 @@ PINNED_FOR = "cuda"
 
 def snapshot_bytes(state: object) -> int:
     """Return the host memory that a snapshot takes: torch gives pinned memory in powers of two."""
-    tensors = (each for each in leaves(state) if isinstance(each, torch.Tensor))
-    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors)
+    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors_in(state))
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 

@@ -114,7 +114,7 @@ def bytes_here(tensor: torch.Tensor) -> int:
 
 def tensor_bytes(value: object) -> int:
     """Return the bytes of all tensors in a value on this rank, nearly the size of its file."""
-    return sum(bytes_here(each) for each in leaves(value) if isinstance(each, torch.Tensor))
+    return sum(map(bytes_here, tensors_in(value)))
 
 
 def state_of(part: Stateful) -> Any:
@@ -252,10 +252,14 @@ def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> An
     return value
 
 
-def leaves(value: object) -> Iterator[Any]:
-    """Yield everything in nested containers that is no container."""
+def places(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield everything in nested containers, themselves included, with its place ("model/weight")."""
+    yield where, value
     if isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from leaves(item)
-    else:
-        yield value
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from places(item, f"{where}/{key}")
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield all tensors in nested containers."""
+    return (each for _, each in places(value) if isinstance(each, torch.Tensor))
