@@ -52,17 +52,32 @@ def frozen(module, *, is_frozen=True):
         parameter.requires_grad = not is_frozen
 
 
-@pytest.mark.parametrize("is_frozen_first", [True, False])
-def test_layers_that_are_unfrozen_at_an_epoch_are_so_after_a_restart(tmp_path, is_frozen_first) -> None:
+def begin_frozen(model):
+    frozen(model[0])
+
+
+CHANGES = {
+    "unfrozen": (begin_frozen, None, lambda model: frozen(model[0], is_frozen=False)),
+    # Then each start has them frozen behind the checkpoint.
+    "unfrozen, and frozen after Training": (None, begin_frozen, lambda model: frozen(model[0], is_frozen=False)),
+    "eval mode": (None, None, lambda model: model[0].eval()),
+    "a number on a module": (None, None, lambda model: setattr(model[0][2], "p", 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_at_an_epoch_is_so_after_a_restart(tmp_path, name) -> None:
+    before, after, change = CHANGES[name]
+
     def program(folder, trap):
         model = classifier()
-        if is_frozen_first:
-            frozen(model[0])
+        if before:
+            before(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
         training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-        if not is_frozen_first:  # then each start has them frozen behind the checkpoint
-            frozen(model[0])
-        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and frozen(model[0], is_frozen=False))
+        if after:
+            after(model)
+        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and change(model))
 
     whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
 
@@ -86,35 +101,6 @@ def test_what_a_script_froze_otherwise_than_the_checkpoint_is_said_at_the_first_
         "unbroken: requires_grad of model.1.weight, model.1.bias is put back as it was in the checkpoint, where it is "
         "True; to change it, type: if training.epoch == ...: before batches()"
     ]
-
-
-def test_modules_that_are_put_into_eval_mode_at_an_epoch_are_so_after_a_restart(tmp_path) -> None:
-    def program(folder, trap):
-        model = classifier()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and model[0].eval())
-
-    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
-
-    assert in_pieces == whole
-
-
-def test_a_number_on_a_module_that_changes_at_an_epoch_is_so_after_a_restart(tmp_path) -> None:
-    def program(folder, trap):
-        model = classifier()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-
-        def less_dropout(epoch):
-            if epoch == 2:
-                model[0][2].p = 0.1
-
-        return fit(training, model, optimizer, trap, less_dropout)
-
-    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
-
-    assert in_pieces == whole
 
 
 def test_a_tensor_that_an_epoch_begins_with_on_a_module_stays_there(tmp_path) -> None:

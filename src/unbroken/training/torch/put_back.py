@@ -16,7 +16,6 @@ from unbroken.training.torch.state import (
     local,
     only,
     parameters_of,
-    plainly_named,
     state_of,
     unwrapped,
 )
@@ -80,16 +79,13 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _named_as_in(part: object, state: Any) -> Any:
-    """Return a saved state by the names that the model has here, whether its blocks are compiled or not."""
-    if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
-        return state
-    here, plain = part.state_dict(), plainly_named(state)
+    """Return a saved state by the names that the model has here, whose blocks may be compiled."""
+    here = part.state_dict() if isinstance(part, torch.nn.Module) else {}
     if not any(COMPILED in key for key in here):
-        return plain
+        return state
     names = {key.replace(COMPILED, ""): key for key in here}
-    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in plain.items())
-    versions = getattr(plain, "_metadata", {})
-    modules = getattr(here, "_metadata", {})
+    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in state.items())
+    versions, modules = getattr(state, "_metadata", {}), getattr(here, "_metadata", {})
     fresh._metadata = OrderedDict((name, versions.get(unwrapped(name), modules[name])) for name in modules)
     return fresh
 

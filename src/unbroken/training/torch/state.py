@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
@@ -193,12 +193,11 @@ def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) 
         raise CheckpointError(f"{source}: made with seed={state['seed']}, and Training(...) is given {seed}")
 
 
-def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None:
+def check_names(given: Collection[str], saved: Collection[str], source: str) -> None:
     """Raise CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
-    new, lost = sorted(set(given) - set(saved)), sorted(set(saved) - set(given))
-    if new:
+    if new := sorted({*given} - {*saved}):
         raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
-    if lost:
+    if lost := sorted({*saved} - {*given}):
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
 
 

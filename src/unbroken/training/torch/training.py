@@ -271,11 +271,8 @@ class Training(Loop):
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
             self._link.save(Point(state, self._progress(done), step, is_best, **more))
 
-    def _check_first_batch(self) -> None:  # now, not when it is to be saved
-        self._check_gradients()
+    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
         self._content.check_loaders()
-
-    def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
         for line in self._content.unsaved():
