@@ -143,16 +143,17 @@ class Batches(Dataset[Any]):
             return self._collate(self._samples(key, None))
         if self._epoch == key.epoch:
             return self._drawn(key, self._seed)
-        own = self._find_own()
+        self._find_own()
         batch = self._drawn(key, self._seed)
-        if [*map(id, self._find_own())] != [*map(id, own)]:  # made when the first sample was asked for
+        if self._find_own():  # made when the first sample was asked for
             batch = self._drawn(key, self._seed)
         self._epoch = key.epoch
         return batch
 
-    def _find_own(self) -> list[Generator]:
-        self._own = own_generators(self.dataset, self._collate)
-        return self._own
+    def _find_own(self) -> bool:
+        """Look for generators of the data set; return True if there are others than before."""
+        before, self._own = [*map(id, self._own)], own_generators(self.dataset, self._collate)
+        return before != [*map(id, self._own)]
 
     def _drawn(self, key: SampleKey, seed: int) -> Any:
         with kept([*GLOBAL, *self._own]):

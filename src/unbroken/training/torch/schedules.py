@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Course
+from unbroken.training.torch.state import only
 
 # What a scheduler sets in the groups of its optimizer.
 _SET = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "base_momentum", "max_momentum", "betas")
@@ -72,28 +73,24 @@ class Replayed:
     """
 
     def __init__(self, parts: Mapping[str, object], states: Mapping[str, Any]) -> None:
-        self._schedulers = {
-            name: part
-            for name, part in parts.items()
-            if isinstance(part, LRScheduler) and not isinstance(part, lr_scheduler.ReduceLROnPlateau)
-        }
-        for name, scheduler in self._schedulers.items():
+        given = only(parts, LRScheduler).items()
+        schedulers = {name: each for name, each in given if not isinstance(each, lr_scheduler.ReduceLROnPlateau)}
+        for name, scheduler in schedulers.items():
             _replay(name, scheduler, _steps_in(states[name]))
-        self._states = {name: copy.deepcopy(each.state_dict()) for name, each in self._schedulers.items()}
-        self._groups = {
-            name: [
-                {key: copy.deepcopy(group[key]) for key in _SET if key in group}
-                for group in each.optimizer.param_groups
-            ]
-            for name, each in self._schedulers.items()
-        }
+        self._kept = [(each, copy.deepcopy(each.state_dict()), _set_by(each)) for each in schedulers.values()]
 
     def put_back(self) -> None:
         """Give the schedulers, and the groups of their optimizers, what the schedules of the script say there."""
-        for name, scheduler in self._schedulers.items():
-            scheduler.load_state_dict(self._states[name])
-            for group, options in zip(scheduler.optimizer.param_groups, self._groups[name], strict=True):
+        for scheduler, state, groups in self._kept:
+            scheduler.load_state_dict(state)
+            for group, options in zip(scheduler.optimizer.param_groups, groups, strict=True):
                 group.update(options)
+
+
+def _set_by(scheduler: LRScheduler) -> list[dict[str, Any]]:
+    """Copy what a scheduler sets in each group of its optimizer."""
+    groups = scheduler.optimizer.param_groups
+    return [{key: copy.deepcopy(group[key]) for key in _SET if key in group} for group in groups]
 
 
 def _replay(name: str, scheduler: LRScheduler, steps: int) -> None:
