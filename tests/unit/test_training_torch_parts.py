@@ -6,7 +6,6 @@ import random
 import signal
 import sys
 import threading
-import tracemalloc
 import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
@@ -28,7 +27,6 @@ from unbroken.training.core.position import Position  # noqa: E402
 from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
-    InterruptibleBatchSampler,
     Training,
     random_state,
     save_verified,
@@ -513,19 +511,6 @@ def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuff
     for wrong in ([0.5], torch.tensor([0.5]), torch.tensor([True, False])):
         with pytest.raises(TypeError):
             EpochOrder(0, 0, order=lambda generator, wrong=wrong: wrong).draw(0)
-
-
-def test_going_on_in_an_epoch_copies_no_order() -> None:
-    size = 100_001
-    sampler = InterruptibleBatchSampler(size, 2, rank=1, ranks=4)
-    sampler.advance(100)
-    tracemalloc.start()
-    first = next(iter(sampler))
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-
-    assert first == list(EpochOrder(size, 0).draw(0)[802:804])
-    assert used < size
 
 
 def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:
