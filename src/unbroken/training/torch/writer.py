@@ -106,7 +106,9 @@ class TorchWriter(Connection):
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
         draft = self._draft_with_room() if self._ranks.is_first else ""
         size = snapshot_bytes(pieces)
-        has_memory = available_bytes() > NEEDED_MEMORY * size * int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        has_memory = available_bytes() > NEEDED_MEMORY * size * int(
+            os.environ.get("LOCAL_WORLD_SIZE") or self._ranks.size
+        )
         self._offers = self._ranks.all_gather(Offer(draft, size, has_memory))
         point = replace(point, state=pieces, weights=weights)
         self.pace.begin_save(point.step)
