@@ -27,7 +27,7 @@ from unbroken.training.core.process_group import Processes  # noqa: E402
 from unbroken.training.core.report_targets import report_targets  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
-from unbroken.training.torch.tracker import Tracker  # noqa: E402
+from unbroken.training.torch.parts import Tracker  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """
