@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -39,8 +38,6 @@ from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.progress import write_progress
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
-
-logger = logging.getLogger(__name__)
 
 # What becomes checkpoints in an attempt folder.
 _EARLIER, _NEWEST, _SALVAGE = "earlier", "newest", "salvage"
