@@ -20,6 +20,7 @@ from support.command_jobs import (
 )
 from support.toyrun import flip_byte, history, until
 
+from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.command.placeholders import filled
 from unbroken.engines.files.outputs import read_outputs
@@ -241,7 +242,7 @@ def test_a_log_that_the_program_writes_tells_how_far_it_is(tmp_path):
     (folder / "out.log").write_text("Step 1\nStep 250\nstopping in Step 3\n")
     engine = CommandEngine(tmp_path)
 
-    engine.states(task)
+    engine.states(task, When.WORKS)
 
     assert engine.progress(task).done == 250
 

@@ -6,6 +6,7 @@ import pytest
 from support.command_jobs import command_job, command_segment, task_at, walker_settings
 from support.toyrun import history
 
+from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import engine as engine_module
 from unbroken.errors import UnbrokenError
@@ -40,7 +41,7 @@ def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_pat
 
     monkeypatch.setattr(engine.supervisor(task), "while_running", look)
     while now[0] < 1720:
-        engine.states(task)
+        engine.states(task, When.WORKS)
         now[0] += 0.1
 
     assert looks[0] == 1000 and looks[1] < 1185
@@ -56,7 +57,7 @@ def test_the_last_state_of_a_program_that_left_well_counts_also_if_an_output_was
         (task.attempt_folder.save / f"{step}.ready").mkdir()
         (task.attempt_folder.save / f"{step}.ready" / "progress.json").write_text(f'{{"done": {step}}}')
 
-    found = engine.last_states(task, has_left_well=True)
+    found = engine.states(task, When.LEFT)
 
     assert [each.handover.progress.done for each in found] == [2]
 

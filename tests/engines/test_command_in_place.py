@@ -11,6 +11,7 @@ import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
 from support.toyrun import programs_of, until
 
+from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import reading
 from unbroken.engines.files.observer import FileObserver
@@ -56,7 +57,7 @@ def an_engine_at(tmp_path, settings):
 
 def look(engine, task):
     engine._next_look = 0.0  # the next one is due
-    return engine.states(task)
+    return engine.states(task, When.WORKS)
 
 
 def rename(folder, step):
@@ -90,7 +91,7 @@ def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engin
         rename(folder, step)
         found += look(engine, task) if step % 50 == 0 else []
 
-    found += engine.last_states(task, has_left_well=False)
+    found += engine.states(task, When.FAILED)
 
     assert found[-1].handover.progress.done == 1000
     assert "in place" not in caplog.text
@@ -123,7 +124,7 @@ def test_a_restart_file_that_is_replaced_whenever_it_is_copied_is_saved_as_it_wa
     (found,) = until(lambda: look(engine, task))
 
     assert (found.draft / "state.txt").read_text() == f"step {found.handover.progress.done:.0f}\n"
-    engine.last_states(task, has_left_well=False)
+    engine.states(task, When.FAILED)
 
 
 @pytest.mark.parametrize(("is_renamed", "steps"), [(True, [20]), (False, [])])
@@ -140,7 +141,7 @@ def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine
         left.write("step 200")
         left.flush()
 
-    found = engine.last_states(task, has_left_well=False)
+    found = engine.states(task, When.FAILED)
 
     if left is not None:
         left.close()
@@ -186,7 +187,7 @@ def test_a_save_that_has_just_begun_is_not_mixed_with_the_one_before(tmp_path, m
     rename(folder, 2)
 
     assert look(engine, task) == []
-    engine.last_states(task, has_left_well=False)
+    engine.states(task, When.FAILED)
 
 
 def test_nothing_is_held_open_when_the_attempt_is_over(engine_at):

@@ -12,7 +12,7 @@ from support.dmtcp_here import REAL
 from support.dmtcp_play import numbers
 from support.workdir import until
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Task, When
 from unbroken.engines.dmtcp.checkpoint import read_state
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.errors import SegmentError
@@ -99,7 +99,7 @@ def test_what_was_handed_over_but_not_published_is_saved_from_a_killed_attempt(d
     (attempt_folder.save / "000001.ready" / "progress.json").write_text(json.dumps(handover))
     (attempt_folder.save / "draft").mkdir()
 
-    (found,) = DmtcpEngine(tmp_path).salvage(Task(run.job().run, 1, None, attempt_folder, 0.0))
+    (found,) = DmtcpEngine(tmp_path).states(Task(run.job().run, 1, None, attempt_folder, 0.0), When.KILLED)
 
     assert found.handover.progress.done == 12.5
     assert read_state(found.draft).images == read_state(folder).images

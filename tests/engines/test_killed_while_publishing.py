@@ -13,7 +13,7 @@ from support.disks import mount_small, unmount
 from support.killed_publishing import killed_while_publishing
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Task, When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import contract
@@ -149,14 +149,14 @@ def test_on_a_disk_that_is_full_it_waits_for_the_job_after_the_next(
         killed_while_publishing(tmp_path, 2, settings=settings)
         filler = tmp_path / "filler"
 
-        def full(engine: CommandEngine, task: Task) -> list[HandedOver]:
+        def full(engine: CommandEngine, task: Task, when: When) -> list[HandedOver]:
             with filler.open("wb", buffering=0) as file, suppress(OSError):
                 while file.write(bytes(4096)):
                     pass
             return []
 
         with monkeypatch.context() as disk, pytest.raises(StorageError, match=r"No space left on device|no room left"):
-            disk.setattr(CommandEngine, "salvage", full)
+            disk.setattr(CommandEngine, "states", full)
             command_segment(tmp_path, settings, 2, 2)
         filler.unlink()
 

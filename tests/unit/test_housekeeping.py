@@ -12,7 +12,7 @@ from support.kept_folder import KeptFolder
 from support.making import publish
 from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Task, When
 from unbroken.engines.files import stored
 from unbroken.errors import SegmentError
 from unbroken.exec import stores
@@ -149,8 +149,10 @@ class HalfMade(ProgramEngine):
         super().__init__(program("one_step"))
         self.error = error
 
-    def salvage(self, task: Task) -> list[HandedOver]:
-        raise self.error
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        if when is When.KILLED:
+            raise self.error
+        return super().states(task, when)
 
 
 ERRORS = [

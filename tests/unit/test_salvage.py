@@ -12,7 +12,7 @@ from support.disks import mount_small, unmount
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, toy_run, until
 from support.venvs import install, make_venv
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Task, When
 from unbroken.engines.found import engine_of
 from unbroken.errors import IdentityError, StorageError
 from unbroken.job.lifecycle import run_segment
@@ -33,7 +33,9 @@ class Saving(ProgramEngine):
         self.done = done
         self.asked: list[Task] = []
 
-    def salvage(self, task: Task) -> list[HandedOver]:
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        if when is not When.KILLED:
+            return super().states(task, when)
         self.asked.append(task)
         draft = task.attempt_folder.root / "saved"
         draft.mkdir()
@@ -244,11 +246,12 @@ class FullDisk(ProgramEngine):
         super().__init__(program("one_step"))
         self.filler = disk / "filler"
 
-    def salvage(self, task: Task) -> list[HandedOver]:
-        with self.filler.open("wb", buffering=0) as file, suppress(OSError):
-            while file.write(bytes(4096)):
-                pass
-        return super().salvage(task)
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        if when is When.KILLED:
+            with self.filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+        return super().states(task, when)
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -315,7 +318,7 @@ def test_no_engine_saves_a_state_that_does_not_say_how_far_it_is(tmp_path: Path,
     (attempt_folder.save / "1.ready/final").mkdir(parents=True)
     task = Task(run, 1, None, attempt_folder, 0.0)
 
-    assert engine_of(run, tmp_path).salvage(task) == []
+    assert engine_of(run, tmp_path).states(task, When.KILLED) == []
 
 
 def test_a_link_in_what_was_handed_over_is_no_checkpoint(tmp_path: Path) -> None:

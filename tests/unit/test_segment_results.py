@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.disks import mount_small, unmount
 from support.toyrun import PYTHONPATH, ProgramEngine, checkpoints, history, program, run_program, toy, toy_job
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Results, Task, When
 from unbroken.errors import ResultsError, SegmentError, StorageError, UnbrokenError
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
@@ -49,8 +49,8 @@ class SaysMore(ProgramEngine):
     def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         (final / "table").write_text("12\n")
 
-    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> Mapping[str, int | None]:
-        return {"table": self.size, **({} if self.size else {"trajectory": None})}
+    def results(self, run: RunSpec, checkpoint: Checkpoint) -> Results:
+        return Results({"table": self.size, **({} if self.size else {"trajectory": None})})
 
 
 class Filling(ProgramEngine):
@@ -211,15 +211,17 @@ def test_a_pipe_among_the_results_is_refused_and_not_waited_for(tmp_path: Path) 
 
 def test_an_error_of_an_engine_in_the_middle_of_the_work_is_in_its_log_and_history(tmp_path: Path) -> None:
     class Confused(ProgramEngine):
-        def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-            raise IndexError("list index out of range")
+        def states(self, task: Task, when: When) -> list[HandedOver]:
+            if when is When.LEFT:
+                raise IndexError("list index out of range")
+            return []
 
     with pytest.raises(SegmentError, match="engine toy: IndexError: list index out of range; read "):
         run_engine(tmp_path, Confused(ONE_STEP))
 
     (attempt,) = history(toy_job(tmp_path))
     assert (attempt.kind, attempt.exit_code) == (EndKind.FAILED, 0)
-    assert "in last_states" in toy_job(tmp_path).log.read_text()
+    assert "in states" in toy_job(tmp_path).log.read_text()
 
 
 # --- what the user has changed --------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 What an engine of another package needs is exported here; `unbroken.engines.testing` checks it.
 """
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Results, Task, When, settings_as
 from unbroken.engines.starter import Starter
 from unbroken.errors import Mistake
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
@@ -23,8 +23,11 @@ __all__ = [
     "Handover",
     "Mistake",
     "Progress",
+    "Results",
     "RunOutput",
     "RunSpec",
     "Starter",
     "Task",
+    "When",
+    "settings_as",
 ]

@@ -23,8 +23,10 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from unbroken.engines.exports import export_contract
 from unbroken.engines.imports import ImportedFiles, ImportSource, import_contract
@@ -45,9 +47,36 @@ from unbroken.runs.layout import RunOutput
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import RunSpec
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+
 
 def _never() -> bool:
     return False
+
+
+class When(Enum):
+    """Name the moment at which an engine is asked for states."""
+
+    WORKS = "works"  # several times a second
+    LEFT = "left"  # the program has left by itself, as it should
+    FAILED = "failed"  # it has ended in any other way
+    KILLED = "killed"  # it was killed with its attempt, by whatever ended that; asked by the next attempt
+
+
+@dataclass(frozen=True)
+class Results:
+    """Describe the results that `finish` leaves in `final/`.
+
+    The run is finished only when the `files` are there, with these sizes in bytes where they are known.  `doubts` say
+    why they may not be those of one uninterrupted run; `remarks` say how they lie, where that is not plain to see.
+    """
+
+    files: Mapping[str, int | None] = field(default_factory=dict)
+    doubts: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +95,14 @@ class Task:
     def run_folder(self) -> Path:
         """Return the run's own folder, in which `work` holds those of its attempts."""
         return self.attempt_folder.root.parents[1]
+
+
+def settings_as(run: RunSpec, fields_of: type[S]) -> S:
+    """Return the run's settings as an object of this dataclass, whose fields have the names of settings.
+
+    The schema has checked them and filled in the defaults.
+    """
+    return fields_of(**{each.name: run.settings[each.name] for each in fields(fields_of)})
 
 
 class Engine(ABC):
@@ -194,26 +231,22 @@ class Engine(ABC):
         """Return the monotonic time at which a program that watches the deadline itself began to leave, or None."""
         return None
 
-    def states(self, task: Task) -> list[HandedOver]:
-        """Return complete states that wait to become checkpoints, oldest first.  It is called often during the run."""
-        return ready_states(task.attempt_folder)
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        """Return complete states that wait to become checkpoints, oldest first.
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """Return the complete states after the program's end; files it left loose count only if `has_left_well`."""
+        Once the program is gone, files that it left loose count only if it has `LEFT`.  Of a killed attempt `task` is
+        that attempt's; its program may still run on a node that is lost to us, so its files are copied, never moved.
+        """
+        if when is When.KILLED:
+            return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
         found = ready_states(task.attempt_folder)
-        loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if has_left_well else None
+        is_loose = when is When.LEFT
+        loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if is_loose else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:
         """Return why the program left no newer checkpoint, for the line of a failed attempt; "" if unknown."""
         return ""
-
-    def salvage(self, task: Task) -> list[HandedOver]:
-        """Return complete states in the folder of a killed attempt, oldest first; `task` is that attempt's.
-
-        The attempt's program may still run on a node that is lost to us, so its files must be copied, never moved.
-        """
-        return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Take out of the attempt folder of a killed attempt what outlives it, before that folder is removed.
@@ -254,21 +287,10 @@ class Engine(ABC):
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, final / name)
 
-    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
-        """Return why the results may not be those of one uninterrupted run; empty if nothing says so."""
-        return ()
-
-    def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
-        """Return lines that say how the results lie in `final/`, where that is not plain to see."""
-        return ()
-
-    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> Mapping[str, int | None]:
-        """Return the files that `finish` must leave in `final/`, with their sizes in bytes where they are known.
-
-        The run is finished only when they are there.  Of an engine with a `finish` of its own nothing is known.
-        """
+    def results(self, run: RunSpec, checkpoint: Checkpoint) -> Results:
+        """Return what `finish` makes of a checkpoint; of an engine with a `finish` of its own nothing is known."""
         if type(self).finish is not Engine.finish:
-            return {}
+            return Results()
         sizes = {name: entry.size_bytes for name, entry in checkpoint.passport.files.items()}
         own = {name.removeprefix(f"{FINAL}/"): size for name, size in sizes.items() if name.startswith(f"{FINAL}/")}
-        return own if (checkpoint.folder / FINAL).is_dir() else sizes
+        return Results(own if (checkpoint.folder / FINAL).is_dir() else sizes)

@@ -111,11 +111,11 @@ class ExecEngine(CalledEngine, SupervisedEngine):
             says.append(reached is not None and reached >= self.options.goal)
         return all(says) if says else None
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
+    def left(self, task: Task, *, is_well: bool) -> list[HandedOver]:
         """Return what it left; of one that is done its results too."""
         missing = [name for name, path in self._results.items() if not os.path.lexists(path)] if self._is_done else []
         is_finished = self._is_done and not missing
-        found = self.at_end(task, has_left_well=has_left_well and not self._is_ended, is_finished=is_finished)
+        found = self.at_end(task, has_left_well=is_well and not self._is_ended, is_finished=is_finished)
         if is_finished:
             if self.printed is not None:
                 put_file(self.printed, self.base / self.options.stdout)

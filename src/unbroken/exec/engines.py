@@ -55,7 +55,7 @@ class PlacingEngine(CalledEngine):
         """Return what the program's words say, as settings of the engine."""
 
     @abstractmethod
-    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
+    def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         """Yield the files in `made`, as the engine filled it, by the names to have where it was called."""
 
     def _checked(self, settings: dict[str, object]) -> RunSpec:
@@ -87,7 +87,7 @@ class PlacingEngine(CalledEngine):
         made.mkdir()
         try:
             self.finish(self.run, checkpoint, made)
-            found = dict(self.results(made))
+            found = dict(self.result_files(made))
             self._refuse_missing(found)
             done = [name for name, path in sorted(found.items()) if self._place(name, path, is_ours=name in ours)]
         finally:
@@ -155,7 +155,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
         join(checkpoint, final)
         shutil.copyfile(checkpoint.folder / CPT, final / CPT)
 
-    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
+    def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         for name in map(str, fs.tree_files(made)):
             if name != SEGMENTS_TABLE:
                 yield os.path.normpath(self._line.result(name)), made / name
@@ -175,7 +175,7 @@ class CalledDmtcp(PlacingEngine, DmtcpEngine):
             words = ["sh", "-c", _SHELL, "sh", parent, *words]
         return {"command": words, "inputs": self._inputs()}
 
-    def results(self, made: Path) -> Iterator[tuple[str, Path]]:
+    def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         if self.options.stdout and (made / OUTPUT).is_file():
             yield os.path.normpath(self.options.stdout), made / OUTPUT
         for output in self.options.outputs:

@@ -170,7 +170,7 @@ class _Exec:
         newest = Store(self.places.checkpoints).readable()[-1]
         if (call := read_call(self.store)) is not None and not call.is_finished:
             replace(call, is_finished=True).write(self.store)
-        for doubt in self._engine.result_doubts(self._engine.run, newest):
+        for doubt in self._engine.results(self._engine.run, newest).doubts:
             self._say(f"doubt: {doubt}")
         if self._engine.has_started and not self.options.engine:
             return  # the program has put them in place

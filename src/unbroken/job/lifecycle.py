@@ -126,7 +126,7 @@ class _Segment:
         with suppress(OSError, UnbrokenError):  # the record is written: no mere log line ends the segment
             newest = next(reversed(self.store.readable()), None)
             if record.kind is EndKind.FINISHED and newest is not None:
-                return self.engine.result_doubts(self.job.run, newest)
+                return self.engine.results(self.job.run, newest).doubts
         return ()
 
     def _or_noted(self, step: Callable[[], Work | Record]) -> Work | Record:

@@ -232,10 +232,9 @@ def write_results(
         return
     try:
         with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
-            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
-            doubts = engine.result_doubts(job.run, checkpoint)
+            fill, expected = partial(engine.finish, job.run), engine.results(job.run, checkpoint)
             with log.lines_to(job.tell):
-                final.write(job.places, checkpoint, fill, attempts, confirm, expected, doubts)
+                final.write(job.places, checkpoint, fill, attempts, confirm, expected.files, expected.doubts)
     except LeaseError:
         raise
     except UnbrokenError as error:
@@ -247,7 +246,7 @@ def write_results(
         raise
     doubts = final.read_doubts(job.places)
     job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
-    for line in (*(f"doubt: {each}" for each in doubts), *engine.result_remarks(job.run, checkpoint)):
+    for line in (*(f"doubt: {each}" for each in doubts), *engine.results(job.run, checkpoint).remarks):
         job.tell(line)
     if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
         job.tell(line)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, When
 from unbroken.errors import (
     CheckpointError,
     ConfigError,
@@ -206,7 +206,7 @@ class Recovery:
         """Return what the engine finds, or else what was being published: never both, whose outputs may overlap."""
         origin = task.origin.passport if task.origin else None
         known = [(origin.progress.done, origin.is_finished)] if origin else []
-        states = [found for found in self.engine.salvage(task) if _is_further(found, known)]
+        states = [found for found in self.engine.states(task, When.KILLED) if _is_further(found, known)]
         known += [(each.handover.progress.done, each.handover.is_finished) for each in states if each.handover]
         noted = noted_states(task.attempt_folder, self.job.tell)
         return [found for found in noted if _is_further(found, known)] or states

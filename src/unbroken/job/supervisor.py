@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, When
 from unbroken.job.attempt import Alarm, Job
 from unbroken.job.deadline import JobTime
 from unbroken.job.publisher import Publisher
@@ -110,7 +110,7 @@ class Work:
         if not self._has_left_well:
             self.error = error_line(self.job.log, begins, or_last_line=self.exit_code != 0 and self.stop_reason is None)
             self.is_out_of_memory = self._lacked_memory(kills_before)
-        self._publish(self.engine.last_states(self.task, self._has_left_well))
+        self._publish(self.engine.states(self.task, When.LEFT if self._has_left_well else When.FAILED))
         if since := self.engine.leaving_since(self.task) or self._stop_asked:
             self._note_stop_ended(since, time.monotonic())
 
@@ -150,7 +150,7 @@ class Work:
         while (code := program.wait(poll_seconds)) is None:
             if self.held.is_lost:
                 self.held.confirm()
-            self._publish(self.engine.states(self.task))
+            self._publish(self.engine.states(self.task, When.WORKS))
             self._note_first_step()
             self._note_progress()
             if not self._stop_asked:

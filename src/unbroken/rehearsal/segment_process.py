@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, When
 from unbroken.engines.found import engine_of
 from unbroken.errors import UnbrokenError
 from unbroken.job.attempt import Job
@@ -42,15 +42,17 @@ def main(spec: str, segment: str, parent: str, left: str) -> int:
 
 def _listing(engine: Engine, left: Path) -> Engine:
     """Let an engine list what its program wrote, once the program is gone and nothing is moved yet."""
-    last_states = engine.last_states
+    states = engine.states
 
-    def listing_states(task: Task, has_left_well: bool) -> list[HandedOver]:
+    def listing_states(task: Task, when: When) -> list[HandedOver]:
+        if when is When.WORKS:
+            return states(task, when)
         times = read_times(task.attempt_folder.note)
         begun = (times.program_started or 0.0) + (times.clock_ahead_seconds or 0.0)
         left.write_text(json.dumps(list(_written_since(begun, task.attempt_folder.root))))
-        return last_states(task, has_left_well)
+        return states(task, when)
 
-    engine.last_states = listing_states  # type: ignore[method-assign]
+    engine.states = listing_states  # type: ignore[method-assign]
     return engine
 
 

@@ -7,11 +7,33 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines import EXIT_FINISHED, EXIT_PAUSED, Child, Engine, HandedOver, Handover, Progress, RunSpec, Task
+from unbroken.engines import (
+    EXIT_FINISHED,
+    EXIT_PAUSED,
+    Child,
+    Engine,
+    HandedOver,
+    Handover,
+    Progress,
+    RunSpec,
+    Task,
+    When,
+    settings_as,
+)
 
 STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What schema.yaml describes."""
+
+    goal: int
+    seed: int
+    pause: float
 
 
 class WalkEngine(Engine):
@@ -36,9 +58,8 @@ class WalkEngine(Engine):
         self.folder(task).mkdir(exist_ok=True)
         if task.origin:
             shutil.copyfile(task.origin.folder / STATE, self.folder(task) / STATE)
-        settings = task.run.settings
-        words = [str(settings[name]) for name in ("goal", "seed", "pause")]
-        return [sys.executable, "-m", "unbroken_walk.walk", *words]
+        walk = settings_as(task.run, Settings)
+        return [sys.executable, "-m", "unbroken_walk.walk", str(walk.goal), str(walk.seed), str(walk.pause)]
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         child.terminate()
@@ -56,18 +77,14 @@ class WalkEngine(Engine):
             return None
         return Progress(state["step"], task.run.goal, "steps", {"place": state["place"]})
 
-    def states(self, task: Task) -> list[HandedOver]:
-        """A copy of the state, as often as the run's `save_minutes` says."""
-        if time.monotonic() - self._saved_at < task.run.save_minutes * 60:
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        """A copy of the state, as often as the run's `save_minutes` says, and when the walk is gone.
+
+        What a killed attempt left is as good: the walk replaces its state by a rename.
+        """
+        if when is When.WORKS and time.monotonic() - self._saved_at < task.run.save_minutes * 60:
             return []
         self._saved_at = time.monotonic()
-        return self._copied(task)
-
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        return self._copied(task)
-
-    def salvage(self, task: Task) -> list[HandedOver]:
-        """The state of an attempt that was killed is as good: the walk replaces it by a rename."""
         return self._copied(task)
 
     def _copied(self, task: Task) -> list[HandedOver]:

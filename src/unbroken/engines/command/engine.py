@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from unbroken.engines.base import Task
+from unbroken.engines.base import Results, Task, When
 from unbroken.engines.command import checks
 from unbroken.engines.command.folder import export_files, first_file, prepare
 from unbroken.engines.command.imports import import_files
@@ -164,17 +164,16 @@ class CommandEngine(SupervisedEngine):
         self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
         return self._means
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """Return what the program left; of one that failed only what was complete before."""
-        is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
+    def left(self, task: Task, *, is_well: bool) -> list[HandedOver]:
+        is_finished = is_well and self._means == EXIT_FINISHED and self._says_done is not False
         try:
-            return self.at_end(task, has_left_well=has_left_well, is_finished=is_finished)
+            return self.at_end(task, has_left_well=is_well, is_finished=is_finished)
         finally:
             self._give_back(task)
 
-    def salvage(self, task: Task) -> list[HandedOver]:
-        """Return what a killed attempt had complete in its folder."""
-        return super().salvage(task) if self.folder(task).is_dir() else []
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        is_there = when is not When.KILLED or self.folder(task).is_dir()
+        return super().states(task, when) if is_there else []
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
@@ -201,15 +200,14 @@ class CommandEngine(SupervisedEngine):
         tables = {output.name: output.record for output in self._program(run).outputs}
         fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 
-    def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> dict[str, int | None]:
-        """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
+    def results(self, run: RunSpec, checkpoint: Checkpoint) -> Results:
+        """Return the restart files and the outputs that `final/` must hold, and how outputs in pieces lie."""
         files = checkpoint.passport.files
         has_results = any(name.startswith(f"{FINAL}/") for name in files)
         names = [] if has_results else restart_files(checkpoint)
-        return {**{name: files[name].size_bytes for name in names}, **output_sizes(checkpoint)}
-
-    def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
-        return remarks(checkpoint, RunFolder(run.name, self.base).final)
+        sizes = {**{name: files[name].size_bytes for name in names}, **output_sizes(checkpoint)}
+        lie = remarks(checkpoint, RunFolder(run.name, self.base).final)
+        return replace(super().results(run, checkpoint), files=sizes, remarks=lie)
 
     # --- inside ---
 

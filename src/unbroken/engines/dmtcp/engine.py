@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, When
 from unbroken.engines.dmtcp import checks
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY, supervisor_command
 from unbroken.engines.imports import ImportedFiles, ImportSource
@@ -77,8 +77,10 @@ class DmtcpEngine(Engine):
         except (FileNotFoundError, ValueError):
             return None
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
-        """Return what was saved.  Raise SegmentError with the supervisor's line if it failed and saved nothing."""
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        """Return what was saved.  Raise SegmentError with the supervisor's line if it is gone and saved nothing."""
+        if when in (When.WORKS, When.KILLED):
+            return super().states(task, when)
         found = ready_states(task.attempt_folder)
         why = task.attempt_folder.root / WHY
         if not found and why.exists():

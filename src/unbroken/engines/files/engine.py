@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Results, Task, When
 from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.supervisor import FileSupervisor
@@ -35,8 +34,17 @@ class SupervisedEngine(Engine):
     def place(self, task: Task) -> AnyPlace:
         """Return the place in which the program of an attempt works."""
 
-    def states(self, task: Task) -> list[HandedOver]:
-        """Return the states that are complete, and note how far the program is."""
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        """Return the states that are complete; while the program works, also note how far it is."""
+        if when is When.WORKS:
+            return self._while_running(task)
+        return self.supervisor(task).salvage() if when is When.KILLED else self.left(task, is_well=when is When.LEFT)
+
+    @abstractmethod
+    def left(self, task: Task, *, is_well: bool) -> list[HandedOver]:
+        """Return what a program that is gone has left; of one that failed only what was complete before."""
+
+    def _while_running(self, task: Task) -> list[HandedOver]:
         began = time.monotonic()
         pending, self._pending = self._pending, []
         if began < self._next_look:
@@ -62,12 +70,8 @@ class SupervisedEngine(Engine):
         """Return what the restart files say, and what of the config read it."""
         return self.supervisor(task).why_nothing_newer()
 
-    def salvage(self, task: Task) -> list[HandedOver]:
-        """Return what a killed attempt had complete in its folder."""
-        return self.supervisor(task).salvage()
-
-    def result_doubts(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
-        return read_outputs(checkpoint).doubts
+    def results(self, run: RunSpec, checkpoint: Checkpoint) -> Results:
+        return Results(doubts=read_outputs(checkpoint).doubts)
 
     def supervisor(self, task: Task) -> FileSupervisor:
         """Return the supervisor of an attempt."""

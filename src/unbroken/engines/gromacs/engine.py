@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, When
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import (
     exchange_steps,
@@ -144,17 +144,22 @@ class GromacsEngine(Engine):
 
     # --- while it runs ---
 
-    def states(self, task: Task) -> list[HandedOver]:
-        """Return none, because files grow during the run; note its progress.  Raise DivergedError if it went wrong."""
+    def states(self, task: Task, when: When) -> list[HandedOver]:
+        """Return none while files grow; note the progress then.  Raise DivergedError if a simulation went wrong."""
+        if when is When.WORKS:
+            self._watch(task)
+            return []
+        return self._of_killed(task) if when is When.KILLED else self._left(task)
+
+    def _watch(self, task: Task) -> None:
         now = time.monotonic()
         if now - self._looked_at < _LOOK_SECONDS:
-            return []
+            return
         self._looked_at = now
         self._refuse_diverged(task)
         logs, end_step = self.logs(task), self.simulations(task.run)[0].end_step
         if logs and (progress := logs[0].progress(end_step)) is not None:
             write_progress(task.attempt_folder.progress, progress)
-        return []
 
     def _refuse_diverged(self, task: Task) -> None:
         """Move mdrun's folder aside if a simulation has gone wrong: nothing of it becomes a checkpoint."""
@@ -187,7 +192,7 @@ class GromacsEngine(Engine):
         _, ending = self._ended(task)
         return EXIT_FINISHED if ending.is_final else EXIT_PAUSED
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
+    def _left(self, task: Task) -> list[HandedOver]:
         """Return the newest complete checkpoint and the one before, if they are further than the origin.
 
         The pieces go with the earlier one, so that the newest is small and soon verified.
@@ -201,7 +206,7 @@ class GromacsEngine(Engine):
         found = [self._found(earlier, left, ending.earlier)] if ending.earlier else []
         return [*found, *([self._found(newest, left, ending.cpts, is_final=ending.is_final)] if ending.cpts else [])]
 
-    def salvage(self, task: Task) -> list[HandedOver]:
+    def _of_killed(self, task: Task) -> list[HandedOver]:
         """Return what a killed attempt had in its folder, copied as far as its newest complete checkpoint counts."""
         draft = task.attempt_folder.root / _SALVAGE
         confirm_all_own([self.folder(task)])

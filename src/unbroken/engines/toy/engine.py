@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, Task, settings_as
 from unbroken.engines.starter import Starter
 from unbroken.engines.toy.starter import starters
 from unbroken.runs.run import RunSpec
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """Hold the settings of schema.yaml."""
+
+    goal: int
+    seed: int
+    step_seconds: float
+    save_steps: int
 
 
 class ToyEngine(Engine):
@@ -26,7 +37,7 @@ class ToyEngine(Engine):
 
 def counting_command(run: RunSpec) -> list[str]:
     """Return the argument list of the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
-    settings = run.settings
+    settings = settings_as(run, ToySettings)
     command = [sys.executable, "-m", "unbroken.engines.toy.program"]
-    command += ["--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
-    return [*command, "--step-seconds", str(settings["step_seconds"]), "--save-steps", str(settings["save_steps"])]
+    command += ["--goal", str(settings.goal), "--seed", str(settings.seed)]
+    return [*command, "--step-seconds", str(settings.step_seconds), "--save-steps", str(settings.save_steps)]
