@@ -16,6 +16,7 @@ from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
 from unbroken.runs.lease import newest_claim, take
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.system import log
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ TELLS = "import sys; from unbroken.job import end_note; from unbroken.errors imp
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
-    command = SegmentProcess(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
-    return command.run()
+    with log.lines_to((told if told is not None else []).append):
+        return SegmentProcess(toy_job(base).places, 1, "17", words).run()
 
 
 @pytest.mark.process
@@ -186,7 +187,7 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 
     found = ended(tmp_path, ["sh", "-c", code])
 
-    expected = "ended with exit code 1: WorkflowError in line 3: Config file is not valid YAML."
+    expected = "ended with exit code 1: last line: Config file is not valid YAML."
     message = f"the segment's process {expected}"
     assert found == (1, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 
@@ -196,7 +197,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     seen = tmp_path / "seen"
     code = f"{TELLS}end_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
-    command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words, print)
+    command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words)
 
     assert command.run(seen.touch) == (3, None)
     assert history(toy_job(tmp_path)) == []

@@ -83,7 +83,7 @@ def test_another_user_s_array_of_this_folder_is_waited_for_while_it_is_in_the_qu
 ) -> None:
     submission = submissions.take("demo", None)
     assert submission is not None
-    submissions.fill(submission, "30")
+    submission.fill("30")
     slurm.shows("30_2", state, user="ada")
     mine = job_in_queue(submissions.newest("demo"))
     monkeypatch.setattr(os, "getuid", lambda: 4711)

@@ -239,7 +239,7 @@ def test_of_two_that_restore_at_once_one_is_told_to_wait(base: Path, backup: Pat
 def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(base: Path, backup: Path) -> None:
     worked(base, backup)
     there = job(base, 4)
-    with lease.take(there.places.lease, 4, 0.0, there.tell) as held:
+    with lease.take(there.places.lease, 4, 0.0, print) as held:
         restored(base, backup)
 
         with pytest.raises(LeaseError, match="was taken for dead and the run was taken over"):

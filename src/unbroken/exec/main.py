@@ -206,7 +206,7 @@ class _Exec:
 
     def _paused(self) -> int:
         if self.options.requeue and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
-            self._job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
+            self._say(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
         return EXIT_PAUSED
 
     def _say(self, line: str) -> None:

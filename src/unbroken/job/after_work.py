@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, background, needs, rule_state
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
-from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
+from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
@@ -24,6 +24,8 @@ from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
+
+logger = logging.getLogger(__name__)
 
 # How long a job that is being ended may take to say how.
 ENDING_SECONDS = 10.0
@@ -38,12 +40,11 @@ def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
     """Submit nothing and go back into no queue: the same would only happen again, there, in a minute."""
     segment, lost = job.now().next_segment() or job.now().last_segment, None
     if _own_attempt(job) is None:
-        node = os.environ.get("SLURMD_NODENAME", "")
-        lost = note_before_work(job.folder, segment, end, job.log, slurm_job=job.job_id, slurm_node=node)
+        lost = note_before_work(job.folder, segment, end, slurm_job=job.job_id)
     next_attempt(job, segment, [lost] if lost else [])
-    job.log(f"this job ends before its work and submits no other: {end.line()}")
+    logger.info(f"this job ends before its work and submits no other: {end.line()}")
     if array.has_waiting(job.key) is False:
-        job.log("no task of this run waits; fix the cause, then start snakemake again")
+        logger.info("no task of this run waits; fix the cause, then start snakemake again")
 
 
 def leave_to_owner(job: ChainJob) -> None:
@@ -53,9 +54,9 @@ def leave_to_owner(job: ChainJob) -> None:
         return
     numbers = array.waiting(jobs, job.key)
     if not numbers:
-        job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
+        logger.info(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
     elif needs.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
-        job.log(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
+        logger.info(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
 
 
 # --- after its work ---
@@ -65,7 +66,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
     """End the waiting tasks of a run that has reached its goal; submit the rest if no task waits."""
     jobs = _jobs_if_slurm_answers()
     if jobs is None:
-        job.log("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
+        logger.info("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
         return
     state = next((other.state for other in jobs if other.job_id == job.job_id), "")
     is_leaving = state == "COMPLETING"
@@ -112,7 +113,7 @@ def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
         own = _own_attempt(job)
         lines = needs.learn(job.spec, numbers, own) if own is not None else iter(())
     for line in lines:
-        job.log(line)
+        logger.info(line)
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:
@@ -123,7 +124,7 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     next_attempt(job, segment)  # no further job for a run that is to stop
     done = Submitted(Answer.FULL) if has_no_room else _submit_patiently(job)
     if (jobs := my_jobs()) is None:
-        job.log("squeue does not answer, so whether a task follows is not known: see unbroken status")
+        logger.info("squeue does not answer, so whether a task follows is not known: see unbroken status")
         return
     if array.waiting(jobs, job.key):
         return
@@ -131,7 +132,7 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
         return look_after_the_rest(job, has_no_room=True)
     if done.answer is Answer.REFUSED:
         message = f"the next jobs could not be submitted: {done.said}"
-        note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message), job.log)
+        note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message))
         raise Stop(f"{message}; fix the cause, then start snakemake again")
     _come_back(job)
 
@@ -141,20 +142,20 @@ def _submit_patiently(job: ChainJob) -> Submitted:
 
     Not in a job that is being ended, nor where Slurm refuses the jobs for good.
     """
-    job.log("no task of this run waits: submitting the next ones")
+    logger.info("no task of this run waits: submitting the next ones")
     give_up = give_up_at()
     while True:
         done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now(), at_work="")
         if done.answer not in (Answer.LATER, Answer.SOON) or time.monotonic() + rest_seconds() > give_up:
             return done
-        job.log(f"{done.line}; tried again")
+        logger.info(f"{done.line}; tried again")
         time.sleep(rest_seconds())
 
 
 def _come_back(job: ChainJob) -> None:
     """Put this job back into the queue, or submit the next one; raise Stop if Slurm refuses both."""
     why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
-    job.log(f"{why}: this job goes back into the queue")
+    logger.info(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job.job_id) is not None:
         return _learn(job, [job.job_id])
     state = state_behind_completing(job.job_id, restart_count())
@@ -164,7 +165,7 @@ def _come_back(job: ChainJob) -> None:
         return _learn(job, [job.job_id])
     done = array.submit(job.now())
     if array.has_waiting(job.key):
-        job.log(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
+        logger.info(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
         return
     if done.answer is Answer.FULL:
         leave_out(job.key)
@@ -204,15 +205,15 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
     """
     if numbers := array.waiting(jobs or [], job.key):
         is_done = array.cancel(numbers) is not None
-        job.log(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
-    submit_left_out(job.log)
+        logger.info(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
+    submit_left_out()
     background.notify(Path(), is_over=True, wait_seconds=NOTIFY_SECONDS)
     others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
     if left_out():
-        stay_for_left_out(job)
+        look_again(job.job_id, jobs or [])
     elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
         has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
-        job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
+        logger.info(f"all runs are over: {PAGE}" if has_page else "all runs are over")
         write_last_page()
 
 

@@ -107,7 +107,7 @@ def by_chain(jobs: Sequence[ListedJob], base: Path = Path()) -> dict[str, list[L
 
 def waiting(jobs: Sequence[ListedJob], key: str, base: Path = Path()) -> list[str]:
     """Return the numbers of a chain's tasks that have not started yet."""
-    return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
+    return [job.job_id for job in jobs if job.is_waiting and is_of(job, key, base)]
 
 
 def has_waiting(key: str) -> bool | None:
@@ -175,8 +175,8 @@ def submit_knowing(
     own = submissions.take(spec.key, newest)
     if own is None:
         return Submitted(Answer.SOON)
-    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
-    submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
+    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], own.renew)
+    own.fill(done.job_id, spec.submission.words) if done.job_id else own.give_back()
     return done
 
 

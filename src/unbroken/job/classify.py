@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
 from unbroken.system import fs
+
+logger = logging.getLogger(__name__)
 
 
 def judge(work: Work) -> SegmentEnd:
@@ -171,4 +174,4 @@ class Rejections:
             raise DivergedError(f"{bad}, and there is no other; nothing was set aside", run=job.run.name, log=job.log)
         target = self._store.quarantine(origin.name, why, is_whole=True)
         self._moved = target, origin.name
-        job.tell(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")
+        logger.info(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")

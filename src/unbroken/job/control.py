@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from unbroken.job import rule_state, submissions
 from unbroken.job.array import Answer, Submitted, alive_of, arrays_of, cancel, submit_knowing
-from unbroken.job.needs import change_tasks
+from unbroken.job.needs import follow_plan
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.other_owner import Other
 from unbroken.job.spec import JobSpec
@@ -65,17 +65,20 @@ def ensure(
 def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitted:
     """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
     found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
-    if not is_start:
-        return found
-    update = follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
-    if not update.is_canceled:
-        return replace(found, said=update.line)
+    waiting = [job.job_id for job in jobs if job.is_waiting]
+    line, is_changed = follow_plan(spec, waiting) if is_start else ("", True)
+    if is_changed:
+        return replace(found, said=line)
+    if cancel(waiting) is None:
+        silent = "the waiting tasks still ask for what the config said before: Slurm does not answer"
+        return replace(found, said=silent)
+    line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
     if (left := my_jobs()) is None:  # a running task submits its successor when it ends; else a driver asks again
-        return Submitted(Answer.LATER, said=f"{update.line}; squeue does not answer")
+        return Submitted(Answer.LATER, said=f"{line}; squeue does not answer")
     at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
     done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
     # Where none was taken now, the running one submits them when it ends.
-    return replace(found if at_work and not done.job_id else done, said=update.line)
+    return replace(found if at_work and not done.job_id else done, said=line)
 
 
 def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
@@ -89,67 +92,6 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
         attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.kind.settles
         for attempt in History(spec.folder.history).attempts()
     )
-
-
-# --- what the waiting tasks ask for ---
-
-
-# What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
-# UPDATE COMMAND, JOBS].
-_CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
-_LOSES_AGE = {"Partition"}  # [measured, 22.05]
-
-
-@dataclass(frozen=True)
-class Update:
-    """Hold the outcome for waiting tasks whose requests differ from the config: a line, and if they were canceled."""
-
-    line: str = ""
-    is_canceled: bool = False
-
-
-def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
-    """Change the waiting tasks to what the newest start wants.
-
-    Tasks that Slurm does not change are canceled: the caller submits others.
-    """
-    before = submissions.words_of_newest(spec.key)
-    if not waiting or before is None or before == list(spec.submission.words):
-        return Update()
-    changes = _changes(before, spec.submission.words)
-    if changes == {}:  # in another order
-        submissions.note_words(spec.key, spec.submission.words)
-        return Update()
-    if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
-        submissions.note_words(spec.key, spec.submission.words)
-        age = "; they lose their age in the queue" if _LOSES_AGE & set(changes) else ""
-        changed = ", ".join(f"{name}={value}" for name, value in changes.items())
-        return Update(f"the waiting tasks now ask for {changed}{age}")
-    if cancel(list(waiting)) is not None:
-        line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
-        return Update(line, is_canceled=True)
-    return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
-
-
-def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
-    """Return what differs as scontrol calls it; None if anything else differs."""
-    old, new = _options(before), _options(now)
-    differing = {option for option in {*old, *new} if old.get(option) != new.get(option)}
-    if not all(option in _CHANGEABLE and option in new for option in differing):
-        return None
-    return {_CHANGEABLE[option]: new[option] for option in sorted(differing)}
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """Return the options of sbatch's words with their values: `--mem 2000`, `--mem=2000`, `--requeue`."""
-    found, last = dict[str, str](), ""
-    for word in words:
-        if word.startswith("-"):
-            last, _, value = word.partition("=")
-            found[last] = value
-        elif last:
-            found[last] = word
-    return found
 
 
 # --- the end ---
@@ -174,7 +116,7 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
 
 def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
     """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
-    cancel([job.job_id for job in alive if job.state == "PENDING"])
+    cancel([job.job_id for job in alive if job.is_waiting])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:
         return my_jobs()

@@ -6,6 +6,7 @@ No segment reads the replica: `unbroken restore` does.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import queue
@@ -29,6 +30,8 @@ from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds
+
+logger = logging.getLogger(__name__)
 
 # How long the end of a segment waits for a copy under way, which the next job continues.
 ENDING_SECONDS = 30.0
@@ -95,7 +98,7 @@ class Copier:
             self._thread.join(0.1)
 
     def _tell(self, line: str) -> None:
-        self._job.tell(f"copies: {line}")
+        logger.info(f"copies: {line}")
 
     # --- the thread --------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,10 @@ of every attempt that could write into it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from unbroken.errors import AbsentFileError, InterruptedSegment, LeaseError, OutageError, StorageError, UnbrokenError
@@ -66,8 +65,12 @@ def said_by_exit_code(code: int) -> EndKind:
 class NoteFile:
     """The file without a name, held by the job; open it with `with`."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> NoteFile:
         self._descriptor = os.memfd_create("unbroken-job-note")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
     @property
     def variable(self) -> dict[str, str]:
@@ -94,30 +97,12 @@ class NoteFile:
         text = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0).decode(errors="replace")
         said: dict[str, Any] = {}
         for line in reversed(text.splitlines()):
-            said |= _parsed(line)
+            with suppress(ValueError):  # just being written
+                said |= json.loads(line)
         return said
-
-    def __enter__(self) -> NoteFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
 
 
 def _add(data: Mapping[str, object], environment: Mapping[str, str]) -> None:
-    path = environment.get(FILE, "")
-    with contextlib.suppress(OSError):
-        if path and Path(path).exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(descriptor, (json.dumps(data) + "\n").encode())
-            finally:
-                os.close(descriptor)
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-        return data if isinstance(data, dict) else {}
-    except ValueError:  # just being written
-        return {}
+    if path := environment.get(FILE):
+        with suppress(OSError), open(path, "ab", buffering=0) as file:
+            file.write((json.dumps(data) + "\n").encode())

@@ -6,6 +6,7 @@ the job's own note names its run, and the history of that run says how it ended.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.progress import amount
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.slurm.job import EndState
+
+logger = logging.getLogger(__name__)
 
 # A file server is asked each time, for as long as the rule begins no run.
 LOOK_SECONDS = 2.0
@@ -99,7 +102,7 @@ class RuleWork(SegmentWork):
         if action.stops:
             raise Stop(action.why)
         if action.why:
-            job.log(action.why)
+            logger.info(action.why)
         if ended.note is not None and ended.note.kind is EndKind.FAILED and not ended.end.ran_out_of_memory:
             next_attempt(job, state.segment)
         return ended.end.kind is EndKind.PAUSED and state.failures == 0

@@ -24,7 +24,6 @@ from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system.clock import utc_now
 
 FORMAT = Format(1, "version")
 # In Snakemake's words for a segment of ours: the number to be replaced.
@@ -195,20 +194,16 @@ class ChainJob:
         return self.spec
 
     def command_for(self, segment: int, attempt: int) -> list[str]:
-        """Return the command that does a segment, or that runs the job of a user's own rule.
-
-        It is empty where the segment is done by its rule's script.
-        """
+        """Return the command that does a segment, or that runs the job of a user's own rule."""
+        if self.spec.rule_job.script:
+            script = [sys.executable, "-m", "unbroken.job.segment_script"]
+            return [*script, str(path_of(self.key)), str(segment), str(attempt)]
         words = list(self.spec.rule_job.command)
         if not self.spec.is_rule:
             words = [_SEGMENT.sub(rf"\g<1>{segment:03d}", word) for word in words]
         if "--attempt" in words:
             words[words.index("--attempt") + 1] = str(attempt)
         return words
-
-    def log(self, line: str) -> None:
-        """Write one line into Slurm's log of this job."""
-        print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
 def path_of(key: str) -> Path:
