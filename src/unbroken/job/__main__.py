@@ -36,7 +36,7 @@ from unbroken.slurm.this_job import hide_array, own_job_id
 from unbroken.system import log
 from unbroken.system.clock import utc_now
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("unbroken.job")  # not `__main__`
 
 # A driver may be writing the spec again (`rm -rf .snakemake` is a habit), and a client of NFS may not see it yet.
 SPEC_SECONDS = 10.0
