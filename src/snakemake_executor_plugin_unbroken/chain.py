@@ -18,10 +18,9 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.control import ensure
+from unbroken.job.control import OtherOwner, SignOfLife, ensure
 from unbroken.job.left_out import SUBMITTED_LATER, leave_out
 from unbroken.job.next_attempt import after_last_job, last_job
-from unbroken.job.other_owner import OtherOwner, SignOfLife
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission

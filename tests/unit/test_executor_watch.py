@@ -11,7 +11,7 @@ from snakemake_executor_plugin_unbroken.chain import LOST_LOOKS
 from snakemake_executor_plugin_unbroken.executor import LIFE_SECONDS, SEGMENT
 from unbroken.job import submissions
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.other_owner import SILENT_SECONDS
+from unbroken.job.control import SILENT_SECONDS
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.slurm.job import ListedJob

@@ -11,9 +11,9 @@ from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, background, needs, rule_state
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
+from unbroken.job.control import owner_of
 from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
-from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.job.work import write_last_page

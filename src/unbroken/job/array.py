@@ -16,7 +16,6 @@ from pathlib import Path
 
 from unbroken.job import submissions
 from unbroken.job.needs import nodes_to_avoid, wanted_memory_mb
-from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.slurm.client import ask, setting
@@ -168,8 +167,8 @@ def submit_knowing(
     wanted = _tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if not others and (other := job_in_queue(newest)) is not None:
-        others = [other.job_id]
+    if not others and newest is not None and newest.job_of_other_user() is not None:
+        others = [newest.job_id]
     if not path_of(spec.key).exists():  # .snakemake was removed: its tasks would find nothing to do
         spec.write()
     own = submissions.take(spec.key, newest)

@@ -1,29 +1,114 @@
 """Control the jobs of a run, as a driver does: find its tasks in the queue or submit them; end them when a user asks.
 
-What waits is canceled then, and what works saves first.
+What waits is canceled then, and what works saves first.  Others may work on the run too: another user, or a machine
+without Slurm.
 """
 
 from __future__ import annotations
 
+import getpass
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from unbroken.errors import FormatError, LeaseError
 from unbroken.job import rule_state, submissions
 from unbroken.job.array import Answer, Submitted, alive_of, arrays_of, cancel, submit_knowing
 from unbroken.job.needs import follow_plan
 from unbroken.job.next_attempt import note_stop
-from unbroken.job.other_owner import Other
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
+from unbroken.runs.claim import Claim, HolderWatch, claim_path
 from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 from unbroken.slurm.client import ask as ask_slurm
+from unbroken.slurm.client import may_ask_here
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
 LOOK_SECONDS = 1.0
+# So long without a heartbeat a job is silent.
+SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
+
+
+# --- others that work on a run ---
+
+
+class SignOfLife:
+    """The sign of life of a run's job: the claim in the run's lease, which changes with every heartbeat.
+
+    Counted from when it last changed as seen from here, so no clocks are compared.
+    """
+
+    def __init__(self) -> None:
+        self._claim, self._heard = (0, 0), 0.0
+        self._is_silent = False
+        self.has_left = False  # the job gave the run back without a record
+
+    def has_ceased(self, lease: Path, segment: int) -> bool:
+        """Return True once for each time that the job of a segment has left, or sends no heartbeat any more."""
+        claim, now, before = None, time.monotonic(), (self.has_left, self._is_silent)
+        with suppress(OSError, LeaseError, FormatError):  # replaced in this moment
+            if (claim := newest_claim(lease)) is not None:
+                seen = claim.token, claim_path(lease, claim.token).stat().st_mtime_ns
+                self._claim, self._heard = seen, self._heard if seen == self._claim else now
+        if claim is None or claim.segment != segment:
+            self.has_left = self._is_silent = False
+            return False
+        self.has_left = bool(claim.released_utc)
+        self._is_silent = not self.has_left and now - self._heard > SILENT_SECONDS
+        return (self.has_left or self._is_silent) and before != (self.has_left, self._is_silent)
+
+
+@dataclass(frozen=True)
+class Other:
+    """Hold what else works on a run, or is in the queue for it; `job_id` is its job or array, empty without Slurm.
+
+    The run's own tasks wait in the queue for the end of that job; without one a driver waits.
+    """
+
+    job_id: str
+    line: str
+
+
+class OtherOwner:
+    """Look for others that work on a run."""
+
+    def __init__(self) -> None:
+        self._watch = HolderWatch(HEARTBEAT_SECONDS)
+        self.was_met = False  # a job of this user has left because another one works on the run
+
+    def find(self, spec: JobSpec, newest: Submission | None) -> Other | None:
+        """Return what works on the run; None if nothing does, as far as can be known."""
+        owner = owner_of(spec.folder)
+        if owner is not None and self._works(spec, owner):
+            number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
+            return Other(number, f"{owner.user} works on this run, {owner.describe()}")
+        self.was_met = False
+        job = newest.job_of_other_user() if newest is not None else None
+        return Other(newest.job_id, f"{job.user}'s job {newest.job_id} is out for it") if newest and job else None
+
+    def _works(self, spec: JobSpec, owner: Claim) -> bool:
+        """Return False once it is known to be gone; jobs of this user are in the queue, or were met."""
+        if owner.user == getpass.getuser() and not self.was_met:
+            return False
+        return not self._watch.why_free(claim_path(spec.folder.lease, owner.token), owner)
+
+
+def owner_of(folder: RunFolder) -> Claim | None:
+    """Return the owner of the run; None also where its lease cannot be read: a job finds out, and reports it."""
+    with suppress(LeaseError, FormatError, OSError):
+        owner, why_free = current_claim(folder.lease)
+        return None if why_free else owner
+    return None
+
+
+# --- the tasks of a run ---
 
 
 def ensure(

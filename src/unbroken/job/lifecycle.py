@@ -22,8 +22,7 @@ from unbroken.errors import (
 )
 from unbroken.job import end_note
 from unbroken.job.attempt import Alarm, Job, SegmentLog
-from unbroken.job.attempt_log import AttemptLog
-from unbroken.job.classify import Rejections, end_by, error_of, explained, judge
+from unbroken.job.classify import AttemptLog, Rejections, end_by, error_of, explained, judge
 from unbroken.job.copier import Copier
 from unbroken.job.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
 from unbroken.job.publisher import (

@@ -87,9 +87,9 @@ class Recovery:
         places = self.job.places
         make_folders(places)
         try:
-            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
+            _log_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
         except OSError as error:
-            self._tell_not_removed(places.root, str(error))
+            _log_left(places.root, str(error))
 
     def recover(self, origin: Checkpoint | None) -> Checkpoint | None:
         """Publish what killed attempts left, add their lines to the history and remove their folders.
@@ -112,17 +112,15 @@ class Recovery:
 
     def remove_attempt_folders(self) -> None:
         """Remove those of attempts before this one, once what was complete in them is saved."""
-        left = []
         work = self.job.places.work
         confirm_own(work)
         try:
-            for folder in work.iterdir():
-                # Not our own, nor that of a successor, should we have slept here.
-                if folder.name < f"{self.held.claim.token:06d}" and self._is_removed(folder):
-                    left.append(f"work/{folder.name}")
+            # Not our own, nor that of a successor, should we have slept here.
+            before = [folder for folder in work.iterdir() if folder.name < f"{self.held.claim.token:06d}"]
         except OSError as error:
-            self._tell_not_removed(work, str(error))
-        self._tell_removed(left)
+            _log_left(work, str(error))
+        else:
+            _log_removed([f"work/{folder.name}" for folder in before if _is_removed(folder)])
 
     def close(self, task: Task) -> None:
         """Remove the folder of an attempt whose program is gone, without what the engine takes out of it."""
@@ -131,31 +129,14 @@ class Recovery:
         try:
             self.engine.reclaim(task, True)
         except (OSError, UnbrokenError) as error:
-            logger.info(f"{root}: stays, what is in it could not be taken out: {error}")
-        else:
-            self.remove_attempt_folder(root)
-
-    def remove_attempt_folder(self, root: Path) -> None:
-        """Remove the one that this attempt worked in."""
+            logger.warning(f"{root}: stays, what is in it could not be taken out: {error}")
+            return
         try:
             confirm_own(root.parent)
         except (ForeignFolderError, OSError) as error:
-            self._tell_not_removed(root, str(error))
-            return
-        self._is_removed(root)
-
-    def _is_removed(self, folder: Path) -> bool:
-        why = fs.remove_tree(folder)
-        if why:
-            self._tell_not_removed(folder, why)
-        return not why
-
-    def _tell_removed(self, left: Sequence[str]) -> None:
-        if left:
-            logger.info(f"removed the unfinished files of a killed attempt: {', '.join(sorted(left))}")
-
-    def _tell_not_removed(self, folder: Path, why: str) -> None:
-        logger.info(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
+            _log_left(root, str(error))
+        else:
+            _is_removed(root)
 
     # --- what is complete ---
 
@@ -259,6 +240,21 @@ class Recovery:
             if not pids or time.monotonic() > give_up:
                 return pids
             time.sleep(LOOK_SECONDS)
+
+
+def _is_removed(folder: Path) -> bool:
+    if why := fs.remove_tree(folder):
+        _log_left(folder, why)
+    return not why
+
+
+def _log_removed(names: Sequence[str]) -> None:
+    if names:
+        logger.info(f"removed the unfinished files of a killed attempt: {', '.join(sorted(names))}")
+
+
+def _log_left(folder: Path, why: str) -> None:
+    logger.info(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
 
 
 def _is_further(found: HandedOver, known: Sequence[tuple[float, bool]]) -> bool:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from unbroken.runs.formats import Format
 from unbroken.runs.layout import CHAINS
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import job_of_anyone
 from unbroken.system import fs
 
 FORMAT = Format()
@@ -46,6 +48,11 @@ class Submission:
     def is_being_filled(self) -> bool:
         """Return True while Slurm is asked; not for a file from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
+
+    def job_of_other_user(self) -> ListedJob | None:
+        """Return another user's job of this folder that is in the queue by this submission."""
+        job = job_of_anyone(self.job_id) if self.job_id and self.is_of_another_user else None
+        return job if job is not None and job.is_alive and job.folder.resolve() == Path().resolve() else None
 
     def fill(self, job_id: str, words: Sequence[str] = ()) -> None:
         """Write the number of the array, or job, that was submitted, and what its tasks ask for.
