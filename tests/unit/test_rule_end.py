@@ -9,10 +9,10 @@ from support.toy_spec import toy_spec
 
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
-from unbroken.job import rule_state
+from unbroken.job import rule_state, rule_work
 from unbroken.job.left_out import leave_out, left_out
 from unbroken.job.rule_state import RulePauses, RuleState, read_state
-from unbroken.job.rule_work import RuleEnd, after, rule_end
+from unbroken.job.spec import JobSpec
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import Attempt
@@ -33,14 +33,25 @@ def note(kind: EndKind | None, store: str = "store") -> ExecNote:
     return ExecNote("net/de", store, kind, 2)
 
 
+Ended = tuple[ExecNote | None, SegmentEnd, int, str]
+
+
 def end(
     left: ExecNote | None = None,
     history: tuple[Attempt, ...] = (),
     ended_by: EndState | None = None,
     job: str = "17_2",
     is_out_of_memory: bool = False,
-) -> RuleEnd:
-    return rule_end(job, left, history, ended_by, is_out_of_memory)
+) -> Ended:
+    own = next((each for each in reversed(history) if each.slurm_job == job), None)
+    made = rule_work.end_of(left, own, ended_by, is_out_of_memory=is_out_of_memory)
+    return left, made, sum(each.kind is PAUSED for each in history), job
+
+
+def after(before: RuleState, ended: Ended, spec: JobSpec) -> tuple[RuleState, NextAction]:
+    left, made, pauses, job = ended
+    killed = (*before.killed_jobs, *([job] if made.ran_out_of_memory else []))
+    return rule_work.after(replace(before, killed_jobs=killed), left, made, pauses, spec)
 
 
 def paused(times: int, job: str = "17_2") -> tuple[Attempt, ...]:

@@ -66,7 +66,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
     """End the waiting tasks of a run that has reached its goal; submit the rest if no task waits."""
     jobs = _jobs_if_slurm_answers()
     if jobs is None:
-        logger.info("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
+        logger.warning("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
         return
     state = next((other.state for other in jobs if other.job_id == job.job_id), "")
     is_leaving = state == "COMPLETING"
@@ -76,26 +76,19 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
         raise Stop(policy.canceled(job.job_id))
     if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it does the segment itself
-    if job.now().is_over():
+    now = job.now()
+    segment = now.next_segment()
+    if segment is None:
         end_run(job, jobs)
     elif numbers := array.waiting(jobs, job.key):
-        _stop_after_last_attempt(job, is_leaving)
+        own = _own_attempt(job)
+        # Else a task would start only to say that no further attempt is made.  How Slurm ends a job is not known before
+        # it has left, and then the next task asks.  A rule's job has asked already.
+        if own is not None and own.kind.is_failure and not now.is_rule and not is_leaving and not is_being_ended():
+            next_attempt(job, segment)
         _learn(job, numbers)
-    elif job.now().submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
+    elif now.submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
         _go_on(job, has_no_room or is_leaving)
-
-
-def _stop_after_last_attempt(job: ChainJob, is_leaving: bool) -> None:
-    """Stop if this job has failed and no further attempt is made: else a task would start only to say so.
-
-    How Slurm ends a job is not known before it has left, and then the next task asks.  A rule's job has asked already.
-    """
-    own = _own_attempt(job)
-    segment = job.now().next_segment()
-    if own is None or not own.kind.is_failure or segment is None or job.spec.is_rule:
-        return
-    if not is_leaving and not is_being_ended():
-        next_attempt(job, segment)
 
 
 def _own_attempt(job: ChainJob) -> Attempt | None:
@@ -124,17 +117,17 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     next_attempt(job, segment)  # no further job for a run that is to stop
     done = Submitted(Answer.FULL) if has_no_room else _submit_patiently(job)
     if (jobs := my_jobs()) is None:
-        logger.info("squeue does not answer, so whether a task follows is not known: see unbroken status")
+        logger.warning("squeue does not answer, so whether a task follows is not known: see unbroken status")
+    elif array.waiting(jobs, job.key):
         return
-    if array.waiting(jobs, job.key):
-        return
-    if done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
-        return look_after_the_rest(job, has_no_room=True)
-    if done.answer is Answer.REFUSED:
+    elif done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
+        look_after_the_rest(job, has_no_room=True)
+    elif done.answer is Answer.REFUSED:
         message = f"the next jobs could not be submitted: {done.said}"
         note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message))
         raise Stop(f"{message}; fix the cause, then start snakemake again")
-    _come_back(job)
+    else:
+        _come_back(job)
 
 
 def _submit_patiently(job: ChainJob) -> Submitted:
@@ -145,7 +138,7 @@ def _submit_patiently(job: ChainJob) -> Submitted:
     logger.info("no task of this run waits: submitting the next ones")
     give_up = give_up_at()
     while True:
-        done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now(), at_work="")
+        done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now())
         if done.answer not in (Answer.LATER, Answer.SOON) or time.monotonic() + rest_seconds() > give_up:
             return done
         logger.info(f"{done.line}; tried again")
@@ -156,12 +149,12 @@ def _come_back(job: ChainJob) -> None:
     """Put this job back into the queue, or submit the next one; raise Stop if Slurm refuses both."""
     why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
     logger.info(f"{why}: this job goes back into the queue")
-    if ask("scontrol", "requeue", job.job_id) is not None:
-        return _learn(job, [job.job_id])
-    state = state_behind_completing(job.job_id, restart_count())
+    is_back = ask("scontrol", "requeue", job.job_id) is not None
+    # What Slurm has sent to this job may have ended scontrol before its answer.
+    state = "REQUEUED" if is_back else state_behind_completing(job.job_id, restart_count())
     if state == "CANCELLED":
         raise Stop(policy.canceled(job.job_id))
-    if state == "REQUEUED":  # what Slurm has sent to this job has ended scontrol before its answer
+    if state == "REQUEUED":
         return _learn(job, [job.job_id])
     done = array.submit(job.now())
     if array.has_waiting(job.key):
@@ -169,10 +162,8 @@ def _come_back(job: ChainJob) -> None:
         return
     if done.answer is Answer.FULL:
         leave_out(job.key)
-    raise Stop(
-        f"Slurm refuses to requeue job {job.job_id} and takes no other one ({done.line}); to go on, start snakemake "
-        "again"
-    )
+    why = f"Slurm refuses to requeue job {job.job_id} and takes no other one ({done.line})"
+    raise Stop(f"{why}; to go on, start snakemake again")
 
 
 def _jobs_if_slurm_answers() -> list[ListedJob] | None:
@@ -208,12 +199,13 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
         logger.info(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
     submit_left_out()
     background.notify(Path(), is_over=True, wait_seconds=NOTIFY_SECONDS)
-    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
     if left_out():
         look_again(job.job_id, jobs or [])
-    elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
+        return
+    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
+    if jobs is not None and all(key == job.key or _is_over(key) for key in others):
         has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
-        logger.info(f"all runs are over: {PAGE}" if has_page else "all runs are over")
+        logger.info(f"all runs are over{f': {PAGE}' if has_page else ''}")
         write_last_page()
 
 
