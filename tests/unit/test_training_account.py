@@ -119,7 +119,7 @@ def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
     history = History(tmp_path / "ckpt" / "history.jsonl").attempts()
     note = ExecNote("train", str(tmp_path / "ckpt"), EndKind.PAUSED, 2)
 
-    assert end_of(note, history[1], None, is_out_of_memory=False) == history[1]
+    assert end_of(note, history[1], None) == history[1]
     assert [line.kind for line in history] == [EndKind.PAUSED] * 2
     assert (history[1].kind, history[1].segment, history[1].unit) == (EndKind.PAUSED, 2, "epochs")
 

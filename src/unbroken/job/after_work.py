@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import array, background, needs, rule_state
+from unbroken.job import array, background, needs
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
 from unbroken.job.control import owner_of
@@ -99,13 +99,8 @@ def _own_attempt(job: ChainJob) -> Attempt | None:
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     """Let the waiting tasks ask for what this job lacked."""
-    if job.spec.is_rule:
-        has_lacked = job.job_id in rule_state.read_state(job.key).killed_jobs
-        lines = needs.give_rule_memory(job.now(), numbers) if has_lacked else iter(())
-    else:
-        own = _own_attempt(job)
-        lines = needs.learn(job.spec, numbers, own) if own is not None else iter(())
-    for line in lines:
+    own = _own_attempt(job)
+    for line in needs.learn(job.now(), numbers, own) if own is not None else ():
         logger.info(line)
 
 

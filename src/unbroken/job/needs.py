@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.job import rule_state, submissions
+from unbroken.job import submissions
 from unbroken.job.spec import JobSpec
-from unbroken.runs.attempts import all_attempts
+from unbroken.runs.attempts import all_attempts, with_causes
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.policy import of_start
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.slurm.client import ask, table
 from unbroken.slurm.job import EndState, in_short
@@ -35,20 +36,25 @@ _OF_OTHERS = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, En
 
 def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
     """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
-    if spec.is_rule:
-        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
-        return spec.rule_job.memory_after(kills) if kills else 0
-    if not (times := _out_of_memory_kills(spec)):
+    if not (times := out_of_memory_kills(spec)):
         return 0
+    if spec.is_rule:
+        return spec.rule_job.memory_after(times)
     asked = spec.run.resources
     wanted = round(asked.mem_mb * asked.memory_growth**times)
     return max(asked.mem_mb, min(wanted, ask_partition(partition).memory_mb or wanted))
 
 
-def _out_of_memory_kills(spec: JobSpec) -> int:
-    """Return how often a run needed more than the `mem_mb` of its config; raising that starts again from 0."""
-    killed = [attempt for attempt in all_attempts(spec.folder) if attempt.ran_out_of_memory]
-    return sum(attempt.mem_mb >= spec.run.resources.mem_mb for attempt in killed)
+def out_of_memory_kills(spec: JobSpec) -> int:
+    """Return how often a run needed more than the `mem_mb` of its config; raising that starts again from 0.
+
+    Of a user's rule the jobs since the start of snakemake count.
+    """
+    attempts = all_attempts(spec.folder)
+    if spec.is_rule:
+        attempts = with_causes(of_start(attempts, spec.start))
+        return len({attempt.slurm_job for attempt in attempts if attempt.ran_out_of_memory})
+    return sum(attempt.ran_out_of_memory and attempt.mem_mb >= spec.run.resources.mem_mb for attempt in attempts)
 
 
 def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
@@ -80,22 +86,15 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
 
 def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:
     """Change the waiting tasks of a run after its last attempt; yield a line for each thing that was changed."""
-    if last.ran_out_of_memory:
-        wanted, times = wanted_memory_mb(spec, own_partition()), _out_of_memory_kills(spec)
+    if last.ran_out_of_memory and (wanted := wanted_memory_mb(spec, own_partition())):
+        times = out_of_memory_kills(spec)
         ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
         if _change(jobs, f"MinMemoryNode={wanted}"):
             yield f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
         else:
             yield f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
-    elif not last.kind.settles and (avoid := nodes_to_avoid(spec.run.name)):
+    elif not last.kind.settles and not spec.is_rule and (avoid := nodes_to_avoid(spec.run.name)):
         yield from _keep_off(jobs, avoid, own_spare_nodes())
-
-
-def give_rule_memory(spec: JobSpec, jobs: Sequence[str]) -> Iterator[str]:
-    """Let the waiting tasks of a user's rule ask for what the rule says after a job ran out of memory."""
-    memory_mb = wanted_memory_mb(spec, own_partition())
-    if memory_mb and not _change(jobs, f"MinMemoryNode={memory_mb}"):
-        yield f"Slurm refused to let the waiting tasks ask for {memory_mb} MB"
 
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:

@@ -25,14 +25,12 @@ FORMAT = Format()
 class RuleState:
     """The newest note of a job of the chain, and the pauses of its run so far.
 
-    Since the start of snakemake that `start` names: the failures in a row that were no run's, and the jobs that ran
-    out of memory.
+    `failures` are those in a row that were no run's, since the start of snakemake that `start` names.
     """
 
     note: ExecNote | None = None
     pauses: int = 0
     failures: int = 0
-    killed_jobs: tuple[str, ...] = ()
     start: str = field(default="", compare=False)
 
     @property
@@ -68,8 +66,7 @@ def read_state(key: str) -> RuleState:
     with suppress(ValueError, TypeError, KeyError):
         data = FORMAT.found(CHAINS / key / "state.json")
         note = ExecNote.parse(data["note"]) if data["note"] else None
-        counts = int(data["pauses"]), int(data["failures"])
-        return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])
+        return RuleState(note, int(data["pauses"]), int(data["failures"]), data["start"])
     return RuleState()
 
 

@@ -7,12 +7,11 @@ the job's own note names its run, and the history of that run says how it ended.
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.job import rule_state
+from unbroken.job import needs, rule_state
 from unbroken.job.after_work import how_slurm_ends
 from unbroken.job.next_attempt import Stop, next_attempt, stop_of
 from unbroken.job.rule_state import RuleState
@@ -20,8 +19,6 @@ from unbroken.job.segment_process import follow, is_being_ended
 from unbroken.job.segment_script import unmark
 from unbroken.job.spec import JobSpec
 from unbroken.job.work import SegmentWork
-from unbroken.program.memory import Kills, out_of_memory_kills
-from unbroken.runs import attempts, policy
 from unbroken.runs.exec_note import ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, NextAction
@@ -44,43 +41,23 @@ class RuleWork(SegmentWork):
         job = self._job
         if rule_state.is_done(job.key):
             return 0, None
-        before = self._state_before()
-        self.has_tried = True
-        kills = _memory_kills()
-        code = self._run_rule(1 + len(before.killed_jobs))
-        if code == 0:
-            rule_state.note_done(job.key)
-            for output in job.spec.rule_job.outputs:
-                unmark(Path(output))
-            return 0, None
-        note = _note()
-        history = History(RuleState(note).folder(job.key).history).attempts() if note else []
-        own = next((line for line in reversed(history) if line.slurm_job == job.job_id), None)
-        ended_by = _ended_by(job.job_id, note) if is_being_ended() else None
-        end = end_of(note, own, ended_by, is_out_of_memory=_lacked_memory(note, own, kills))
-        pauses = sum(line.kind is EndKind.PAUSED for line in history)
-        return (0, end) if self._goes_on(before, note, end, pauses) else (code, None)
-
-    def _state_before(self) -> RuleState:
-        """Return the state with the jobs of this start that ran out of memory; Stop by the policy.
-
-        Stop also if the task before has just stopped the chain: while Slurm ends a task at its limit, the next starts.
-        """
-        job = self._job
-        if why := stop_of(job.key, job.spec.start):
+        if why := stop_of(job.key, job.spec.start):  # while Slurm ends a task at its limit, the next one starts
             raise Stop(why)
-        state = rule_state.read_state(job.key).of_start(job.spec.start)
-        if state.note is None:
-            return state
-        self.next_attempt(state.segment)
-        known = policy.of_start(attempts.all_attempts(job.folder), job.spec.start)
-        killed = [line.slurm_job for line in attempts.with_causes(known) if line.ran_out_of_memory]
-        state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))
-        state.write(job.key)
-        spec = job.now()
-        if len(state.killed_jobs) > spec.retries:
-            raise Stop(f"{spec.name} ran out of memory; raise its mem_mb, then start snakemake again")
-        return state
+        before, kills = rule_state.read_state(job.key).of_start(job.spec.start), 0
+        if before.note is not None:
+            self.next_attempt(before.segment)
+            kills = needs.out_of_memory_kills(job.spec)
+            if kills > job.now().retries:
+                raise Stop(_after_out_of_memory(kills, job.now()).why)
+        self.has_tried = True
+        code = self._run_rule(1 + kills)
+        if code != 0:
+            end = self._end(before)
+            return (0, end) if end.kind is EndKind.PAUSED else (code, None)
+        rule_state.note_done(job.key)
+        for output in job.spec.rule_job.outputs:
+            unmark(Path(output))
+        return 0, None
 
     def _run_rule(self, attempt: int) -> int:
         """Run the rule's job; look after the queue once its run has begun."""
@@ -90,20 +67,24 @@ class RuleWork(SegmentWork):
         child = subprocess.Popen(self._job.command_for(1, attempt), stdin=subprocess.DEVNULL)
         return follow(child, lambda: _note() is not None, self.look_ahead, LOOK_SECONDS)
 
-    def _goes_on(self, before: RuleState, note: ExecNote | None, end: SegmentEnd, pauses: int) -> bool:
-        """Write what the next task needs; return True if the job has paused, Stop if there is to be no next one."""
-        job = self._job
-        if end.ran_out_of_memory:
-            before = replace(before, killed_jobs=(*before.killed_jobs, job.job_id))
+    def _end(self, before: RuleState) -> SegmentEnd:
+        """Write what the next task needs; return how the job ended, Stop if there is to be no next one."""
+        job, note = self._job, _note()
+        history = History(RuleState(note).folder(job.key).history).attempts() if note else []
+        own = next((line for line in reversed(history) if line.slurm_job == job.job_id), None)
+        end = end_of(note, own, _ended_by(job.job_id, note) if is_being_ended() else None)
+        pauses = sum(line.kind is EndKind.PAUSED for line in history)
         state, action = after(before, note, end, pauses, job.now())
         state.write(job.key)
+        if end.ran_out_of_memory:
+            action = _after_out_of_memory(needs.out_of_memory_kills(job.spec), job.now())
         if action.stops:
             raise Stop(action.why)
         if action.why:
             logger.info(action.why)
         if note is not None and note.kind is EndKind.FAILED and not end.ran_out_of_memory:
             next_attempt(job, state.segment)
-        return end.kind is EndKind.PAUSED and state.failures == 0
+        return replace(end, kind=EndKind.FAILED) if state.failures else end
 
 
 def _note() -> ExecNote | None:
@@ -118,34 +99,18 @@ def _ended_by(job_id: str, note: ExecNote | None) -> EndState:
     return EndState.of(word) if word else EndState.REQUEUED
 
 
-def _memory_kills() -> Kills:
-    return out_of_memory_kills(os.environ.get("SLURM_JOB_ID", ""))
-
-
-def _lacked_memory(note: ExecNote | None, own: Attempt | None, before: Kills) -> bool:
-    """Return True if the kernel killed the program: by its own line, or where it could write none."""
-    if own is not None and (own.kind.settles or own.ran_out_of_memory):
-        return not own.kind.settles
-    if note is not None and note.kind is not None:
-        return False
-    now = _memory_kills()
-    return now.is_job and now.count > before.count
-
-
 # --- what follows; pure ---
 
 
-def end_of(
-    note: ExecNote | None, own: Attempt | None, ended_by: EndState | None, *, is_out_of_memory: bool
-) -> SegmentEnd:
+def end_of(note: ExecNote | None, own: Attempt | None, ended_by: EndState | None) -> SegmentEnd:
     """Return how a job ended that did not end well.
 
     By its own note, its line in the history of its run, and Slurm's word if Slurm ended it.
     """
     if note is not None and note.kind is EndKind.REFUSED:
         return SegmentEnd(kind=EndKind.REFUSED, message=note.reason)
-    if is_out_of_memory:
-        return SegmentEnd(kind=EndKind.DIED, job_state=EndState.OUT_OF_MEMORY)
+    if note is not None and own is not None and own.ran_out_of_memory:
+        return own
     if note is not None and own is not None and own.kind is EndKind.PAUSED:
         return replace(own, job_state=ended_by)
     if note is None:
@@ -162,7 +127,7 @@ def after(
 ) -> tuple[RuleState, NextAction]:
     """Return the state that the next task finds, and what follows the end of a job.
 
-    `pauses` are those of its run, this job's too; a job that ran out of memory is among the `killed_jobs` already.
+    `pauses` are those of its run, this job's too.  What follows a want of memory, the history says.
     """
     state = replace(before, note=note or before.note)
     # Slurm ended the job before its time was over: the rule did nothing wrong.
@@ -170,7 +135,7 @@ def after(
     if end.kind is EndKind.REFUSED:
         return state, NextAction(Next.STOP, end.message)
     if end.ran_out_of_memory:
-        return state, _after_out_of_memory(len(state.killed_jobs), spec)
+        return state, NextAction(Next.MORE_MEMORY)
     known = before.pauses if before.store == state.store else 0
     if end.kind is EndKind.PAUSED and (pauses > known or is_taken_away):
         return replace(state, pauses=pauses, failures=0), _after_pause(state, end, pauses, spec)
@@ -198,6 +163,7 @@ def _after_pause(state: RuleState, end: SegmentEnd, pauses: int, spec: JobSpec) 
 
 
 def _after_out_of_memory(kills: int, spec: JobSpec) -> NextAction:
+    """Return what follows when so many jobs of this start ran out of memory."""
     had, gets = spec.rule_job.memory_after(kills - 1), spec.rule_job.memory_after(kills)
     what = f"{spec.name} ran out of memory{f' ({had} MB)' * bool(had)}"
     if kills > spec.retries:
