@@ -191,11 +191,8 @@ class _Segment:
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
-        give_up = end_note.give_up_at()
         try:
-            origin = select(
-                self.store, self.job.run.name, self._is_accepted, logger.info, has_worked, rest, skip, give_up
-            )
+            origin = select(self.store, self.job.run.name, self._is_accepted, logger.info, has_worked, rest, skip)
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error

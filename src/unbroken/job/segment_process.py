@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import UnbrokenError
-from unbroken.job.end_note import GIVE_UP, NoteFile
+from unbroken.job.end_note import NoteFile
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.runs import attempts as endings
 from unbroken.runs.before_work import obstacle
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import newest_claim
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system.clock import utc_now
@@ -73,17 +71,14 @@ class SegmentProcess:
         `look_ahead` is called as by `follow`.  An attempt that ended before its work has its line in the history
         afterwards, if it can be written.
         """
-        give_up: float | None = None
-        known, token, began_utc = len(self._lines()), self._token(), utc_now()
+        known, began_utc, give_up = len(self._lines()), utc_now(), give_up_at()
         while True:
             with NoteFile() as note:
                 begins = log_bytes(OWN_LOG)
-                code = self._follow(note, look_ahead, give_up)
-                end, since = self._end(note, code, begins, known, token), note.since
-            if end is None or end.kind is not EndKind.UNAVAILABLE:
-                break
-            give_up = give_up or give_up_at(since)
-            if time.monotonic() + rest_seconds() > give_up:
+                code = self._follow(note, look_ahead)
+                end = self._end(note, code, begins, known)
+            is_missing = end is not None and end.kind is EndKind.UNAVAILABLE
+            if end is None or not is_missing or time.monotonic() + rest_seconds() > give_up:
                 break
             logger.info(f"{end.line()}; tried again for {give_up - time.monotonic():.0f} s more")
             time.sleep(rest_seconds())
@@ -92,14 +87,12 @@ class SegmentProcess:
                 note_before_work(self.folder, self.segment, end, started_utc=began_utc, slurm_job=self.job_id)
         return code, end
 
-    def _follow(self, note: NoteFile, look_ahead: Callable[[], None], give_up: float | None) -> int:
-        """Run the command once; return its exit code."""
-        waits = {} if give_up is None else {GIVE_UP: str(give_up)}
-        environment = {**os.environ, **note.variable, **waits}
+    def _follow(self, note: NoteFile, look_ahead: Callable[[], None]) -> int:
+        environment = {**os.environ, **note.variable}
         child = subprocess.Popen(self.command, env=environment, stdin=subprocess.DEVNULL)
         return follow(child, lambda: note.has_begun, look_ahead, LOOK_SECONDS)
 
-    def _end(self, note: NoteFile, code: int, begins: int, known: int, token: int) -> SegmentEnd | None:
+    def _end(self, note: NoteFile, code: int, begins: int, known: int) -> SegmentEnd | None:
         lines, said = self._lines()[known:], note.end
         worked = [line for line in lines if not line.kind.is_before_work]
         if note.has_begun or worked or (code == 0 and self.folder.record(self.segment).exists()):
@@ -107,20 +100,10 @@ class SegmentProcess:
             return said if is_of_work else next(reversed(worked), None)
         if said or lines:
             return said or lines[-1]
-        if self._token() > token:
-            return None  # killed as soon as it had the run: the next job finds that out, and notes it
         missing = (error_line(OWN_LOG, begins) if code else "") or obstacle(self.folder)
         how = f"ended with exit code {code}" if code else "did nothing"  # the record before never came
         message = f"the segment's process {how}{f': {missing}' if missing else ''}"
         return SegmentEnd(kind=EndKind.UNAVAILABLE, message=message)
-
-    def _token(self) -> int:
-        """Return the number of this job's newest claim of the run; 0 if the newest one is of another job."""
-        with contextlib.suppress(OSError, UnbrokenError):
-            claim = newest_claim(self.folder.lease)
-            if claim is not None and claim.slurm_job == self.job_id:
-                return claim.token
-        return 0
 
     def _lines(self) -> list[Attempt]:
         try:
@@ -157,11 +140,10 @@ def follow(
             return child.wait(AHEAD_SECONDS)
 
 
-def give_up_at(since: float | None = None) -> float:
-    """Return until when (time.monotonic()) what is missing is waited for; it has been, `since` then."""
-    seconds = float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
+def give_up_at() -> float:
+    """Return until when (time.monotonic()) what is missing now is waited for."""
     now = time.monotonic()
-    give_up = (now if since is None else since) + seconds
+    give_up = now + float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
     job = job_around_us()
     if job is not None and job.end_here_unix is not None:
         give_up = min(give_up, now + job.end_here_unix - time.time() - LAST_SECONDS)
