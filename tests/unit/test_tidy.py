@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy_job
 
-from unbroken.engines.base import Task
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.job.recovery import Recovery
-from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.store import Store
 
@@ -41,9 +39,7 @@ def test_a_link_in_the_place_of_the_work_folder_is_not_followed(
     tidy.job.places.work.rmdir()
     tidy.job.places.work.symlink_to(tmp_path / "elsewhere")
 
-    task = Task(tidy.job.run, 1, None, AttemptFolder(tidy.job.places.work / "000002"), 0.0)
-
-    tidy.close(task)
+    tidy.remove(tidy.job.places.work / "000002")
 
     assert (tmp_path / "elsewhere/000002/theirs").read_text() == "theirs"
     (line,) = caplog.messages

@@ -268,9 +268,16 @@ def job_time(job: Job, attempts: Sequence[Attempt], attempt_folder: AttemptFolde
         logger.info(slurm_job.remark)
     deadline = deadline_for(seconds, slurm_job)
     left_seconds = deadline.left_seconds()
-    margin = learn_margin(attempts, min(seconds, left_seconds), job.run.first_margin_seconds)
+    first, stall = job.run.first_margin_seconds, job.run.stall_minutes
+    margin = learn_margin(attempts, min(seconds, left_seconds), first)
     if job.run.least_minutes is not None and left_seconds < NEARLY_ALL * seconds:
         logger.info(f"Slurm gives this job {left_seconds / 60:.3g} of {job.run.segment_minutes:g} minutes")
+    if first is not None and first > margin.longest_seconds + 1:
+        half = f"half of this segment's {2 * margin.longest_seconds:.0f} s counts"
+        logger.warning(f"first_margin_seconds: found {first:g}; {half}; for more set a longer segment_minutes")
+    if stall is not None and stall * 60 >= left_seconds:
+        never = f"this segment ends in {left_seconds / 60:.3g} minutes, before a stall could be seen"
+        logger.warning(f"stall_minutes: found {stall:g}; {never}; set a smaller one")
     if left_seconds < NO_LIMIT_MINUTES * 60 - margin.longest_seconds:
         logger.info(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
     return JobTime(attempt_folder, slurm_job, deadline, margin)

@@ -36,7 +36,7 @@ from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.job.settled import record_of, settled_kind
 from unbroken.job.supervisor import Work
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs import before_work, lease
+from unbroken.runs import before_work, lease, times
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, keep_inputs, usable_identities
@@ -229,12 +229,8 @@ class _Segment:
             with fs.storage_errors(work.task.attempt_folder.root):
                 self.recovery.close(work.task)  # which may be what fills the disk
             if error is None and end.kind is EndKind.FINISHED and work.last is not None:
-                try:
-                    write_results(self.job, self.engine, work.last, self.attempts.all(), self.held.confirm)
-                except LeaseError:
-                    raise
-                except UnbrokenError as raised:
-                    error, end = raised, end_without_results(raised, work.last)
+                error = self._results_error(work, work.last)
+                end = end_without_results(error, work.last) if error is not None else end
             self.attempts.close(work, end)
         except StorageError:
             if error is None:  # else it would hide the first one
@@ -247,6 +243,25 @@ class _Segment:
 
     def _refused(self, why: str) -> SegmentError:
         return SegmentError(f"engine {self.engine.name}: {why}", log=self.job.log, run=self.job.run.name)
+
+    def _results_error(self, work: Work, last: Checkpoint) -> UnbrokenError | None:
+        """Write the results; return why they were not written.
+
+        What the attempt has noted lies in its folder meanwhile, should the job be killed.
+        """
+        folder = work.task.attempt_folder
+        with suppress(OSError):
+            folder.root.mkdir()
+            folder.times.write_text(times.FORMAT.text(work.moments.so_far.to_json()))
+        try:
+            write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
+        except LeaseError:
+            raise
+        except UnbrokenError as error:
+            return error
+        finally:
+            self.recovery.remove(folder.root)
+        return None
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
         self.job = job = self.log.begin_work()

@@ -130,7 +130,11 @@ class Recovery:
             self.engine.reclaim(task, True)
         except (OSError, UnbrokenError) as error:
             logger.warning(f"{root}: stays, what is in it could not be taken out: {error}")
-            return
+        else:
+            self.remove(root)
+
+    def remove(self, root: Path) -> None:
+        """Remove the folder that this attempt works in."""
         try:
             confirm_own(root.parent)
         except (ForeignFolderError, OSError) as error:
