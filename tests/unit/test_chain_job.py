@@ -13,7 +13,7 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import left_out, segment_process, submissions
+from unbroken.job import left_out, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.next_attempt import Stop, wait_until_left
@@ -108,42 +108,6 @@ def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slur
 
     assert f"demo{left_out.LEFT_OUT}" in (slurm.folder / "notes").read_text().splitlines()
     assert left_out.left_out() == []
-
-
-@pytest.mark.process
-def test_two_jobs_that_look_for_room_in_the_same_moment_submit_a_run_once(slurm: Slurm, tmp_path: Path) -> None:
-    """The second one tries the next run."""
-    told: list[str] = []
-    for name in ("a", "b"):
-        chain_spec(tmp_path, key=name).write()
-        left_out.leave_out(name)
-    first = submissions.take("a", None)
-
-    with log.lines_to(told.append):
-        left_out.submit_left_out()
-
-    assert first is not None and len(slurm.told) == len(told) == 1
-    assert left_out.left_out() == ["a"]
-
-
-@pytest.mark.process
-def test_a_run_over_whose_submission_a_job_was_killed_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
-    """Later than sbatch may take, another job submits it."""
-    told: list[str] = []
-    chain_spec(tmp_path).write()
-    left_out.leave_out("demo")
-    killed = submissions.take("demo", None)
-    assert killed is not None
-    with log.lines_to(told.append):
-        left_out.submit_left_out()
-    waits = left_out.left_out()
-    os.utime(killed.path, (0, 0))
-
-    with log.lines_to(told.append):
-        left_out.submit_left_out()
-
-    assert (waits, left_out.left_out()) == (["demo"], [])
-    assert len(told) == 1 and slurm.said("--array") == ["1-11%1"]
 
 
 @pytest.mark.process

@@ -427,24 +427,6 @@ def test_the_waiting_tasks_of_a_run_are_those_of_its_name_and_folder() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("comment", "folder", "is_taken_over"),
-    [
-        (chain_comment("demo"), ".", True),
-        (chain_comment("other"), ".", False),
-        (chain_comment("demo2"), ".", False),
-        (chain_comment("demo"), "/elsewhere", False),
-        ("rule_toy_segment_wildcards_demo_001", ".", False),
-        ("(null)", ".", False),
-    ],
-)
-def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(comment: str, folder: str, is_taken_over: bool) -> None:
-    """After a crash a controller counts from the last number that it had saved."""
-    job = ListedJob("17", "RUNNING", "None", comment, Path(folder))
-
-    assert (array.alive_of([job], "demo") == [job]) is is_taken_over
-
-
 def test_an_array_is_canceled_as_far_as_it_waits(slurm: Slurm) -> None:
     slurm.shows("17_1", "RUNNING")
     slurm.shows("17_[2-3%1]", "PENDING")
