@@ -105,41 +105,38 @@ class Copier:
     def _live(self) -> None:
         with contextlib.suppress(OSError):  # where a container forbids it, or threads have no priority of their own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        while self._tried() and self._rounds.get():
-            continue
+        with contextlib.suppress(_CutOffError):  # `busy` says of what
+            while self._tried() and self._rounds.get():
+                continue
 
     def _tried(self) -> bool:
         """Copy what is due; return False if this attempt must copy nothing more."""
+        is_of_use = True
         try:
             self._update()
-        except _CutOffError:
-            return False  # `busy` says of what
         except (ConfigError, FencedError) as error:
             self._tell(f"{error}; this job copies nothing more")
-            self.busy = ""
-            return False
+            is_of_use = False
         except (UnbrokenError, OSError) as error:
+            if isinstance(error, OSError) and fs.is_full(error):  # what does not fit must not fill the disk for others
+                with contextlib.suppress(UnbrokenError, OSError):
+                    self._tidy()
             if not self._has_failed:
                 self._tell(f"{said(error)}; the run continues, and the next checkpoint is tried again")
             self._has_failed = True
         self.busy = ""
-        return True
+        return is_of_use
 
     def _update(self) -> None:
         self._check()
         self._replica.take_up(self._job.places)
-        try:
+        self._mirror()
+        self._copy_pieces()
+        while (checkpoint := self._due()) is not None:
+            self.busy = checkpoint.name
+            self._copy(checkpoint)
+            self.busy = ""
             self._mirror()
-            self._copy_pieces()
-            while (checkpoint := self._due()) is not None:
-                self.busy = checkpoint.name
-                self._copy(checkpoint)
-                self.busy = ""
-                self._mirror()
-        except OSError as error:
-            if fs.is_full(error):  # what does not fit must not fill the disk for others
-                self._tidy()
-            raise
 
     def _check(self) -> None:
         if self._cut.is_set():
