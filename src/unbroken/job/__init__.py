@@ -10,6 +10,7 @@ In the order in which they are best read.  A segment, in its own process:
     recovery        publish what killed attempts left, and remove the rest
     classify        how an attempt ended, and its line in the history; settled: which segments need no job any more
     end_note        what its job learns of it
+    copier          copy checkpoints to the replica meanwhile; import_export: what a person does without a segment
 
 A job of the chain, which starts that process:
 

@@ -230,15 +230,11 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: 
 
 
 def _smaller(size: int, kind: Refusal) -> int:
-    if kind is Refusal.NO_ARRAY and (most := _most_of_array()):
-        return max(1, min(size // 2, most))
+    # The largest index of a task that the site takes is one less.
+    most = setting("MaxArraySize") if kind is Refusal.NO_ARRAY else ""
+    if most.isdecimal() and int(most) > 1:
+        return max(1, min(size // 2, int(most) - 1))
     return max(1, size // (SITE_FULL_DIVISOR if kind is Refusal.SITE_FULL else 2))
-
-
-def _most_of_array() -> int:
-    """Return the largest index of a task that the site takes; 0 if it does not say."""
-    most = setting("MaxArraySize")
-    return int(most) - 1 if most.isdecimal() else 0
 
 
 def _words(spec: JobSpec, learned: Sequence[str], size: int, behind: Sequence[str]) -> list[str]:

@@ -40,18 +40,14 @@ class Submission:
     user_id: int | None = None  # of the process that wrote it
 
     @property
-    def is_of_another_user(self) -> bool:
-        """Return True if another user than that of this process wrote it."""
-        return self.user_id not in (None, os.getuid())
-
-    @property
     def is_being_filled(self) -> bool:
         """Return True while Slurm is asked; not for a file from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
     def job_of_other_user(self) -> ListedJob | None:
         """Return another user's job of this folder that is in the queue by this submission."""
-        job = job_of_anyone(self.job_id) if self.job_id and self.is_of_another_user else None
+        is_other = self.user_id not in (None, os.getuid())
+        job = job_of_anyone(self.job_id) if self.job_id and is_other else None
         return job if job is not None and job.is_alive and job.folder.resolve() == Path().resolve() else None
 
     def fill(self, job_id: str, words: Sequence[str] = ()) -> None:
