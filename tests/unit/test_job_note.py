@@ -147,7 +147,7 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 
     found = ended(tmp_path, ["sh", "-c", code])
 
-    expected = "ended with exit code 1: last line: Config file is not valid YAML."
+    expected = "ended with exit code 1: WorkflowError in line 3: Config file is not valid YAML."
     message = f"the segment's process {expected}"
     assert found == (1, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 

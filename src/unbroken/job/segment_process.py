@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.job.end_note import NoteFile
-from unbroken.program.error_line import error_line, log_bytes
 from unbroken.runs import attempts as endings
 from unbroken.runs.before_work import obstacle
 from unbroken.runs.history import Attempt, History
@@ -40,6 +39,9 @@ AHEAD_SECONDS = 60.0
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 # Where Slurm writes what this process and its children print.
 OWN_LOG = Path("/proc/self/fd/2")
+# So much of what a command says at its end is looked at, and told.
+_TAIL_BYTES = 8192
+_LONGEST = 300
 
 
 _received: set[int] = set()
@@ -74,7 +76,7 @@ class SegmentProcess:
         known, began_utc, give_up = len(self._lines()), utc_now(), give_up_at()
         while True:
             with NoteFile() as note:
-                begins = log_bytes(OWN_LOG)
+                begins = OWN_LOG.stat().st_size
                 code = self._follow(note, look_ahead)
                 end = self._end(note, code, begins, known)
             is_missing = end is not None and end.kind is EndKind.UNAVAILABLE
@@ -100,7 +102,7 @@ class SegmentProcess:
             return said if is_of_work else next(reversed(worked), None)
         if said or lines:
             return said or lines[-1]
-        missing = (error_line(OWN_LOG, begins) if code else "") or obstacle(self.folder)
+        missing = (_last_error(begins) if code else "") or obstacle(self.folder)
         how = f"ended with exit code {code}" if code else "did nothing"  # the record before never came
         message = f"the segment's process {how}{f': {missing}' if missing else ''}"
         return SegmentEnd(kind=EndKind.UNAVAILABLE, message=message)
@@ -153,3 +155,13 @@ def give_up_at() -> float:
 def rest_seconds() -> float:
     """Return how long to wait between two tries."""
     return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
+
+
+def _last_error(begins: int) -> str:
+    """Return the last error in Slurm's log after its first `begins` bytes, in one line; empty if there is none."""
+    with contextlib.suppress(OSError), OWN_LOG.open("rb") as log:  # no file is no log
+        log.seek(max(begins, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        errors = [number for number, line in enumerate(lines) if "rror" in line]
+        return " ".join(lines[errors[-1] : errors[-1] + 2])[:_LONGEST] if errors else ""
+    return ""
