@@ -18,7 +18,7 @@ from typing import Any
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
 from unbroken.job.attempt import Assignment
-from unbroken.runs.formats import Format
+from unbroken.runs.formats import Format, known_fields
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
@@ -242,7 +242,7 @@ def _parsed(data: Mapping[str, Any]) -> JobSpec:
     parts = {
         "run": RunSpec.of({**_with_tuples(run), "copies": copies}),
         "keys": keys and IdentityKeys(**_with_tuples(keys)),
-        "rule_job": RuleJob(**_with_tuples(data["rule_job"])),
+        "rule_job": RuleJob(**known_fields(RuleJob, _with_tuples(data["rule_job"]))),
         "submission": SubmitOptions(**_with_tuples(data["submission"])),
     }
     return JobSpec(**{**data, **parts})
