@@ -18,10 +18,9 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.control import ensure
-from unbroken.job.left_out import leave_out, who_submits_it
+from unbroken.job.control import OtherOwner, ensure
+from unbroken.job.left_out import SUBMITTED_LATER, leave_out
 from unbroken.job.next_attempt import after_last_job, last_job
-from unbroken.job.other_owner import OtherOwner
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
@@ -146,7 +145,7 @@ class Chain:
             return NEVER
         if done.answer is Answer.FULL and self._host.is_detached:
             leave_out(self.key)
-            self._host.log(f"{segment.chain_name}: {done.line}; {who_submits_it()}")
+            self._host.log(f"{segment.chain_name}: {done.line}; {SUBMITTED_LATER}")
         elif not done.job_id or done.answer is Answer.LEAVING:
             if done.answer not in (Answer.SOON, Answer.DONE):
                 self._log_once(f"{segment.name}: {done.line}; tried again")

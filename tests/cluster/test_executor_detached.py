@@ -161,7 +161,7 @@ def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others
         submit(work)
         wait_for_jobs(cluster)
 
-    assert "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
+    assert "a job of another run submits it later; if none is left, start snakemake again" in text
     assert over
     # On a busy machine a job may have used up its minute before its program is there; the next one does the segment.
     assert [[attempt.kind for attempt in work.history(run) if attempt.kind.settles] for run in "ab"] == [

@@ -28,7 +28,7 @@ from engines.test_import_frameworks import (
 from engines.test_import_torch import job, segment
 
 from unbroken.engines.torch.engine import TorchEngine
-from unbroken.job.export_run import export_run
+from unbroken.job.import_export import export_run
 from unbroken.runs.segment_end import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -70,7 +70,7 @@ def exported(base: Path, script: str, **settings: object) -> Path:
     """The plain folder of a run that was stopped on its way."""
     made = job(base / "run", script=script, **settings)
     assert segment(made).kind is EndKind.PAUSED
-    export_run(made, TorchEngine(made.base), base / "out", "", print)
+    export_run(made, TorchEngine(made.base), base / "out", "")
     return base / "out"
 
 

@@ -18,8 +18,7 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.job.attempt import Job
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
@@ -56,7 +55,7 @@ def whole_table(folder: Path, goal: int = 200) -> bytes:
 
 
 def taken(job: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return import_run(job, CommandEngine(job.base), ImportSource(source, done), print)
+    return import_run(job, CommandEngine(job.base), ImportSource(source, done))
 
 
 def finished(base: Path, settings: dict[str, object]) -> bytes:
@@ -231,7 +230,7 @@ def test_half_of_a_lammps_melt_that_was_killed_and_half_imported_is_one_melt(tmp
 
 
 def given_back(job: Job, target: Path, which: str = "") -> Checkpoint:
-    return export_run(job, CommandEngine(job.base), target, which, print)
+    return export_run(job, CommandEngine(job.base), target, which)
 
 
 def half_way(base: Path, settings: Mapping[str, object]) -> Job:

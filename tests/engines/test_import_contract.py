@@ -11,8 +11,7 @@ from support.toyrun import flip_byte, toy, toy_job
 from unbroken.engines.imports import ImportSource
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.runs.checkpoint import Checkpoint, Imported
 from unbroken.runs.store import Store
 
@@ -32,7 +31,7 @@ def saved(base: Path, name: str) -> Path:
 
 
 def taken(base: Path, source: Path, done: float | None = None) -> Checkpoint:
-    return import_run(toy_job(base, goal=40), ToyEngine(base), ImportSource(source, done), print)
+    return import_run(toy_job(base, goal=40), ToyEngine(base), ImportSource(source, done))
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -136,7 +135,7 @@ def test_what_is_exported_goes_on_by_its_script(tmp_path: Path) -> None:
     toy(tmp_path, goal=20)
     toy(tmp_path / "whole", goal=40)
 
-    export_run(toy_job(tmp_path, goal=40), ToyEngine(tmp_path), tmp_path / "out", "", print)
+    export_run(toy_job(tmp_path, goal=40), ToyEngine(tmp_path), tmp_path / "out", "")
     (tmp_path / "out").rename(tmp_path / "moved")
     subprocess.run([tmp_path / "moved" / "resume.sh"], check=True)
 

@@ -18,8 +18,7 @@ from unbroken.engines.gromacs.import_export import part_names
 from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 
@@ -60,7 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def taken(base: Path, source: Path, done: float | None = None, **keys: object) -> Checkpoint:
     keys = {"tpr": str(tpr()), "exact": True, **keys}
-    return import_run(gmx_job(base, **keys), GromacsEngine(base), ImportSource(source, done), print)
+    return import_run(gmx_job(base, **keys), GromacsEngine(base), ImportSource(source, done))
 
 
 def finished(base: Path, **keys: object) -> dict[str, bytes]:
@@ -202,7 +201,7 @@ def test_half_by_unbroken_and_half_by_mdrun_is_one_simulation(tmp_path: Path, wh
     gmx_segment(tmp_path, **keys, goal=4000)
     target = tmp_path / "elsewhere"
 
-    export_run(gmx_job(tmp_path, **keys), GromacsEngine(tmp_path), tmp_path / "out", "", print)
+    export_run(gmx_job(tmp_path, **keys), GromacsEngine(tmp_path), tmp_path / "out", "")
     (tmp_path / "out").rename(target)
     subprocess.run([target / "resume.sh"], check=True, capture_output=True)
 

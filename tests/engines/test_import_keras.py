@@ -12,8 +12,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.errors import SegmentError
 from unbroken.job.attempt import Job
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.job.lifecycle import run_segment
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
@@ -89,7 +88,7 @@ def segment(made: Job) -> Record:
 
 
 def taken(made: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return import_run(made, TensorFlowEngine(made.base), ImportSource(source, done), print)
+    return import_run(made, TensorFlowEngine(made.base), ImportSource(source, done))
 
 
 def by_hand(folder: Path, *words: str) -> Path:
@@ -135,7 +134,7 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_
     made = job(tmp_path / "run", script)
 
     record = segment(made)
-    export_run(made, TensorFlowEngine(made.base), tmp_path / "out", "", print)
+    export_run(made, TensorFlowEngine(made.base), tmp_path / "out", "")
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
     assert (record.kind, record.progress.done) == (EndKind.PAUSED, 2.5)

@@ -13,7 +13,7 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import import_run
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 
@@ -54,7 +54,7 @@ def walked(folder: Path, times: int = 1, more: str = "") -> Path:
 
 def taken(base: Path, source: Path, **more: object) -> Checkpoint:
     job = command_job(base, {**settings(), **more})
-    return import_run(job, CommandEngine(job.base), ImportSource(source, None), print)
+    return import_run(job, CommandEngine(job.base), ImportSource(source, None))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -19,8 +19,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.job.attempt import Job
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.job.lifecycle import run_segment
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
@@ -94,7 +93,7 @@ def segment(made: Job) -> Record:
 
 
 def taken(made: Job, source: Path, done: float | None = None) -> Checkpoint:
-    return import_run(made, TorchEngine(made.base), ImportSource(source, done), print)
+    return import_run(made, TorchEngine(made.base), ImportSource(source, done))
 
 
 def trained_by_hand(folder: Path, epochs: int, script: str = BY_HAND + LOOP) -> Path:
@@ -190,7 +189,7 @@ def test_a_training_by_hand_in_a_folder_goes_on_as_a_run_and_back(tmp_path: Path
 
     passport = taken(job(tmp_path / "run", goal=4), tmp_path / "folder").passport
     segment(job(tmp_path / "run", goal=4))
-    export_run(job(tmp_path / "run"), TorchEngine(tmp_path / "run"), tmp_path / "out", "", print)
+    export_run(job(tmp_path / "run"), TorchEngine(tmp_path / "run"), tmp_path / "out", "")
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
     assert passport.imported is not None

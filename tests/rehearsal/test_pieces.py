@@ -20,7 +20,7 @@ from unbroken.system.file_events import FileEvent, Happened
 def rehearser(tmp_path):
     """Of a run whose last job was killed when it had published the end, and not yet said so."""
     run = toy_run(goal=3)
-    made = Rehearser(run, KEYS, engine_of(run, tmp_path), tmp_path, 10.0, print)
+    made = Rehearser(run, KEYS, engine_of(run, tmp_path), tmp_path, 10.0)
     made._seconds, made._reached, made._says_progress = 1.0, 3.0, True
     made._stage.begin("pieces")
     toy(made._stage.folder, goal=3)

@@ -8,7 +8,7 @@ from support.toyrun import ProgramEngine, run_program, toy_job, toy_run
 
 from unbroken.copies.replica import Replica
 from unbroken.engines.base import Engine
-from unbroken.job.attempt import Alarm, Job
+from unbroken.job.attempt import Alarm, Job, SegmentLog
 from unbroken.job.copier import Copier
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import verified_parts
@@ -16,6 +16,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
+from unbroken.system.log import lines_to
 
 GOAL = 6
 # Refuses to go on from anything but what it saved; hands over an empty folder and a program too.
@@ -85,6 +86,7 @@ def copy_of(there: Job, engine: Engine) -> None:
     """Do the same for a job of any engine."""
     assert there.run.copies is not None
     with (
+        lines_to(SegmentLog(there).write),
         lease.take(there.places.lease, 1, 60.0) as held,
         Copier(there, there.run.copies, held, Alarm(), engine),
     ):

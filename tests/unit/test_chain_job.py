@@ -1,6 +1,5 @@
 """Jobs of a chain: which command does a segment, when a run stops, and what of it comes back into the queue."""
 
-import itertools
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import left_out, segment_process, submissions
+from unbroken.job import left_out, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.next_attempt import Stop, wait_until_left
@@ -25,6 +24,7 @@ from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client, queue
 from unbroken.slurm.job import LEAVING_SECONDS, chain_comment
+from unbroken.system import log
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
 
@@ -88,7 +88,8 @@ def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path
         left_out.leave_out(name)
 
     for _ in range(3):
-        left_out.submit_left_out(told.append)
+        with log.lines_to(told.append):
+            left_out.submit_left_out()
 
     assert [line.partition(";")[0] for line in told] == [
         f"there may be room in the queue now for {name}" for name in "ab"
@@ -103,117 +104,34 @@ def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slur
     left_out.leave_out("demo")
     slurm.takes(f"ls {NOTES.resolve()} > {slurm.folder}/notes")
 
-    left_out.submit_left_out(print)
+    left_out.submit_left_out()
 
     assert f"demo{left_out.LEFT_OUT}" in (slurm.folder / "notes").read_text().splitlines()
     assert left_out.left_out() == []
 
 
 @pytest.mark.process
-def test_two_jobs_that_look_for_room_in_the_same_moment_submit_a_run_once(slurm: Slurm, tmp_path: Path) -> None:
-    """The second one tries the next run."""
-    told: list[str] = []
-    for name in ("a", "b"):
-        chain_spec(tmp_path, key=name).write()
-        left_out.leave_out(name)
-    first = submissions.take("a", None)
-
-    left_out.submit_left_out(told.append)
-
-    assert first is not None and len(slurm.told) == len(told) == 1
-    assert left_out.left_out() == ["a"]
-
-
-@pytest.mark.process
-def test_a_run_over_whose_submission_a_job_was_killed_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
-    """Later than sbatch may take, another job submits it."""
-    told: list[str] = []
-    chain_spec(tmp_path).write()
-    left_out.leave_out("demo")
-    killed = submissions.take("demo", None)
-    assert killed is not None
-    left_out.submit_left_out(told.append)
-    waits = left_out.left_out()
-    os.utime(killed.path, (0, 0))
-
-    left_out.submit_left_out(told.append)
-
-    assert (waits, left_out.left_out()) == (["demo"], [])
-    assert len(told) == 1 and slurm.said("--array") == ["1-11%1"]
-
-
-def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[str]:
-    """The jobs that come back if each decides while the one before it is just being told who is alive."""
-
-    def decide(left: Sequence[str]) -> list[str]:
-        job_id, *later = left
-        stay: list[str] = []
-
-        def told() -> Sequence[str]:
-            stay.extend(decide(later) if later else [])
-            return alive
-
-        return stay if left_out.may_leave(job_id, told) else [*stay, job_id]
-
-    return decide(order)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(["17", "18", "19"])), ids="-".join)
-def test_of_jobs_that_leave_in_the_same_moment_one_comes_back_to_look_for_room(
-    here: Path, order: Sequence[str]
+@pytest.mark.parametrize(
+    ("others", "restarts", "comes_back"),
+    [([], 0, True), (["16", "9_3"], 0, True), (["18"], 0, False), (["17_2"], 0, False), ([], 3, False)],
+)
+def test_of_jobs_whose_runs_are_over_the_one_with_the_highest_number_comes_back_to_look_for_room(
+    others: Sequence[str], restarts: int, comes_back: bool, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(decisions(*order)) == 1
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(["17", "18", "19"])), ids="-".join)
-def test_of_jobs_that_leave_one_after_the_other_the_last_one_comes_back(here: Path, order: Sequence[str]) -> None:
-    assert [decisions(job_id) for job_id in order] == [[], [], [order[-1]]]
-
-
-def test_a_job_that_leaves_while_another_one_comes_back_does_not(here: Path) -> None:
-    came_back = decisions("17", "18", alive=["17", "18"])
-
-    assert len(came_back) == 1
-    assert decisions("20", alive=[*came_back, "20"]) == []
-
-
-def test_a_job_that_was_to_come_back_and_was_canceled_is_not_relied_on(here: Path) -> None:
-    assert decisions("17", alive=["17"]) == ["17"]
-
-    assert decisions("18", alive=["18"]) == ["18"]
-
-
-def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
-    first = decisions("17", alive=["17", "18"]) + decisions("18", alive=["17", "18"])
-    left_out.has_come_back("18")
-
-    assert first == ["18"]
-    assert decisions("18", alive=["18"]) == ["18"]
-
-
-def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
-    assert decisions("18", alive=["18"]) == ["18"]
-    left_out.has_come_back("18")
-
-    assert decisions("17", alive=["17", "18"]) == []
-    assert decisions("18", alive=["18"]) == ["18"]
-
-
-@pytest.mark.process
-def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue(
-    slurm: Slurm, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each would keep the room from the other, again and again."""
-    slurm.shows(17, "RUNNING")
-    slurm.shows(18, "RUNNING", key="other")
+    """If several did, each would keep the room from the others, again and again."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
     slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/asked')
-    left_out.leave_out("third")
+    told: list[str] = []
+    for number in ("17", *others):
+        slurm.shows(number, "RUNNING", key=f"run{number}")
 
-    for job_id in ("17", "18"):
-        left_out.stay_for_left_out(ChainJob(toy_spec(), job_id))
+    with log.lines_to(told.append):
+        left_out.look_again("17", queue.my_jobs() or [])
 
-    assert (slurm.folder / "asked").read_text() == "requeue 18\n"
-    assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
+    assert has_gone_back(slurm) is comes_back
+    start = "other runs still wait for room in the queue: "
+    here = [f"{start}this job goes back into it to look again"] if comes_back else []
+    assert told == here or (not others and told == [f"{start}start snakemake again"])
 
 
 @pytest.mark.process
@@ -222,11 +140,13 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     chain_spec(tmp_path).write()
     left_out.leave_out("demo")
     slurm.refuses(FULL)
-    left_out.submit_left_out(told.append)
+    with log.lines_to(told.append):
+        left_out.submit_left_out()
     assert left_out.left_out()
     slurm.takes()
 
-    left_out.submit_left_out(told.append)
+    with log.lines_to(told.append):
+        left_out.submit_left_out()
 
     assert not left_out.left_out()
     assert slurm.said("--array") == ["1-11%1"]
@@ -252,7 +172,8 @@ def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm)
     told: list[str] = []
     left_out.leave_out("gone")
 
-    left_out.submit_left_out(told.append)
+    with log.lines_to(told.append):
+        left_out.submit_left_out()
 
     assert told == ["gone: .snakemake/unbroken/chains/gone/spec.json: missing; start snakemake again"]
 
@@ -426,7 +347,8 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm,
     slurm.answer("sbatch", TERM["answered"])
     told: list[str] = []
 
-    left_out.submit_left_out(told.append)
+    with log.lines_to(told.append):
+        left_out.submit_left_out()
 
     assert left_out.left_out()
     assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")

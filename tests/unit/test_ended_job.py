@@ -159,7 +159,7 @@ def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(
     for number in ("12", "18"):
         submission = submissions.take("demo", submissions.newest("demo"))
         assert submission is not None
-        submissions.fill(submission, number)
+        submission.fill(number)
     rows = "18_1|COMPLETED|node1|0:0||%d\n18_2|FAILED|node2|75:0||%d\n18_3|RUNNING|node1|0:0||Unknown\n"
     slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
 

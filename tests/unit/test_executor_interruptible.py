@@ -65,7 +65,7 @@ def test_two_jobs_of_a_rule_are_two_chains(here: Path) -> None:
 
     submission = submissions.take(one.key, None)
     assert submission is not None
-    submissions.fill(submission, "17")
+    submission.fill("17")
 
     found = submissions.newest(one.key)
     assert found is not None and found.job_id == "17"

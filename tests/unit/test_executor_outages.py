@@ -49,7 +49,7 @@ def submission(job_id: str = "", age_seconds: float = AGED_SECONDS, key: str = "
     taken = submissions.take(key, submissions.newest(key))
     assert taken is not None
     if job_id:
-        submissions.fill(taken, job_id, WORDS)
+        taken.fill(job_id, WORDS)
     found = submissions.newest(key)
     assert found is not None
     os.utime(found.path, (time.time() - age_seconds,) * 2)

@@ -154,7 +154,7 @@ def test_without_a_driver_a_run_for_which_the_queue_is_full_is_left_out_and_name
     assert driver.submitted == jobs  # Snakemake goes on
     assert len(slurm.sizes) == 3  # 4, 2, 1; nothing for the second segment
     (line,) = driver.lines()
-    assert line.endswith("; none of your jobs is there to submit it later, so start snakemake again when there is room")
+    assert line.endswith("; if none is left, start snakemake again when there is room")
     assert (NOTES / f"demo{LEFT_OUT}").exists()
 
 

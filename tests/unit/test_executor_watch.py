@@ -130,7 +130,7 @@ def test_a_run_ended_as_its_last_task_did_that_has_started(slurm: Slurm, run: Wa
 def test_accounting_says_how_the_job_of_a_run_ended_that_squeue_has_forgotten(slurm: Slurm, run: Watched) -> None:
     submission = submissions.take("demo", None)
     assert submission is not None
-    submissions.fill(submission, "17")
+    submission.fill("17")
     rows = ("17_1|COMPLETED|node1|0:0||1000", "17_2|CANCELLED by 1000|node1|0:15||2000")
     never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0||2000"
     slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in (*rows, never)))

@@ -128,7 +128,7 @@ def test_sbatch_is_given_the_words_of_the_spec_and_what_tells_the_chain(
     assert log.parent.is_dir()
     newest = submissions.newest("demo")
     assert newest is not None and newest.job_id == "101"
-    assert submissions.words_of_newest("demo") == list(WORDS)
+    assert newest.words == WORDS
 
 
 def test_a_single_job_has_no_begin_and_a_log_by_its_own_number(tmp_path: Path, slurm: Slurm) -> None:
@@ -186,7 +186,8 @@ def test_what_attempts_have_shown_of_memory_and_nodes_goes_into_the_words(spec: 
     assert [word for word in words if word.startswith("--mem=")] == ["--mem=225"]
     assert words.index("--mem=225") > words.index("--mem")  # the last one counts
     assert [word for word in words if "exclude" in word] == ["--exclude=node9,node2"]
-    assert submissions.words_of_newest("demo") == list(WORDS)  # as the plan has it, which the next start compares
+    newest = submissions.newest("demo")
+    assert newest is not None and newest.words == WORDS  # as the plan has it, which the next start compares
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -393,7 +394,7 @@ def test_while_another_user_s_job_does_the_run_the_next_tasks_wait_for_its_end(
 ) -> None:
     submission = submissions.take("demo", None)
     assert submission is not None
-    submissions.fill(submission, "30")
+    submission.fill("30")
     slurm.shows(30, "RUNNING" if is_out else "COMPLETED", user="ada")
     slurm.answer("squeue", f'case "$*" in *--me*) exit 0;; *) cat {slurm.folder}/queue;; esac')
     monkeypatch.setattr(os, "getuid", lambda: 4711)
@@ -424,24 +425,6 @@ def test_the_waiting_tasks_of_a_run_are_those_of_its_name_and_folder() -> None:
         "demo_2": ["3"],
         "other": ["4"],
     }
-
-
-@pytest.mark.parametrize(
-    ("comment", "folder", "is_taken_over"),
-    [
-        (chain_comment("demo"), ".", True),
-        (chain_comment("other"), ".", False),
-        (chain_comment("demo2"), ".", False),
-        (chain_comment("demo"), "/elsewhere", False),
-        ("rule_toy_segment_wildcards_demo_001", ".", False),
-        ("(null)", ".", False),
-    ],
-)
-def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(comment: str, folder: str, is_taken_over: bool) -> None:
-    """After a crash a controller counts from the last number that it had saved."""
-    job = ListedJob("17", "RUNNING", "None", comment, Path(folder))
-
-    assert (array.alive_of([job], "demo") == [job]) is is_taken_over
 
 
 def test_an_array_is_canceled_as_far_as_it_waits(slurm: Slurm) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from unbroken.job.end_note import NoteFile, end_before_work, exit_code_for, said
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
-from unbroken.runs.lease import newest_claim, take
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.system import log
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_what_is_told_inside_is_read_around_it() -> None:
         end_note.tell_begun(file.variable)
         assert (file.has_begun, file.end) == (True, None)
         end_note.tell_refused(StorageError("results: full"), file.variable)
-        assert (file.has_begun, file.end, file.since) == (True, UNAVAILABLE, None)
+        assert (file.has_begun, file.end) == (True, UNAVAILABLE)
 
 
 def test_of_several_ends_the_first_counts() -> None:
@@ -81,8 +80,8 @@ TELLS = "import sys; from unbroken.job import end_note; from unbroken.errors imp
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
-    command = SegmentProcess(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
-    return command.run()
+    with log.lines_to((told if told is not None else []).append):
+        return SegmentProcess(toy_job(base).places, 1, "17", words).run()
 
 
 @pytest.mark.process
@@ -102,7 +101,8 @@ def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -
 
 @pytest.mark.process
 def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PATIENCE, "1")
+    monkeypatch.setenv(PATIENCE, "4")
+    monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
     told: list[str] = []
     code = f"{TELLS}end_note.tell_refused(StorageError('results: full')); sys.exit(1)"
 
@@ -111,45 +111,6 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     assert found == (1, UNAVAILABLE)
     assert told[0].startswith("results: full; tried again for ")
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: full"]
-
-
-@pytest.mark.process
-def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_path: Path) -> None:
-    code = "error = OutageError('results: no answer'); import time; error.since = time.monotonic() - 600; "
-    words = [sys.executable, "-c", f"{TELLS}{code}end_note.tell_refused(error); sys.exit(1)"]
-    told: list[str] = []
-
-    found = ended(tmp_path, words, told)
-
-    assert (found, told) == ((1, SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: no answer")), [])
-    assert [line.message for line in history(toy_job(tmp_path))] == ["results: no answer"]
-
-
-@pytest.mark.process
-def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PATIENCE, "600")
-    monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
-    before = time.monotonic()
-    there = tmp_path / "there"
-    record = toy_job(tmp_path).places.record(1)
-    code = f"""
-import os, pathlib, sys
-from unbroken.job import end_note
-there, record = pathlib.Path({str(there)!r}), pathlib.Path({str(record)!r})
-if not there.exists():
-    there.write_text(str(end_note.give_up_at()))
-    sys.exit(1)
-with there.open("a") as file:
-    file.write(f" {{end_note.give_up_at()}}")
-record.parent.mkdir(parents=True)
-record.touch()
-"""
-
-    assert ended(tmp_path, [sys.executable, "-c", code]) == (0, None)
-
-    first, second = there.read_text().split()
-    assert first == "None"
-    assert before + 600 <= float(second) <= time.monotonic() + 600
 
 
 @pytest.mark.process
@@ -196,35 +157,10 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     seen = tmp_path / "seen"
     code = f"{TELLS}end_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
-    command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words, print)
+    command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words)
 
     assert command.run(seen.touch) == (3, None)
     assert history(toy_job(tmp_path)) == []
-
-
-@pytest.mark.process
-def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tmp_path: Path) -> None:
-    """It had no time to say that its work begins; else its end would be in the history twice."""
-    places = toy_job(tmp_path).places
-    take = f"take(Path({str(places.lease)!r}), 1, 0, environment={{'SLURM_JOB_ID': '17'}})"
-    code = f"import os; from pathlib import Path; from unbroken.runs.lease import take; {take}; os.kill(os.getpid(), 9)"
-
-    found = ended(tmp_path, [sys.executable, "-c", code])
-
-    assert found == (-9, None)
-    assert not places.history.exists()
-    assert [each.token for each in (newest_claim(places.lease),) if each] == [1]
-
-
-@pytest.mark.process
-def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PATIENCE, "0.1")
-    places = toy_job(tmp_path).places
-    with take(places.lease, 1, 0, environment={"SLURM_JOB_ID": "16"}):
-        pass
-
-    _, end = ended(tmp_path, ["sh", "-c", "exit 1"])
-    assert end is not None and end.kind is EndKind.UNAVAILABLE
 
 
 @pytest.mark.process

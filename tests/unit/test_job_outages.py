@@ -1,5 +1,6 @@
 """Jobs of a chain where Slurm, the disk or another job is in the way: nothing is lost, nothing is done twice."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.system import log
 
 pytestmark = pytest.mark.process
 
@@ -26,11 +28,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def said() -> Iterator[list[str]]:
     """What this job says."""
     said: list[str] = []
-    monkeypatch.setattr(ChainJob, "log", lambda self, line: said.append(line))
-    return said
+    with log.lines_to(said.append):
+        yield said
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ def test_a_process_that_ends_without_a_word_is_told_by_what_stands_in_its_way(
     folder.history.mkdir()  # cannot be read
     words = ["sh", "-c", "exit 3"]
 
-    code, end = SegmentProcess(folder, 2, "17", words, print).run()
+    code, end = SegmentProcess(folder, 2, "17", words).run()
 
     message = "the segment's process ended with exit code 3"
     assert (code, end) == (3, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))

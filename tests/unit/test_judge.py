@@ -10,10 +10,9 @@ from support.toyrun import toy_job, toy_run
 
 from unbroken.job.classify import describe_exit, explained, judge
 from unbroken.job.settled import is_finished
-from unbroken.job.supervisor import Work
 from unbroken.program.leaving import StopReason
 from unbroken.runs.attempts import has_newer
-from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import NO_TIMES
@@ -221,10 +220,6 @@ def test_a_disk_is_blamed_by_the_programs_own_words_alone(tmp_path: Path, error:
     assert found.cause is cause and str(base) in found.line()
 
 
-def test_nothing_is_added_to_a_failure_of_which_nobody_knows_more(tmp_path: Path) -> None:
-    assert Attempt(tmp_path, None, None).explained(EndKind.FAILED) == ("it ended", None)
-
-
 # A run with segments of eight hours that takes jobs of one hour and more: this one had two hours, 110 minutes of work.
 LESS = {"segment_minutes": 480, "least_minutes": 60, "given_seconds": 7200, "worked_seconds": 6600}
 
@@ -291,14 +286,6 @@ def test_a_program_that_reached_the_goal_before_it_was_raised_is_not_judged_to_h
     assert attempt.judged()[0] is EndKind.PAUSED
 
 
-def test_how_far_a_run_without_a_goal_is_names_no_goal() -> None:
-    assert describe_done(checkpoint(20, None)) == "20 steps"
-
-
-def test_no_checkpoint_is_not_finished() -> None:
-    assert not is_finished(None, toy_run(goal=1))
-
-
 def test_a_checkpoint_at_the_same_place_is_no_step_forward() -> None:
     assert [has_newer(checkpoint(done), checkpoint(10)) for done in (9, 10, 11)] == [False, False, True]
     assert has_newer(checkpoint(0), None)
@@ -315,10 +302,3 @@ def test_a_checkpoint_at_the_same_place_is_no_step_forward() -> None:
 )
 def test_exit_codes_are_told_in_words(code: int | None, text: str) -> None:
     assert describe_exit(code) == text
-
-
-def test_a_work_has_what_is_judged_here() -> None:
-    judged = {"last", "exit_code", "exit_means", "stop_reason", "task", "job", "left_seconds_at_stop", "given_seconds"}
-
-    assert judged - {"last"} <= Work.__dataclass_fields__.keys()
-    assert isinstance(Work.last, property)

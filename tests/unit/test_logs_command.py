@@ -17,7 +17,7 @@ from support.toyrun import toy_job
 from unbroken.cli.logs import POLL_SECONDS, segment_logs, show_log
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.job import attempt as module
-from unbroken.job.attempt import Assignment, Job
+from unbroken.job.attempt import Assignment, Job, SegmentLog
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 
@@ -142,11 +142,12 @@ def attempt(base: Path, monkeypatch: pytest.MonkeyPatch, starts: bool) -> Path:
     logs = []
 
     def segment(given: Job) -> None:
-        given.tell("begins")
+        log = SegmentLog(given)
+        log.write("begins")
         if starts:
-            given = given.at_work()
-            given.tell("starting: sh program.sh")
-        logs.append(given.log)
+            log.begin_work()
+            log.write("starting: sh program.sh")
+        logs.append(log.job.log)
         raise SegmentError("no luck" if starts else "no further attempt is made")
 
     script = Script(SimpleNamespace(assignment=Assignment(job.run, job.keys)), {}, SimpleNamespace(segment="001"))

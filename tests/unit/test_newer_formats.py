@@ -20,8 +20,7 @@ from unbroken.cli import main as cli
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import FormatError
 from unbroken.job.after_work import _is_over as is_over_for_another
-from unbroken.job.export_run import export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import export_run, import_run
 from unbroken.job.settled import is_done
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
@@ -91,13 +90,13 @@ def segment_of(base: Path) -> None:
 
 def importing(base: Path) -> None:
     (base.parent / "elsewhere").mkdir()
-    import_run(job(base), ProgramEngine(STEP), ImportSource(base.parent / "elsewhere"), print)
+    import_run(job(base), ProgramEngine(STEP), ImportSource(base.parent / "elsewhere"))
 
 
 ACTIONS: dict[str, Callable[[Path], object]] = {
     "segment": segment_of,
     "import": importing,
-    "export": lambda base: export_run(job(base), ProgramEngine(STEP), base / "out", "", print),
+    "export": lambda base: export_run(job(base), ProgramEngine(STEP), base / "out", ""),
     "training": lambda base: Home(base / "results" / "demo", "training", Saves(keep=1), has_history=True),
 }
 

@@ -164,10 +164,10 @@ def test_a_clock_that_is_set_in_the_middle_moves_no_deadline_but_what_the_progra
     controller.end_job_in(3600)
     for name, value in controller.environment.items():
         monkeypatch.setenv(name, value)
-    job, slurm_job = toy_job(tmp_path), job_around_us()
+    slurm_job = job_around_us()
     deadline, attempt_folder = deadline_for(7200, slurm_job), AttemptFolder(tmp_path / "desk")
     attempt_folder.prepare()
-    limits = JobTime(job, attempt_folder, slurm_job, deadline, Margin(10.0, 1.0))
+    limits = JobTime(attempt_folder, slurm_job, deadline, Margin(10.0, 1.0))
     limits.write_deadline()
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 4000)

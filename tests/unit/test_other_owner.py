@@ -11,7 +11,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import toy
 
 from unbroken.job import submissions
-from unbroken.job.other_owner import OtherOwner, job_in_queue
+from unbroken.job.control import OtherOwner
 from unbroken.job.spec import JobSpec
 from unbroken.runs.claim import claim_path
 from unbroken.runs.layout import RunFolder
@@ -79,16 +79,16 @@ def test_a_job_of_this_user_is_in_the_queue_unless_another_job_has_met_it(spec: 
 
 @pytest.mark.parametrize(("state", "is_waited_for"), [("RUNNING", True), ("PENDING", True), ("COMPLETED", False)])
 def test_another_user_s_array_of_this_folder_is_waited_for_while_it_is_in_the_queue(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, state: str, is_waited_for: bool
+    spec: JobSpec, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, state: str, is_waited_for: bool
 ) -> None:
     submission = submissions.take("demo", None)
     assert submission is not None
-    submissions.fill(submission, "30")
+    submission.fill("30")
     slurm.shows("30_2", state, user="ada")
-    mine = job_in_queue(submissions.newest("demo"))
+    mine = OtherOwner().find(spec, submissions.newest("demo"))
     monkeypatch.setattr(os, "getuid", lambda: 4711)
 
-    found = job_in_queue(submissions.newest("demo"))
+    found = OtherOwner().find(spec, submissions.newest("demo"))
 
     assert mine is None
     assert (found and (found.job_id, found.line)) == (("30", "ada's job 30 is out for it") if is_waited_for else None)

@@ -14,7 +14,6 @@ from support.toyrun import checkpoints, flip_byte, history, program, run_program
 
 from unbroken.errors import InterruptedSegment, OutageError, StorageError, UnbrokenError
 from unbroken.job import attempt as segment_module
-from unbroken.job.end_note import GIVE_UP
 from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs import select as pick_module
 from unbroken.runs.checkpoint import Checkpoint
@@ -251,23 +250,6 @@ def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_go
 
     assert record.progress.done == 3
     assert not (toy_job(tmp_path).places.checkpoints / ".quarantine").exists()
-
-
-@pytest.mark.process
-def test_a_job_that_waits_already_ends_the_waiting_of_its_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten minutes for both, not for each."""
-    run_program(tmp_path, program("one_step"), goal=100)
-    before = time.monotonic()
-    monkeypatch.setenv(GIVE_UP, str(before))
-    with monkeypatch.context() as patch:
-        failing_digest(patch, "state")
-        with pytest.raises(OutageError) as raised:
-            run_program(tmp_path, program("one_step"), 2, goal=100)
-
-    assert raised.value.since is not None
-    assert before < raised.value.since < time.monotonic()
 
 
 @pytest.mark.process

@@ -13,10 +13,11 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy_run
 
 from unbroken.job import rule_state, segment_process
+from unbroken.job.needs import wanted_memory_mb
 from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.job.rule_work import RuleWork
-from unbroken.job.spec import ChainJob
+from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS
@@ -33,6 +34,7 @@ from support.making import ATTEMPT
 from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.segment_end import EndKind
+from unbroken.slurm.job import EndState
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]
 folder = Path("ckpt")
@@ -46,6 +48,9 @@ if line == "paused":
     history.append(replace(ATTEMPT, progress_from=done - 10, progress_to=done, **more))
 if line == "failed":
     history.append(replace(ATTEMPT, kind=EndKind.FAILED, progress_to=0.0, message="no such file", **more))
+if line == "memory":
+    state = EndState.OUT_OF_MEMORY
+    history.append(replace(ATTEMPT, kind=EndKind.FAILED, progress_to=0.0, job_state=state, **more))
 if note:
     kind = None if note == "started" else EndKind(note)
     write_note(note_path(Path()), ExecNote("train", str(folder), kind, 1, "the inputs were changed"))
@@ -79,6 +84,7 @@ class Chain:
         command = (sys.executable, "rule.py", note, line, str(code))
         run = toy_run(KEY, attempts_without_progress=3)
         told = {"key": KEY, "keys": None, "name": "train", "script": "", "command": command, "start": "first"}
+        told["memory_mb"] = (400, 800)
         spec = chain_spec(self._folder, run=run, last_segment=segments, retries=retries, **told)
         spec.write()
         return RuleWork(ChainJob(spec, number)).do()[0]
@@ -198,6 +204,22 @@ def test_a_program_that_fails_is_judged_by_its_history_at_once(chain: Chain) -> 
     with pytest.raises(Stop, match=r"^segment 1 failed 2 times; .*no such file"):
         chain.job("failed", "failed", retries=1)
 
+    assert chain.starts == 2
+
+
+@pytest.mark.process
+def test_a_rule_out_of_memory_gets_what_its_next_attempt_asks_for_and_stops_after_its_retries(
+    chain: Chain, slurm: Slurm, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    chain.job("failed", "memory", retries=1)
+    spec = read(path_of(KEY))
+    with pytest.raises(Stop) as stop:
+        chain.job("failed", "memory", retries=1)
+
+    assert "rule train ran out of memory (400 MB); tried again with 800 MB" in caplog.messages
+    assert (wanted_memory_mb(spec, ""), spec.folder.store) == (800, Path(STORE))
+    assert str(stop.value) == "rule train ran out of memory (800 MB); raise its mem_mb, then start snakemake again"
     assert chain.starts == 2
 
 

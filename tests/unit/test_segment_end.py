@@ -82,7 +82,7 @@ def test_an_end_goes_from_the_process_to_its_job_the_history_and_the_report_unch
     end, places = replace(WHOLE, kind=kind), toy_job(tmp_path).places
     words = [sys.executable, "-c", TELLS, json.dumps(end.to_json())]
 
-    code, told = SegmentProcess(places, 1, "17", words, print).run()
+    code, told = SegmentProcess(places, 1, "17", words).run()
 
     assert (code, told) == (exit_code_for(kind, 0 if kind.settles else 1), end)
     assert told is not None

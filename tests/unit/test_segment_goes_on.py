@@ -23,11 +23,10 @@ from support.toyrun import (
 )
 
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
-from unbroken.runs import lease
 from unbroken.runs import results as final
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs, host
+from unbroken.system import fs
 from unbroken.system.fs import unique_name
 
 pytestmark = pytest.mark.process
@@ -364,11 +363,3 @@ def test_a_log_tells_what_was_given_and_how_it_ended(tmp_path: Path) -> None:
 
 
 # --- who -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_claim_says_who_works(tmp_path: Path) -> None:
-    steps(tmp_path, 1)
-
-    held, reason = lease.current_claim(toy_job(tmp_path).places.lease)
-    assert held is not None and (held.pid, held.pid_start) == (os.getpid(), host.process_start(os.getpid()))
-    assert reason == "released"

@@ -10,8 +10,8 @@ from support.making import publish
 from support.toy_spec import toy_spec
 from support.toyrun import KEYS, toy, toy_job, toy_run
 
-from unbroken.job import attempt, segment_script
-from unbroken.job.attempt import Job
+from unbroken.job import segment_script
+from unbroken.job.attempt import Job, SegmentLog, newest_work
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
 
@@ -34,8 +34,9 @@ def worked(base: Path) -> Job:
     """An attempt whose work has begun, in the folder of a run whose log Snakemake has removed."""
     attempt = Job(toy_run(), KEYS, 1, 1, base)
     attempt.log.unlink(missing_ok=True)
-    attempt.tell("worked")
-    return attempt.at_work()
+    log = SegmentLog(attempt)
+    log.write("worked")
+    return log.begin_work()
 
 
 def test_each_attempt_that_works_has_a_second_name_for_the_log_where_there_are_hard_links(
@@ -45,7 +46,7 @@ def test_each_attempt_that_works_has_a_second_name_for_the_log_where_there_are_h
 
     assert worked(tmp_path).log == log.with_suffix(".1.log")
     second = worked(tmp_path)
-    assert second.at_work().log == second.log == log.with_suffix(".2.log")
+    assert SegmentLog(second).begin_work().log == second.log == log.with_suffix(".2.log")
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
     assert worked(tmp_path).log == log
 
@@ -55,16 +56,16 @@ def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_pe
 ) -> None:
     first = worked(tmp_path).log
     log = toy_job(tmp_path).log
-    assert attempt._log_of_newest_work(log) == first
+    assert newest_work(log) == first
     log.unlink()
     log.write_text("held by another\n")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", failing(errno.EPERM))
-        assert attempt._log_of_newest_work(log) == log
+        assert newest_work(log) == log
     assert log.read_text() == "held by another\n"
 
-    assert attempt._log_of_newest_work(log) == first
+    assert newest_work(log) == first
     assert log.samefile(first)
     assert log.read_text().endswith(": worked\nheld by another\nheld by another\n")
 

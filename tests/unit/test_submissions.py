@@ -20,7 +20,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def submit(number: int, *words: str) -> None:
     submission = submissions.take("demo", submissions.newest("demo"))
     assert submission is not None
-    submissions.fill(submission, str(number), words)
+    submission.fill(str(number), words)
+
+
+def newest_words() -> tuple[str, ...]:
+    newest = submissions.newest("demo")
+    assert newest is not None
+    return newest.words
 
 
 def take_after_all_have_looked(barrier: object) -> bool:
@@ -58,7 +64,7 @@ def test_the_newest_one_counts_and_the_others_are_remembered() -> None:
     newest = submissions.newest("demo")
     assert newest is not None and (newest.number, newest.job_id, newest.is_being_filled) == (2, "40", False)
     assert submissions.job_ids("demo") == ["17", "40"]
-    assert submissions.words_of_newest("demo") == ["-p", "long"]
+    assert newest_words() == ("-p", "long")
     assert submissions.any_of("demo") and not submissions.any_of("other")
 
 
@@ -90,7 +96,7 @@ def test_one_that_was_refused_is_given_back() -> None:
     submission = submissions.take("demo", submissions.newest("demo"))
     assert submission is not None
 
-    submissions.give_back(submission)
+    submission.give_back()
 
     newest = submissions.newest("demo")
     assert newest is not None and newest.job_id == "17"
@@ -103,21 +109,13 @@ def test_who_is_so_late_that_another_process_has_submitted_writes_on_its_own_sub
     quick = submissions.take("demo", late)
     assert quick is not None
 
-    submissions.give_back(late) if is_refused else submissions.fill(late, "17", ["-p", "short"])
+    late.give_back() if is_refused else late.fill("17", ["-p", "short"])
     found = submissions.newest("demo")
-    submissions.fill(quick, "40", ["-p", "long"])
+    quick.fill("40", ["-p", "long"])
 
     assert found is not None and found.is_being_filled
     assert submissions.job_ids("demo") == ([] if is_refused else ["17"]) + ["40"]
-    assert submissions.words_of_newest("demo") == ["-p", "long"]
-
-
-def test_what_waiting_tasks_were_changed_to_is_noted_with_them() -> None:
-    submit(17, "-t", "60")
-
-    submissions.note_words("demo", ["-t", "120"])
-
-    assert (submissions.job_ids("demo"), submissions.words_of_newest("demo")) == (["17"], ["-t", "120"])
+    assert newest_words() == ("-p", "long")
 
 
 def test_files_that_are_no_submissions_do_not_count() -> None:
@@ -136,5 +134,5 @@ def test_a_torn_submission_is_not_waited_for_and_those_of_other_runs_stay() -> N
 
     found = submissions.newest("demo")
     assert found is not None and not found.is_being_filled
-    submissions.give_back(torn)
+    torn.give_back()
     assert (submissions.newest("demo"), submissions.newest("demo2") is not None) == (None, True)

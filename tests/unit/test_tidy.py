@@ -26,25 +26,28 @@ def tidy(tmp_path: Path) -> Iterator[Recovery]:
         yield found
 
 
-def logged(tidy: Recovery) -> list[str]:
-    return [line.partition(" segment 1: ")[2] for line in tidy.job.log.read_text().splitlines()]
+@pytest.fixture(autouse=True)
+def all_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
 
 
-def test_a_link_in_the_place_of_the_work_folder_is_not_followed(tidy: Recovery, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_work_folder_is_not_followed(
+    tidy: Recovery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "elsewhere/000002").mkdir(parents=True)
     (tmp_path / "elsewhere/000002/theirs").write_text("theirs")
     tidy.job.places.work.rmdir()
     tidy.job.places.work.symlink_to(tmp_path / "elsewhere")
 
-    tidy.remove_attempt_folder(tidy.job.places.work / "000002")
+    tidy.remove(tidy.job.places.work / "000002")
 
     assert (tmp_path / "elsewhere/000002/theirs").read_text() == "theirs"
-    (line,) = logged(tidy)
+    (line,) = caplog.messages
     assert line.startswith(f"{tidy.job.places.work / '000002'}: not removed yet (")
 
 
 def test_a_folder_that_cannot_be_listed_is_left_to_a_later_segment(
-    tidy: Recovery, monkeypatch: pytest.MonkeyPatch
+    tidy: Recovery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tidy.job.places.work / "000001").mkdir()
 
@@ -54,13 +57,13 @@ def test_a_folder_that_cannot_be_listed_is_left_to_a_later_segment(
     with monkeypatch.context() as disk:
         disk.setattr(Path, "iterdir", broken)
         tidy.remove_attempt_folders()
-    (line,) = logged(tidy)
+    (line,) = caplog.messages
     assert "Input/output error" in line
 
     tidy.remove_attempt_folders()
 
     assert not list(tidy.job.places.work.iterdir())
-    assert logged(tidy)[1:] == ["removed the unfinished files of a killed attempt: work/000001"]
+    assert caplog.messages[1:] == ["removed the unfinished files of a killed attempt: work/000001"]
 
 
 def test_the_folders_of_this_attempt_and_of_its_successors_stay(tidy: Recovery) -> None:

@@ -17,7 +17,7 @@ from unit.test_training_plain import told_to_save
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.job.rule_work import rule_end
+from unbroken.job.rule_work import end_of
 from unbroken.report.account import account
 from unbroken.report.spans import Kind
 from unbroken.runs import policy
@@ -118,9 +118,9 @@ def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
         train(tmp_path / "ckpt")
     history = History(tmp_path / "ckpt" / "history.jsonl").attempts()
     note = ExecNote("train", str(tmp_path / "ckpt"), EndKind.PAUSED, 2)
-    found = rule_end("18", note, history, None, is_out_of_memory=False)
 
-    assert (found.pauses, found.end) == (2, history[1])
+    assert end_of(note, history[1], None) == history[1]
+    assert [line.kind for line in history] == [EndKind.PAUSED] * 2
     assert (history[1].kind, history[1].segment, history[1].unit) == (EndKind.PAUSED, 2, "epochs")
 
 

@@ -39,7 +39,7 @@ def made(attempt_folder: AttemptFolder, name: str = "state-000001") -> HandedOve
 def test_a_successor_finds_all_that_was_known_and_its_files(attempt_folder: AttemptFolder) -> None:
     noted(made(attempt_folder), HANDOVER)
 
-    (found,) = noted_states(attempt_folder, print)
+    (found,) = noted_states(attempt_folder)
 
     assert (found.handover, found.is_judged) == (HANDOVER, True)
     assert (found.draft / "final/result").read_text() == "1"
@@ -49,14 +49,14 @@ def test_a_successor_finds_all_that_was_known_and_its_files(attempt_folder: Atte
 def test_asked_again_it_finds_the_same(attempt_folder: AttemptFolder) -> None:
     noted(made(attempt_folder), HANDOVER)
 
-    assert noted_states(attempt_folder, print) == noted_states(attempt_folder, print)
+    assert noted_states(attempt_folder) == noted_states(attempt_folder)
 
 
 def test_one_that_no_program_finished_either_way(attempt_folder: AttemptFolder) -> None:
     plain = Handover(Progress(3.5, None, "checkpoints"))
     noted(made(attempt_folder), plain)
 
-    assert [each.handover for each in noted_states(attempt_folder, print)] == [plain]
+    assert [each.handover for each in noted_states(attempt_folder)] == [plain]
 
 
 def test_it_is_on_the_disk_before_anything_says_so(
@@ -77,13 +77,13 @@ def test_what_a_program_handed_over_says_it_by_itself(attempt_folder: AttemptFol
     noted(made(attempt_folder, "save/1.ready"), HANDOVER)
 
     assert not list(attempt_folder.root.rglob("whole-*"))
-    assert noted_states(attempt_folder, print) == []
+    assert noted_states(attempt_folder) == []
 
 
 def test_of_a_checkpoint_nothing_is_left(attempt_folder: AttemptFolder) -> None:
     found = noted(made(attempt_folder), HANDOVER)
     found.draft.rename(attempt_folder.root.parent / "checkpoint")
-    assert noted_states(attempt_folder, print) == []
+    assert noted_states(attempt_folder) == []
 
     found.forget()
 
@@ -95,7 +95,7 @@ def test_a_link_in_its_place_is_not_followed(attempt_folder: AttemptFolder, tmp_
     found.draft.rename(tmp_path / "elsewhere")
     found.draft.symlink_to(tmp_path / "elsewhere")
 
-    assert noted_states(attempt_folder, print) == []
+    assert noted_states(attempt_folder) == []
 
 
 def test_the_least_progress_comes_first(attempt_folder: AttemptFolder) -> None:
@@ -103,28 +103,30 @@ def test_the_least_progress_comes_first(attempt_folder: AttemptFolder) -> None:
         handover = replace(HANDOVER, progress=replace(HANDOVER.progress, done=done))
         noted(made(attempt_folder, f"state-{number:06d}"), handover)
 
-    assert [each.handover.progress.done for each in noted_states(attempt_folder, print) if each.handover] == [2, 9, 10]
+    assert [each.handover.progress.done for each in noted_states(attempt_folder) if each.handover] == [2, 9, 10]
 
 
-def test_a_malformed_note_is_named_and_takes_no_other_with_it(attempt_folder: AttemptFolder) -> None:
+def test_a_malformed_note_is_named_and_takes_no_other_with_it(
+    attempt_folder: AttemptFolder, caplog: pytest.LogCaptureFixture
+) -> None:
     note = noted(made(attempt_folder), HANDOVER).told
     noted(made(attempt_folder, "state-000002"), HANDOVER)
     assert note is not None
     note.write_text('{"done": "many"}')
-    said: list[str] = []
 
-    assert [each.draft.name for each in noted_states(attempt_folder, said.append)] == ["state-000002"]
+    assert [each.draft.name for each in noted_states(attempt_folder)] == ["state-000002"]
 
-    (line,) = said
+    (line,) = caplog.messages
     assert "whole-state-000001.json: 'done' is 'many', allowed: a number" in line
 
 
 @pytest.mark.parametrize("damaged", [b"", b'{"done": 1', b"\xff\x00", b"[]"])
-def test_a_damaged_note_stops_nothing(attempt_folder: AttemptFolder, damaged: bytes) -> None:
+def test_a_damaged_note_stops_nothing(
+    attempt_folder: AttemptFolder, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     note = noted(made(attempt_folder), HANDOVER).told
     assert note is not None
     note.write_bytes(damaged)
-    said: list[str] = []
 
-    assert noted_states(attempt_folder, said.append) == []
-    assert [note.name in line for line in said] == [True]
+    assert noted_states(attempt_folder) == []
+    assert [note.name in line for line in caplog.messages] == [True]

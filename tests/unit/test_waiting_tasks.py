@@ -15,7 +15,7 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.job import EndState
+from unbroken.slurm.job import EndState, ListedJob
 
 pytestmark = pytest.mark.process
 
@@ -160,7 +160,7 @@ class Waiting:
                 (self.tasks / number / name).write_text(value)
         submission = submissions.take("demo", None)
         assert submission is not None
-        submissions.fill(submission, "101", BEFORE)
+        submission.fill("101", BEFORE)
         slurm.answer("squeue", QUEUE.format(folder=slurm.folder))
         slurm.answer("scancel", f'echo "$@" >> {slurm.folder}/canceled')
         self.updates("true")
@@ -183,11 +183,17 @@ def waiting(slurm: Slurm) -> Waiting:
     return Waiting(slurm)
 
 
+def newest_words() -> tuple[str, ...]:
+    newest = submissions.newest("demo")
+    assert newest is not None
+    return newest.words
+
+
 def followed(waiting: Waiting, *words: str) -> list[str]:
     """What is told when the newest start wants these words."""
     spec = chain_spec(waiting.slurm.folder, words=words)
-    update = control.follow_plan(spec, waiting.numbers)
-    return [update.line] if update.line else []
+    line = control._found(spec, [ListedJob(number, "PENDING") for number in waiting.numbers], True).said
+    return [line.removesuffix("; squeue does not answer")] if line else []
 
 
 CHANGES = {
@@ -210,7 +216,7 @@ def test_time_partition_and_memory_of_the_waiting_tasks_follow_the_plan(
     assert asked(waiting.slurm) == [f"update JobId=101_[3-5] {change}"]
     assert waiting.ask_for(change.partition("=")[0]) == [f"shown {option[1]}"] * 3
     assert waiting.canceled == ""
-    assert submissions.words_of_newest("demo") == words
+    assert newest_words() == tuple(words)
     assert followed(waiting, *words) == []  # the next start has nothing to do
 
 
@@ -266,7 +272,7 @@ def test_where_slurm_does_not_answer_the_tasks_stay_as_they_are(waiting: Waiting
     told = followed(waiting, "-t", "120", *BEFORE[2:])
 
     assert told == ["the waiting tasks still ask for what the config said before: Slurm does not answer"]
-    assert submissions.words_of_newest("demo") == list(BEFORE)
+    assert newest_words() == BEFORE
 
 
 def test_the_same_words_in_another_order_change_nothing(waiting: Waiting) -> None:
@@ -278,7 +284,7 @@ def test_the_same_words_in_another_order_change_nothing(waiting: Waiting) -> Non
 def test_tasks_of_which_nothing_is_known_are_left_as_they_are(waiting: Waiting) -> None:
     submission = submissions.newest("demo")
     assert submission is not None
-    submissions.give_back(submission)
+    submission.give_back()
 
     assert followed(waiting, "-t", "120") == []
     assert (waiting.canceled, asked(waiting.slurm)) == ("", [])

@@ -15,11 +15,11 @@ from unbroken.engines.found import engine_of, known_schemas
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError
 from unbroken.job.attempt import Job
-from unbroken.job.export_run import README, export_run
-from unbroken.job.import_run import import_run
+from unbroken.job.import_export import README, export_run, import_run
 from unbroken.report.known import CONFIG, runs_of
 from unbroken.runs.checkpoint import describe_done
 from unbroken.runs.run import RunSpec
+from unbroken.system.log import lines_to
 
 
 def import_command(
@@ -33,7 +33,8 @@ def import_command(
 ) -> None:
     """Import what already ran elsewhere as the first checkpoint of a run; copies, and changes nothing."""
     job, engine = _job(configured(run, directory, config), directory)
-    checkpoint = import_run(job, engine, ImportSource(source, done), lambda line: say(f"{run}: {line}"))
+    with lines_to(lambda line: say(f"{run}: {line}")):
+        checkpoint = import_run(job, engine, ImportSource(source, done))
     say(f"{run}: imported {checkpoint.name} ({describe_done(checkpoint)})")
     if (imported := checkpoint.passport.imported) is not None:
         for line in [
@@ -54,7 +55,8 @@ def export_command(
     """Export a plain folder from which the program resumes by itself, without unbroken; the run stays as it is."""
     job, engine = _job(configured(run, directory, config), directory)
     target = to or Path(f"{run}-export")
-    found = export_run(job, engine, target, checkpoint, lambda line: say(f"{run}: {line}"))
+    with lines_to(lambda line: say(f"{run}: {line}")):
+        found = export_run(job, engine, target, checkpoint)
     say(f"{run}: exported {found.name} ({describe_done(found)}) to {target}; see {target / README}")
     say(f"{run}: to continue there, type: {target / SCRIPT}")
 

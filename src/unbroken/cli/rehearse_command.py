@@ -14,9 +14,11 @@ from unbroken.errors import ConfigError
 from unbroken.rehearsal.rehearse import Rehearser, with_goal
 from unbroken.report.known import CONFIG
 from unbroken.runs.rehearsal import FOLDER, Verdict
+from unbroken.system.log import lines_to
 
 MINUTES = 2.0
 MOST_FINDINGS = 10
+
 _GOOD = (Verdict.IDENTICAL, Verdict.NOT_COMPARABLE)
 
 
@@ -41,10 +43,9 @@ def rehearse(
     if wrong:
         raise ConfigError(wrong)
     keys = known_schemas().engines[chosen.engine].identity
-    rehearser = Rehearser(
-        chosen, keys, engine, directory, minutes, tell=lambda line: say(f"{run}: {line}"), read_only=shared
-    )
-    done = rehearser.rehearse()
+    rehearser = Rehearser(chosen, keys, engine, directory, minutes, read_only=shared)
+    with lines_to(lambda line: say(f"{run}: {line}")):
+        done = rehearser.rehearse()
     lines = [*done.findings[:MOST_FINDINGS], done.progress_read, *rehearser.measures.lines(configured_run)]
     if more := len(done.findings[MOST_FINDINGS:]):
         lines.insert(MOST_FINDINGS, f"{more} more findings in {directory / FOLDER / run}.json")

@@ -10,16 +10,17 @@ no Snakemake and no driver.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job.after_work import end_run, leave_before_work, leave_to_owner, look_after_the_rest
 from unbroken.job.end_note import exit_code_for
-from unbroken.job.left_out import has_come_back
 from unbroken.job.next_attempt import Stop, note_stop, wait_until_left
 from unbroken.job.rule_work import RuleWork
 from unbroken.job.segment_process import ignore_signals
@@ -32,6 +33,10 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
+from unbroken.system import log
+from unbroken.system.clock import utc_now
+
+logger = logging.getLogger("unbroken.job")  # not `__main__`
 
 # A driver may be writing the spec again (`rm -rf .snakemake` is a habit), and a client of NFS may not see it yet.
 SPEC_SECONDS = 10.0
@@ -51,14 +56,20 @@ def main(words: Sequence[str] | None = None) -> int:
     except UnbrokenError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return exit_code_for(EndKind.REFUSED, 1)
-    try:
-        refuse_newer(job.spec.folder)
-        jobs = wait_until_left(job)
-        # The user may have started snakemake while it waited.
-        return _do_next_segment(ChainJob(job.now(), job.job_id), jobs)
-    except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
-        job.log(str(error))
-        return exit_code_for(EndKind.REFUSED, 1)
+    with log.lines_to(partial(_print, job.spec.name)):
+        try:
+            refuse_newer(job.spec.folder)
+            jobs = wait_until_left(job)
+            # The user may have started snakemake while it waited.
+            return _do_next_segment(ChainJob(job.now(), job.job_id), jobs)
+        except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
+            logger.error(str(error))
+            return exit_code_for(EndKind.REFUSED, 1)
+
+
+def _print(name: str, line: str) -> None:
+    """Write one line into Slurm's log of this job."""
+    print(f"unbroken {utc_now()} {name}: {line}", file=sys.stderr, flush=True)
 
 
 def _read_patiently(path: Path) -> JobSpec:
@@ -71,7 +82,6 @@ def _read_patiently(path: Path) -> JobSpec:
 
 def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
     os.environ[driver_start.START] = job.spec.start
-    has_come_back(job.job_id)
     _log_missing_commands(job)
     work = RuleWork(job, jobs) if job.spec.is_rule else SegmentWork(job, jobs)
     try:
@@ -83,7 +93,7 @@ def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
         else:
             look_after_the_rest(job, work.has_no_room)
     except Stop as stop:
-        job.log(f"the run stops: {stop}")
+        logger.info(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))
         end_run(job, my_jobs())
         return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
@@ -92,7 +102,7 @@ def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
 
 def _log_missing_commands(job: ChainJob) -> None:
     if missing := [name for name in COMMANDS if not has_command(name)]:
-        job.log(
+        logger.info(
             f"{', '.join(missing)}: not found on this node, so no job of this run can submit or cancel others; those "
             "that wait in the queue do their segments, and when none is left: start snakemake again"
         )

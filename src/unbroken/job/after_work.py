@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import array, background, needs, rule_state
+from unbroken.job import array, background, needs
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
-from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
+from unbroken.job.control import owner_of
+from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
-from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.job.work import write_last_page
@@ -24,6 +24,8 @@ from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
+
+logger = logging.getLogger(__name__)
 
 # How long a job that is being ended may take to say how.
 ENDING_SECONDS = 10.0
@@ -38,12 +40,11 @@ def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
     """Submit nothing and go back into no queue: the same would only happen again, there, in a minute."""
     segment, lost = job.now().next_segment() or job.now().last_segment, None
     if _own_attempt(job) is None:
-        node = os.environ.get("SLURMD_NODENAME", "")
-        lost = note_before_work(job.folder, segment, end, job.log, slurm_job=job.job_id, slurm_node=node)
+        lost = note_before_work(job.folder, segment, end, slurm_job=job.job_id)
     next_attempt(job, segment, [lost] if lost else [])
-    job.log(f"this job ends before its work and submits no other: {end.line()}")
+    logger.info(f"this job ends before its work and submits no other: {end.line()}")
     if array.has_waiting(job.key) is False:
-        job.log("no task of this run waits; fix the cause, then start snakemake again")
+        logger.info("no task of this run waits; fix the cause, then start snakemake again")
 
 
 def leave_to_owner(job: ChainJob) -> None:
@@ -53,9 +54,9 @@ def leave_to_owner(job: ChainJob) -> None:
         return
     numbers = array.waiting(jobs, job.key)
     if not numbers:
-        job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
+        logger.info(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
     elif needs.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
-        job.log(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
+        logger.info(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
 
 
 # --- after its work ---
@@ -65,7 +66,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
     """End the waiting tasks of a run that has reached its goal; submit the rest if no task waits."""
     jobs = _jobs_if_slurm_answers()
     if jobs is None:
-        job.log("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
+        logger.warning("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
         return
     state = next((other.state for other in jobs if other.job_id == job.job_id), "")
     is_leaving = state == "COMPLETING"
@@ -75,26 +76,19 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
         raise Stop(policy.canceled(job.job_id))
     if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it does the segment itself
-    if job.now().is_over():
+    now = job.now()
+    segment = now.next_segment()
+    if segment is None:
         end_run(job, jobs)
     elif numbers := array.waiting(jobs, job.key):
-        _stop_after_last_attempt(job, is_leaving)
+        own = _own_attempt(job)
+        # Else a task would start only to say that no further attempt is made.  How Slurm ends a job is not known before
+        # it has left, and then the next task asks.  A rule's job has asked already.
+        if own is not None and own.kind.is_failure and not now.is_rule and not is_leaving and not is_being_ended():
+            next_attempt(job, segment)
         _learn(job, numbers)
-    elif job.now().submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
+    elif now.submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
         _go_on(job, has_no_room or is_leaving)
-
-
-def _stop_after_last_attempt(job: ChainJob, is_leaving: bool) -> None:
-    """Stop if this job has failed and no further attempt is made: else a task would start only to say so.
-
-    How Slurm ends a job is not known before it has left, and then the next task asks.  A rule's job has asked already.
-    """
-    own = _own_attempt(job)
-    segment = job.now().next_segment()
-    if own is None or not own.kind.is_failure or segment is None or job.spec.is_rule:
-        return
-    if not is_leaving and not is_being_ended():
-        next_attempt(job, segment)
 
 
 def _own_attempt(job: ChainJob) -> Attempt | None:
@@ -105,14 +99,9 @@ def _own_attempt(job: ChainJob) -> Attempt | None:
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     """Let the waiting tasks ask for what this job lacked."""
-    if job.spec.is_rule:
-        has_lacked = job.job_id in rule_state.read_state(job.key).killed_jobs
-        lines = needs.give_rule_memory(job.now(), numbers) if has_lacked else iter(())
-    else:
-        own = _own_attempt(job)
-        lines = needs.learn(job.spec, numbers, own) if own is not None else iter(())
-    for line in lines:
-        job.log(line)
+    own = _own_attempt(job)
+    for line in needs.learn(job.now(), numbers, own) if own is not None else ():
+        logger.info(line)
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:
@@ -123,17 +112,17 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     next_attempt(job, segment)  # no further job for a run that is to stop
     done = Submitted(Answer.FULL) if has_no_room else _submit_patiently(job)
     if (jobs := my_jobs()) is None:
-        job.log("squeue does not answer, so whether a task follows is not known: see unbroken status")
+        logger.warning("squeue does not answer, so whether a task follows is not known: see unbroken status")
+    elif array.waiting(jobs, job.key):
         return
-    if array.waiting(jobs, job.key):
-        return
-    if done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
-        return look_after_the_rest(job, has_no_room=True)
-    if done.answer is Answer.REFUSED:
+    elif done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
+        look_after_the_rest(job, has_no_room=True)
+    elif done.answer is Answer.REFUSED:
         message = f"the next jobs could not be submitted: {done.said}"
-        note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message), job.log)
+        note_before_work(job.folder, segment, SegmentEnd(kind=EndKind.REFUSED, message=message))
         raise Stop(f"{message}; fix the cause, then start snakemake again")
-    _come_back(job)
+    else:
+        _come_back(job)
 
 
 def _submit_patiently(job: ChainJob) -> Submitted:
@@ -141,37 +130,35 @@ def _submit_patiently(job: ChainJob) -> Submitted:
 
     Not in a job that is being ended, nor where Slurm refuses the jobs for good.
     """
-    job.log("no task of this run waits: submitting the next ones")
+    logger.info("no task of this run waits: submitting the next ones")
     give_up = give_up_at()
     while True:
-        done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now(), at_work="")
+        done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now())
         if done.answer not in (Answer.LATER, Answer.SOON) or time.monotonic() + rest_seconds() > give_up:
             return done
-        job.log(f"{done.line}; tried again")
+        logger.info(f"{done.line}; tried again")
         time.sleep(rest_seconds())
 
 
 def _come_back(job: ChainJob) -> None:
     """Put this job back into the queue, or submit the next one; raise Stop if Slurm refuses both."""
     why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
-    job.log(f"{why}: this job goes back into the queue")
-    if ask("scontrol", "requeue", job.job_id) is not None:
-        return _learn(job, [job.job_id])
-    state = state_behind_completing(job.job_id, restart_count())
+    logger.info(f"{why}: this job goes back into the queue")
+    is_back = ask("scontrol", "requeue", job.job_id) is not None
+    # What Slurm has sent to this job may have ended scontrol before its answer.
+    state = "REQUEUED" if is_back else state_behind_completing(job.job_id, restart_count())
     if state == "CANCELLED":
         raise Stop(policy.canceled(job.job_id))
-    if state == "REQUEUED":  # what Slurm has sent to this job has ended scontrol before its answer
+    if state == "REQUEUED":
         return _learn(job, [job.job_id])
     done = array.submit(job.now())
     if array.has_waiting(job.key):
-        job.log(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
+        logger.info(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
         return
     if done.answer is Answer.FULL:
         leave_out(job.key)
-    raise Stop(
-        f"Slurm refuses to requeue job {job.job_id} and takes no other one ({done.line}); to go on, start snakemake "
-        "again"
-    )
+    why = f"Slurm refuses to requeue job {job.job_id} and takes no other one ({done.line})"
+    raise Stop(f"{why}; to go on, start snakemake again")
 
 
 def _jobs_if_slurm_answers() -> list[ListedJob] | None:
@@ -204,15 +191,16 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
     """
     if numbers := array.waiting(jobs or [], job.key):
         is_done = array.cancel(numbers) is not None
-        job.log(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
-    submit_left_out(job.log)
+        logger.info(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
+    submit_left_out()
     background.notify(Path(), is_over=True, wait_seconds=NOTIFY_SECONDS)
-    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
     if left_out():
-        stay_for_left_out(job)
-    elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
+        look_again(job.job_id, jobs or [])
+        return
+    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
+    if jobs is not None and all(key == job.key or _is_over(key) for key in others):
         has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
-        job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
+        logger.info(f"all runs are over{f': {PAGE}' if has_page else ''}")
         write_last_page()
 
 

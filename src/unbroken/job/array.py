@@ -16,7 +16,6 @@ from pathlib import Path
 
 from unbroken.job import submissions
 from unbroken.job.needs import nodes_to_avoid, wanted_memory_mb
-from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.slurm.client import ask, setting
@@ -104,7 +103,7 @@ def by_chain(jobs: Sequence[ListedJob], base: Path = Path()) -> dict[str, list[L
 
 def waiting(jobs: Sequence[ListedJob], key: str, base: Path = Path()) -> list[str]:
     """Return the numbers of a chain's tasks that have not started yet."""
-    return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
+    return [job.job_id for job in jobs if job.is_waiting and is_of(job, key, base)]
 
 
 def has_waiting(key: str) -> bool | None:
@@ -165,15 +164,15 @@ def submit_knowing(
     wanted = _tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if not others and (other := job_in_queue(newest)) is not None:
-        others = [other.job_id]
+    if not others and newest is not None and newest.job_of_other_user() is not None:
+        others = [newest.job_id]
     if not path_of(spec.key).exists():  # .snakemake was removed: its tasks would find nothing to do
         spec.write()
     own = submissions.take(spec.key, newest)
     if own is None:
         return Submitted(Answer.SOON)
-    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
-    submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
+    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], own.renew)
+    own.fill(done.job_id, spec.submission.words) if done.job_id else own.give_back()
     return done
 
 
@@ -223,15 +222,11 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: 
 
 
 def _smaller(size: int, kind: Refusal) -> int:
-    if kind is Refusal.NO_ARRAY and (most := _most_of_array()):
-        return max(1, min(size // 2, most))
+    # The largest index of a task that the site takes is one less.
+    most = setting("MaxArraySize") if kind is Refusal.NO_ARRAY else ""
+    if most.isdecimal() and int(most) > 1:
+        return max(1, min(size // 2, int(most) - 1))
     return max(1, size // (SITE_FULL_DIVISOR if kind is Refusal.SITE_FULL else 2))
-
-
-def _most_of_array() -> int:
-    """Return the largest index of a task that the site takes; 0 if it does not say."""
-    most = setting("MaxArraySize")
-    return int(most) - 1 if most.isdecimal() else 0
 
 
 def _words(spec: JobSpec, learned: Sequence[str], size: int, behind: Sequence[str]) -> list[str]:

@@ -1,21 +1,25 @@
-"""A job: one attempt at one segment as the workflow hands it to a script, its log and its signals, and how it ends."""
+"""A job: one attempt at one segment as the workflow hands it to a script, its signals, its log, and how it ends.
+
+The log `logs/<run>/<segment>.log` is the newest one, and also has the name `<segment>.<attempt>.log`: Snakemake removes
+the first name before the next attempt, and what a crash said must still be there to be read.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from unbroken.errors import InterruptedSegment, PartialSegment, SegmentError, UnbrokenError
+from unbroken.errors import InterruptedSegment, PartialSegment, UnbrokenError
 from unbroken.job import end_note
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.leaving import StopReason
@@ -65,51 +69,6 @@ class Job:
         """Return where this attempt writes: the segment's log unless it has one of its own."""
         return self.own_log or self.places.log(self.segment)
 
-    def at_work(self) -> Job:
-        """Return the job with a log of its own, which an attempt has from the beginning of its work on."""
-        return self if self.own_log else replace(self, own_log=_second_name(self.log))
-
-    def tell(self, line: str) -> None:
-        """Write one line of the segment's own into its log and to the driver's screen."""
-        text = f"unbroken {utc_now()} {self.run.name} segment {self.segment}: {line}\n"
-        # A file's name may hold bytes that are no text.
-        text = text.encode(errors="backslashreplace").decode()
-        # A driver that is gone has left a broken pipe, and the work continues without it.
-        if not driver_start.is_screen_taken():
-            with contextlib.suppress(OSError):
-                print(text, end="", file=sys.stderr, flush=True)
-        self._append(text)
-
-    def tell_traceback(self, error: BaseException) -> None:
-        """Write into the log alone where in the code an error came from."""
-        self._append("".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode())
-
-    @contextlib.contextmanager
-    def engine_errors(
-        self, refused: Callable[[str], SegmentError], of_engine: Container[int | None] = ()
-    ) -> Iterator[None]:
-        """Turn any other error than an UnbrokenError or OSError into what `refused` makes of its one line.
-
-        An engine may be a third-party package, and a mistake in it must not end the process without a line of
-        history.  Its traceback is in the log.  `of_engine` are the `errno` of an OSError that are its mistake too.
-        """
-        try:
-            yield
-        except UnbrokenError:
-            raise
-        except (Exception, SystemExit) as error:
-            if isinstance(error, OSError) and error.errno not in of_engine:
-                raise
-            self.tell_traceback(error)
-            raise refused(f"{type(error).__name__}: {error}") from error
-
-    def _append(self, text: str) -> None:
-        # A full disk must not hide the line that says so.
-        with contextlib.suppress(OSError):
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("a") as log:
-                log.write(text)
-
 
 class Alarm:
     """Count these signals inside the `with` block, where they no longer end the process.
@@ -156,33 +115,52 @@ class Alarm:
         self.heard.append(signal.Signals(number))
 
 
-def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
-    """Run a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1.
-
-    Where Slurm gave the job less time than a segment, and it has used that, the exit code is 85.
-    """
-    assignment: Assignment = snakemake.params.assignment
-    attempt = int(snakemake.resources.get("attempt", 1))
-    job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
-    try:
-        segment(job)
-    except PartialSegment as end:
-        job.tell(str(end))
-        sys.exit(EXIT_PAUSED)
-    except UnbrokenError as error:
-        end_note.tell_refused(error)
-        job.tell(f"stopped: {error}")
-        job = replace(job, own_log=_log_of_newest_work(job.log))
-        job.tell(f"log: {job.log}; state of all runs: unbroken status")
-        sys.exit(1)
+# --- the log ---
 
 
-def _log_of_newest_work(log: Path) -> Path:
-    """Return the log of the newest attempt that worked; append what this one has logged if it did not work.
+class SegmentLog:
+    """Write lines to the driver's screen and into the log of a job's attempt, which may change while it is open."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, line: str) -> None:
+        """Write one line with the time and the segment."""
+        text = f"unbroken {utc_now()} {self.job.run.name} segment {self.job.segment}: {line}\n"
+        # A file's name may hold bytes that are no text.
+        text = text.encode(errors="backslashreplace").decode()
+        # A driver that is gone has left a broken pipe, and the work continues without it.
+        if not driver_start.is_screen_taken():
+            with suppress(OSError):
+                print(text, end="", file=sys.stderr, flush=True)
+        append(self.job.log, text)
+
+    def begin_work(self) -> Job:
+        """Give the attempt a log of its own, from the beginning of its work on; return its job."""
+        if self.job.own_log is None:
+            self.job = replace(self.job, own_log=_own_name(self.job.log))
+        return self.job
+
+
+def append(log: Path, text: str) -> None:
+    """Append to a log; a full disk must not hide the line that says so."""
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(text)
+
+
+def append_traceback(log: Path, error: BaseException) -> None:
+    """Append where in the code an error came from."""
+    append(log, "".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode())
+
+
+def newest_work(log: Path) -> Path:
+    """Return the log of the newest attempt that worked, with the lines of this one added if it did not work.
 
     The other one gets the segment's name too, which is the one that people open.
     """
-    newest, draft = _names_of_work(log)[0], log.with_suffix(".draft")
+    newest, draft = _names(log)[0], log.with_suffix(".draft")
     try:
         if newest is None or newest.samefile(log):
             return newest or log
@@ -196,14 +174,12 @@ def _log_of_newest_work(log: Path) -> Path:
     return newest
 
 
-def _second_name(log: Path) -> Path:
-    """Give the segment's log a second name, `<segment>.<attempt>.log`, and return that; the first where it cannot be.
-
-    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    newest, following = _names_of_work(log)
-    with contextlib.suppress(OSError):
+def _own_name(log: Path) -> Path:
+    """Give the segment's log its second name, and return that; the first where it cannot be."""
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+        newest, following = _names(log)
         if newest is not None and newest.samefile(log):
             return newest
         os.link(log, following)
@@ -211,9 +187,34 @@ def _second_name(log: Path) -> Path:
     return log
 
 
-def _names_of_work(log: Path) -> tuple[Path | None, Path]:
+def _names(log: Path) -> tuple[Path | None, Path]:
     """Return the log of the newest attempt at the segment that worked, and the name for that of the next one."""
     found = (path.suffixes[0][1:] for path in log.parent.glob(f"{log.stem}.*.log"))
     numbers = [int(number) for number in found if number.isdecimal()]
     newest = max(numbers, default=0)
     return log.with_suffix(f".{newest}.log") if numbers else None, log.with_suffix(f".{newest + 1}.log")
+
+
+# --- the script ---
+
+
+def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
+    """Run a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1.
+
+    Where Slurm gave the job less time than a segment, and it has used that, the exit code is 85.
+    """
+    assignment: Assignment = snakemake.params.assignment
+    attempt = int(snakemake.resources.get("attempt", 1))
+    job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
+    log = SegmentLog(job)
+    try:
+        segment(job)
+    except PartialSegment as end:
+        log.write(str(end))
+        sys.exit(EXIT_PAUSED)
+    except UnbrokenError as error:
+        end_note.tell_refused(error)
+        log.write(f"stopped: {error}")
+        log.job = replace(job, own_log=newest_work(job.log))
+        log.write(f"log: {log.job.log}; state of all runs: unbroken status")
+        sys.exit(1)

@@ -28,8 +28,6 @@ CONFIG = NOTES / "report.config.json"
 _PAGE_LOG = NOTES / "report.log"
 # Changed by the job that is about to write a page: of many jobs that look, only one continues.
 _ASKED = NOTES / "report.asked"
-# A page that takes long, of very many runs, is written less often: at most so much of the time is spent on it.
-MOST_SHARE = 0.02
 LEAVING_SECONDS = 5.0
 
 _NOTIFY = NOTES / "notify"
@@ -78,20 +76,14 @@ class PageProcess:
         self._base, self._writer, self._config = base, writer, config
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
-        self._took = 0.0  # as long as the last one was seen to take
 
     def is_at_work(self) -> bool:
-        """Return True while one is written; to be asked often."""
-        if self._process is None:
-            return False
-        self._took = time.monotonic() - self._began
-        if self._process.poll() is not None:
-            self._process = None
-        return self._process is not None
+        """Return True while one is written."""
+        return self._process is not None and self._process.poll() is None
 
     def is_due(self, every: float) -> bool:
-        """Return True if no writer runs, and the last one began `every` seconds ago; longer if that takes long."""
-        return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
+        """Return True if no writer runs, and the last one began `every` seconds ago."""
+        return not self.is_at_work() and time.monotonic() - self._began >= every
 
     def begin(self, every: float, at_most_every: float = 0.0) -> None:
         """Start to write a page, which announces the next one within `every` seconds; 0: there will be none.
@@ -99,14 +91,16 @@ class PageProcess:
         Do nothing where the page is not wanted, where one of the folder was asked for less than `at_most_every` seconds
         ago, or where no process or file can be made: no other work depends on it.
         """
-        if is_page_off() or self.is_at_work() or _age_seconds(self._base / _ASKED) < at_most_every:
+        asked = self._base / _ASKED
+        if is_page_off() or self.is_at_work():
             return
         with suppress(OSError):
-            (self._base / NOTES).mkdir(parents=True, exist_ok=True)
-            (self._base / _ASKED).touch()
-            promised = self._pause(every) if every else 0.0
+            if asked.exists() and 0 <= time.time() - asked.stat().st_mtime < at_most_every:
+                return
+            asked.parent.mkdir(parents=True, exist_ok=True)
+            asked.touch()
             config = self._config or (CONFIG if (self._base / CONFIG).is_file() else None)
-            words = [sys.executable, "-m", "unbroken.report", f"{promised:.0f}", self._writer]
+            words = [sys.executable, "-m", "unbroken.report", f"{every:.0f}", self._writer]
             words += [str(config)] if config else []
             self._began = time.monotonic()
             self._process = start(words, self._base, self._base / _PAGE_LOG)
@@ -120,18 +114,6 @@ class PageProcess:
         if self.is_at_work() and self._process is not None:
             self._process.kill()
             self.wait(LEAVING_SECONDS)
-
-    def _pause(self, every: float) -> float:
-        return max(every, self._took / MOST_SHARE)
-
-
-def _age_seconds(path: Path) -> float:
-    """Return the age of a file; infinite if it is not there, or of the future, where a clock was set back."""
-    try:
-        age = time.time() - path.stat().st_mtime
-    except OSError:
-        return float("inf")
-    return age if age >= 0 else float("inf")
 
 
 # --- notifications ---

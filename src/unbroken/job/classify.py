@@ -1,19 +1,25 @@
-"""Classify the end of an attempt: by what is in the store and its program's verdict, not by the exit code."""
+"""Classify the end of an attempt by the store and its program's verdict, not by the exit code; write its line."""
 
 from __future__ import annotations
 
+import logging
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unbroken.errors import (
+    CancelledSegment,
     DivergedError,
     InterruptedSegment,
     PartialSegment,
     SegmentError,
+    StalledError,
     StorageError,
     UnbrokenError,
 )
+from unbroken.job import end_note
 from unbroken.job.attempt import Job
 from unbroken.job.deadline import NEARLY_ALL
 from unbroken.job.settled import is_finished
@@ -21,12 +27,20 @@ from unbroken.job.supervisor import Work
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
-from unbroken.runs.attempts import has_newer
+from unbroken.runs import attempts as endings
+from unbroken.runs import driver_start, policy
 from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.lease import Lease
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
+from unbroken.slurm.job import EndState
+from unbroken.slurm.partitions import own_spare_nodes
 from unbroken.system import disk
+from unbroken.system.clock import utc_now
+
+logger = logging.getLogger(__name__)
 
 
 def judge(work: Work) -> SegmentEnd:
@@ -37,7 +51,7 @@ def judge(work: Work) -> SegmentEnd:
     if work.stop_reason is not None and work.stop_reason.is_interruption and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
         return SegmentEnd(kind=EndKind.INTERRUPTED, message=f"{work.stop_reason.value}; {saved}")
-    newer = last if last is not None and has_newer(last, work.task.origin) else None
+    newer = last if last is not None and endings.has_newer(last, work.task.origin) else None
     is_asked = work.exit_means == EXIT_PAUSED or work.stop_reason is not None
     if work.stop_reason is StopReason.STALLED:
         why = f"no progress in {work.job.run.stall_minutes:g} minutes (stall_minutes)"
@@ -171,4 +185,96 @@ class Rejections:
             raise DivergedError(f"{bad}, and there is no other; nothing was set aside", run=job.run.name, log=job.log)
         target = self._store.quarantine(origin.name, why, is_whole=True)
         self._moved = target, origin.name
-        job.tell(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")
+        logger.info(f"bad checkpoint {origin.name}: {why}; moved to {target}; taking the one before")
+
+
+# --- the history ---
+
+
+class AttemptLog:
+    """The history of a run as its segment reads and writes it."""
+
+    def __init__(self, job: Job, held: Lease) -> None:
+        self._job, self._held = job, held
+        self._history = History(job.places.history)
+        self.all = self._history.attempts
+
+    def worked_seconds(self) -> float:
+        """Return what the attempts at this segment have worked that brought the run forward."""
+        own = (attempt for attempt in self.all() if attempt.segment == self._job.segment and attempt.has_advanced)
+        return sum(attempt.work_seconds for attempt in own)
+
+    def refuse_same_again(self) -> None:
+        """Raise as `goes_back` where that is known before a checkpoint is looked at."""
+        if (recent := self._recent()) and recent[-1].kind.is_before_work:
+            self.goes_back()
+
+    def goes_back(self) -> bool:
+        """Return True if this attempt is to resume from the checkpoint before the newest.
+
+        StalledError or CancelledSegment says why no further attempt is made within one start of snakemake.
+        """
+        recent = endings.with_causes(self._recent())
+        rules = policy.Rules(self._job.run.attempts_without_progress)
+        action = policy.next_action_now(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
+        if action.stops:
+            made = CancelledSegment if recent[-1].job_state is EndState.CANCELLED else StalledError
+            raise made(action.found, todo=action.todo, run=self._job.run.name)
+        return action.kind is policy.Next.FALL_BACK
+
+    def _recent(self) -> list[Attempt]:
+        """Return the attempts since snakemake was started; only those at this segment where that start has no name."""
+        attempts = self.all()
+        if start := driver_start.current():
+            return policy.of_start(attempts, start)
+        tries = [attempt for attempt in attempts if attempt.segment == self._job.segment]
+        return tries[-(self._job.driver_attempt - 1) :] if self._job.driver_attempt > 1 else []
+
+    def close(self, work: Work, end: SegmentEnd) -> None:
+        """Report to the job how an attempt that has worked ended, and add its line, with all that is measured."""
+        state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
+        end = endings.reached(end, work.task.origin, work.last)
+        end = replace(end, job_state=state, times=work.moments.times())
+        end_note.tell_end(end)
+        publisher, slurm_job = work.publisher, work.limits.slurm_job
+        worked = Attempt.of(
+            end,
+            **self._own,
+            started_utc=publisher.started_utc,
+            ended_utc=utc_now(),
+            work_seconds=round(publisher.worked_seconds, 3),
+            saves=publisher.saves,
+            save_seconds=round(publisher.save_seconds, 3),
+            stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
+            unused_seconds=round(work.limits.deadline.left_seconds(), 3),
+            exit_code=work.exit_code,
+            slurm_partition=slurm_job.partition if slurm_job else "",
+        )
+        self._history.append(worked)
+
+    def note_before_work(self, end: SegmentEnd, began_utc: str) -> None:
+        """Report an attempt that never began its work, and add its line; a failing disk hides no other error."""
+        last = next(reversed(self.all()), None)
+        attempt = endings.before_work(last, end=end, started_utc=began_utc, **self._own)
+        end_note.tell_end(attempt)
+        if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
+            return  # the same job tries for a while
+        with suppress(OSError, UnbrokenError):
+            self._held.confirm()
+            self._history.append(attempt)
+
+    def note_results(self, checkpoint: Checkpoint, began_utc: str) -> None:
+        """Add the line of a finish whose results were made by a later attempt, unless a line says so already."""
+        lefts = [each.to_checkpoint or each.from_checkpoint for each in self.all() if each.kind is EndKind.FINISHED]
+        if checkpoint.name in lefts:
+            return
+        message = f"goal reached: {describe_done(checkpoint)}; nothing was left to compute, its results were written"
+        end = endings.reached(SegmentEnd(kind=EndKind.FINISHED, message=message), checkpoint, checkpoint)
+        end_note.tell_end(end)
+        self._history.append(Attempt.of(end, **self._own, started_utc=began_utc, ended_utc=utc_now()))
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """Return the fields that say whose attempt it is."""
+        job = self._job
+        return {**self._held.claim.of_attempt, "segment": job.segment, "driver_attempt": job.driver_attempt}

@@ -1,29 +1,114 @@
 """Control the jobs of a run, as a driver does: find its tasks in the queue or submit them; end them when a user asks.
 
-What waits is canceled then, and what works saves first.
+What waits is canceled then, and what works saves first.  Others may work on the run too: another user, or a machine
+without Slurm.
 """
 
 from __future__ import annotations
 
+import getpass
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from unbroken.errors import FormatError, LeaseError
 from unbroken.job import rule_state, submissions
 from unbroken.job.array import Answer, Submitted, alive_of, arrays_of, cancel, submit_knowing
-from unbroken.job.needs import change_tasks
+from unbroken.job.needs import follow_plan
 from unbroken.job.next_attempt import note_stop
-from unbroken.job.other_owner import Other
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
+from unbroken.runs.claim import Claim, HolderWatch, claim_path
 from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 from unbroken.slurm.client import ask as ask_slurm
+from unbroken.slurm.client import may_ask_here
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
 LOOK_SECONDS = 1.0
+# So long without a heartbeat a job is silent.
+SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
+
+
+# --- others that work on a run ---
+
+
+class SignOfLife:
+    """The sign of life of a run's job: the claim in the run's lease, which changes with every heartbeat.
+
+    Counted from when it last changed as seen from here, so no clocks are compared.
+    """
+
+    def __init__(self) -> None:
+        self._claim, self._heard = (0, 0), 0.0
+        self._is_silent = False
+        self.has_left = False  # the job gave the run back without a record
+
+    def has_ceased(self, lease: Path, segment: int) -> bool:
+        """Return True once for each time that the job of a segment has left, or sends no heartbeat any more."""
+        claim, now, before = None, time.monotonic(), (self.has_left, self._is_silent)
+        with suppress(OSError, LeaseError, FormatError):  # replaced in this moment
+            if (claim := newest_claim(lease)) is not None:
+                seen = claim.token, claim_path(lease, claim.token).stat().st_mtime_ns
+                self._claim, self._heard = seen, self._heard if seen == self._claim else now
+        if claim is None or claim.segment != segment:
+            self.has_left = self._is_silent = False
+            return False
+        self.has_left = bool(claim.released_utc)
+        self._is_silent = not self.has_left and now - self._heard > SILENT_SECONDS
+        return (self.has_left or self._is_silent) and before != (self.has_left, self._is_silent)
+
+
+@dataclass(frozen=True)
+class Other:
+    """Hold what else works on a run, or is in the queue for it; `job_id` is its job or array, empty without Slurm.
+
+    The run's own tasks wait in the queue for the end of that job; without one a driver waits.
+    """
+
+    job_id: str
+    line: str
+
+
+class OtherOwner:
+    """Look for others that work on a run."""
+
+    def __init__(self) -> None:
+        self._watch = HolderWatch(HEARTBEAT_SECONDS)
+        self.was_met = False  # a job of this user has left because another one works on the run
+
+    def find(self, spec: JobSpec, newest: Submission | None) -> Other | None:
+        """Return what works on the run; None if nothing does, as far as can be known."""
+        owner = owner_of(spec.folder)
+        if owner is not None and self._works(spec, owner):
+            number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
+            return Other(number, f"{owner.user} works on this run, {owner.describe()}")
+        self.was_met = False
+        job = newest.job_of_other_user() if newest is not None else None
+        return Other(newest.job_id, f"{job.user}'s job {newest.job_id} is out for it") if newest and job else None
+
+    def _works(self, spec: JobSpec, owner: Claim) -> bool:
+        """Return False once it is known to be gone; jobs of this user are in the queue, or were met."""
+        if owner.user == getpass.getuser() and not self.was_met:
+            return False
+        return not self._watch.why_free(claim_path(spec.folder.lease, owner.token), owner)
+
+
+def owner_of(folder: RunFolder) -> Claim | None:
+    """Return the owner of the run; None also where its lease cannot be read: a job finds out, and reports it."""
+    with suppress(LeaseError, FormatError, OSError):
+        owner, why_free = current_claim(folder.lease)
+        return None if why_free else owner
+    return None
+
+
+# --- the tasks of a run ---
 
 
 def ensure(
@@ -65,17 +150,20 @@ def ensure(
 def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitted:
     """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
     found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
-    if not is_start:
-        return found
-    update = follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
-    if not update.is_canceled:
-        return replace(found, said=update.line)
+    waiting = [job.job_id for job in jobs if job.is_waiting]
+    line, is_changed = follow_plan(spec, waiting) if is_start else ("", True)
+    if is_changed:
+        return replace(found, said=line)
+    if cancel(waiting) is None:
+        silent = "the waiting tasks still ask for what the config said before: Slurm does not answer"
+        return replace(found, said=silent)
+    line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
     if (left := my_jobs()) is None:  # a running task submits its successor when it ends; else a driver asks again
-        return Submitted(Answer.LATER, said=f"{update.line}; squeue does not answer")
+        return Submitted(Answer.LATER, said=f"{line}; squeue does not answer")
     at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
     done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
     # Where none was taken now, the running one submits them when it ends.
-    return replace(found if at_work and not done.job_id else done, said=update.line)
+    return replace(found if at_work and not done.job_id else done, said=line)
 
 
 def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
@@ -89,67 +177,6 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
         attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.kind.settles
         for attempt in History(spec.folder.history).attempts()
     )
-
-
-# --- what the waiting tasks ask for ---
-
-
-# What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
-# UPDATE COMMAND, JOBS].
-_CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
-_LOSES_AGE = {"Partition"}  # [measured, 22.05]
-
-
-@dataclass(frozen=True)
-class Update:
-    """Hold the outcome for waiting tasks whose requests differ from the config: a line, and if they were canceled."""
-
-    line: str = ""
-    is_canceled: bool = False
-
-
-def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
-    """Change the waiting tasks to what the newest start wants.
-
-    Tasks that Slurm does not change are canceled: the caller submits others.
-    """
-    before = submissions.words_of_newest(spec.key)
-    if not waiting or before is None or before == list(spec.submission.words):
-        return Update()
-    changes = _changes(before, spec.submission.words)
-    if changes == {}:  # in another order
-        submissions.note_words(spec.key, spec.submission.words)
-        return Update()
-    if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
-        submissions.note_words(spec.key, spec.submission.words)
-        age = "; they lose their age in the queue" if _LOSES_AGE & set(changes) else ""
-        changed = ", ".join(f"{name}={value}" for name, value in changes.items())
-        return Update(f"the waiting tasks now ask for {changed}{age}")
-    if cancel(list(waiting)) is not None:
-        line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
-        return Update(line, is_canceled=True)
-    return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
-
-
-def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
-    """Return what differs as scontrol calls it; None if anything else differs."""
-    old, new = _options(before), _options(now)
-    differing = {option for option in {*old, *new} if old.get(option) != new.get(option)}
-    if not all(option in _CHANGEABLE and option in new for option in differing):
-        return None
-    return {_CHANGEABLE[option]: new[option] for option in sorted(differing)}
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """Return the options of sbatch's words with their values: `--mem 2000`, `--mem=2000`, `--requeue`."""
-    found, last = dict[str, str](), ""
-    for word in words:
-        if word.startswith("-"):
-            last, _, value = word.partition("=")
-            found[last] = value
-        elif last:
-            found[last] = word
-    return found
 
 
 # --- the end ---
@@ -174,7 +201,7 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
 
 def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
     """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
-    cancel([job.job_id for job in alive if job.state == "PENDING"])
+    cancel([job.job_id for job in alive if job.is_waiting])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:
         return my_jobs()

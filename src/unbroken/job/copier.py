@@ -6,6 +6,7 @@ No segment reads the replica: `unbroken restore` does.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import queue
@@ -29,6 +30,8 @@ from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import disk, fs
 from unbroken.system.clock import unix_seconds
+
+logger = logging.getLogger(__name__)
 
 # How long the end of a segment waits for a copy under way, which the next job continues.
 ENDING_SECONDS = 30.0
@@ -95,48 +98,47 @@ class Copier:
             self._thread.join(0.1)
 
     def _tell(self, line: str) -> None:
-        self._job.tell(f"copies: {line}")
+        logger.info(f"copies: {line}")
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
         with contextlib.suppress(OSError):  # where a container forbids it, or threads have no priority of their own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        while self._tried() and self._rounds.get():
-            continue
+        with contextlib.suppress(_CutOffError):  # `busy` says of what
+            while self._tried() and self._rounds.get():
+                continue
 
     def _tried(self) -> bool:
         """Copy what is due; return False if this attempt must copy nothing more."""
+        is_of_use = True
         try:
             self._update()
-        except _CutOffError:
-            return False  # `busy` says of what
         except (ConfigError, FencedError) as error:
             self._tell(f"{error}; this job copies nothing more")
-            self.busy = ""
-            return False
+            is_of_use = False
         except (UnbrokenError, OSError) as error:
+            if isinstance(error, OSError) and disk.is_full(
+                error
+            ):  # what does not fit must not fill the disk for others
+                with contextlib.suppress(UnbrokenError, OSError):
+                    self._tidy()
             if not self._has_failed:
                 self._tell(f"{said(error)}; the run continues, and the next checkpoint is tried again")
             self._has_failed = True
         self.busy = ""
-        return True
+        return is_of_use
 
     def _update(self) -> None:
         self._check()
         self._replica.take_up(self._job.places)
-        try:
+        self._mirror()
+        self._copy_pieces()
+        while (checkpoint := self._due()) is not None:
+            self.busy = checkpoint.name
+            self._copy(checkpoint)
+            self.busy = ""
             self._mirror()
-            self._copy_pieces()
-            while (checkpoint := self._due()) is not None:
-                self.busy = checkpoint.name
-                self._copy(checkpoint)
-                self.busy = ""
-                self._mirror()
-        except OSError as error:
-            if disk.is_full(error):  # what does not fit must not fill the disk for others
-                self._tidy()
-            raise
 
     def _check(self) -> None:
         if self._cut.is_set():

@@ -5,6 +5,7 @@ On a clock that cannot jump.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -19,6 +20,8 @@ from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
+
+logger = logging.getLogger(__name__)
 
 # What a stop took is learned from the last few attempts: enough to see a slow file server, few enough to forget one.
 LEARNED_ATTEMPTS = 5
@@ -38,8 +41,6 @@ LEAST_MARGIN_SECONDS = 2.0
 LEAST_MARGIN_SHARE = 0.01
 # A KILL comes before Slurm's by as much.
 LAST_SECONDS = 1.0
-# Of the first margin so much stays, after a save has shown what one takes.
-UNSEEN_SHARE = 0.25
 # An owner that works to its own end needs its length and a little more; one that cannot be seen, its silence.
 WAITING_SECONDS = lease.STALE_SECONDS + 60.0
 # How often a job asks when it will be ended: six questions an hour, and one shortly before it would stop.
@@ -51,16 +52,11 @@ TOLD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Margin:
-    """Seconds before the end of a segment: when the program is asked to stop, and what is kept for publishing alone.
-
-    `guess_seconds` is what was guessed for the stop, until one was measured or the config says it; else 0.
-    """
+    """Seconds before the end of a segment: when the program is asked to stop, and what is kept for publishing alone."""
 
     stop_seconds: float
     publish_seconds: float
     longest_seconds: float = math.inf
-    guess_seconds: float = 0.0
-    is_lowered: bool = False
     is_of_no_use: bool = False  # the program was killed although it had the longest margin: a longer one is no help
 
     @property
@@ -81,19 +77,14 @@ class Margin:
     def after_save(self, writing_seconds: float | None, publishing_seconds: float) -> Margin:
         """Return the margin after a save in the middle of the segment, which shows what the one at its end will take.
 
-        It takes the place of a guess if the program says how long it wrote; a part of the guess stays for what no save
-        shows: until the program notices, and until it has left.  What was measured, or configured, is never lowered.
+        It is never lowered: no save shows how long the program needs until it notices, and until it has left.
         """
         publish = max(self.publish_seconds, _time_to_publish(publishing_seconds))
-        stop = self.stop_seconds
-        if self.guess_seconds and writing_seconds is not None:
-            shown = SAFETY * (writing_seconds + publishing_seconds) + UNSEEN_SHARE * self.guess_seconds
-            stop = max(stop, shown) if self.is_lowered else shown
+        shown = 0.0 if writing_seconds is None else SAFETY * (writing_seconds + publishing_seconds)
         return replace(
             self,
-            stop_seconds=min(max(stop, publish), self.longest_seconds),
+            stop_seconds=min(max(self.stop_seconds, shown, publish), self.longest_seconds),
             publish_seconds=min(publish, self.longest_seconds),
-            is_lowered=self.is_lowered or writing_seconds is not None,
         )
 
 
@@ -150,17 +141,17 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
     """
     stops = [attempt.stop_seconds for attempt in attempts if attempt.has_stopped_by_itself]
     took = [seconds for seconds in stops[-LEARNED_ATTEMPTS:] if seconds is not None]
-    killed, is_of_no_use = _killed_lately(attempts)
     saves = [attempt.save_seconds for attempt in attempts if attempt.saves]
     publish = _time_to_publish(max(saves[-LEARNED_ATTEMPTS:], default=0.1))
-    guess = 0.0 if took or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
     least = min(LEAST_MARGIN_SECONDS, LEAST_MARGIN_SHARE * segment_seconds)
-    stop = max(SAFETY * max(took) + 0.2, least) if took else first_seconds or guess
+    guess = first_seconds or min(60.0, max(1.0, segment_seconds / 10))
+    stop = max(SAFETY * max(took) + 0.2, least) if took else guess
+    killed, is_of_no_use = _killed_lately(attempts)
     if killed:
         grown = [] if is_of_no_use else [attempt.times.next_margin_seconds or 0.0 for attempt in killed]
-        stop, guess = max(stop, first_seconds or 0.0, *grown, 0.0), 0.0
+        stop = max(stop, first_seconds or 0.0, *grown)
     longest = segment_seconds / 2
-    return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess, is_of_no_use=is_of_no_use)
+    return Margin(min(max(stop, publish), longest), min(publish, longest), longest, is_of_no_use)
 
 
 def _killed_lately(attempts: Sequence[Attempt]) -> tuple[list[Attempt], bool]:
@@ -204,7 +195,6 @@ def leaves_to(job: Job, owner: Claim, environment: Mapping[str, str] = os.enviro
 class JobTime:
     """Track when the job must end, and when its program must be asked to stop; `slurm_job` is None outside of Slurm."""
 
-    job: Job
     attempt_folder: AttemptFolder
     slurm_job: SlurmJob | None
     deadline: Deadline
@@ -220,7 +210,7 @@ class JobTime:
 
     def write_deadline(self) -> float:
         """Write for the program by when it must be out, by this node's clock, which is the one that it has."""
-        self.written_unix = self._unix()
+        self.written_unix = self.deadline.unix(self.margin.publish_seconds)
         self.attempt_folder.write_deadline(self.written_unix)
         return self.written_unix
 
@@ -230,7 +220,7 @@ class JobTime:
         if self.margin.publish_seconds > before.publish_seconds:
             self.write_deadline()
         if abs(self.margin.stop_seconds - before.stop_seconds) >= TOLD_SECONDS:
-            self.job.tell(f"by what a save takes: told to stop {self.margin.stop_seconds:.1f} s before the end")
+            logger.info(f"by what a save takes: told to stop {self.margin.stop_seconds:.1f} s before the end")
 
     def watch(self, suspended_seconds: float) -> None:
         """Follow now and then an administrator who gives the job more time, or takes some."""
@@ -243,8 +233,8 @@ class JobTime:
         self._has_looked_last = is_nearly_over
         self._next_look = now + LOOK_SECONDS
         self.follow_slurm()
-        if abs(self._unix() - self.written_unix) >= MOVED_SECONDS:  # this node's clock was set
-            self.write_deadline()
+        if abs(self.deadline.unix(self.margin.publish_seconds) - self.written_unix) >= MOVED_SECONDS:
+            self.write_deadline()  # this node's clock was set
 
     def follow_slurm(self) -> None:
         """Ask Slurm when it ends the job, and move the deadline if that has changed."""
@@ -256,7 +246,7 @@ class JobTime:
         before, self.deadline, self._has_looked_last = self.deadline, moved, False
         difference = moved.forced - before.forced
         change = f"{abs(difference):.0f} s {'later' if difference > 0 else 'sooner'}"
-        self.job.tell(f"Slurm ends the job {change} than it said; {moved.left_seconds():.0f} s are left")
+        logger.info(f"Slurm ends the job {change} than it said; {moved.left_seconds():.0f} s are left")
         self.write_deadline()
 
     def _end_here(self, asked: SlurmJob) -> float:
@@ -266,9 +256,6 @@ class JobTime:
             return asked.timed().end_here_unix or math.inf
         return time.time() + self.deadline.seconds_to_force() + asked.end_unix - known
 
-    def _unix(self) -> float:
-        return self.deadline.unix(self.margin.publish_seconds)
-
 
 def job_time(job: Job, attempts: Sequence[Attempt], attempt_folder: AttemptFolder) -> JobTime:
     """Return the time from now, or as Slurm counts it, and log what is unusual; the margin comes from the attempts."""
@@ -276,21 +263,21 @@ def job_time(job: Job, attempts: Sequence[Attempt], attempt_folder: AttemptFolde
     slurm_job = job_around_us()
     if slurm_job is not None and slurm_job.end_unix is None:
         alone = f"counting on {job.run.segment_minutes:g} minutes alone"
-        job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
+        logger.info(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
     if slurm_job is not None and slurm_job.remark:
-        job.tell(slurm_job.remark)
+        logger.info(slurm_job.remark)
     deadline = deadline_for(seconds, slurm_job)
     left_seconds = deadline.left_seconds()
     first, stall = job.run.first_margin_seconds, job.run.stall_minutes
     margin = learn_margin(attempts, min(seconds, left_seconds), first)
     if job.run.least_minutes is not None and left_seconds < NEARLY_ALL * seconds:
-        job.tell(f"Slurm gives this job {left_seconds / 60:.3g} of {job.run.segment_minutes:g} minutes")
+        logger.info(f"Slurm gives this job {left_seconds / 60:.3g} of {job.run.segment_minutes:g} minutes")
     if first is not None and first > margin.longest_seconds + 1:
         half = f"half of this segment's {2 * margin.longest_seconds:.0f} s counts"
-        job.tell(f"first_margin_seconds: found {first:g}; {half}; for more set a longer segment_minutes")
+        logger.warning(f"first_margin_seconds: found {first:g}; {half}; for more set a longer segment_minutes")
     if stall is not None and stall * 60 >= left_seconds:
         never = f"this segment ends in {left_seconds / 60:.3g} minutes, before a stall could be seen"
-        job.tell(f"stall_minutes: found {stall:g}; {never}; set a smaller one")
+        logger.warning(f"stall_minutes: found {stall:g}; {never}; set a smaller one")
     if left_seconds < NO_LIMIT_MINUTES * 60 - margin.longest_seconds:
-        job.tell(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
-    return JobTime(job, attempt_folder, slurm_job, deadline, margin)
+        logger.info(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
+    return JobTime(attempt_folder, slurm_job, deadline, margin)

@@ -7,20 +7,17 @@ of every attempt that could write into it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
-from unbroken.errors import AbsentFileError, InterruptedSegment, LeaseError, OutageError, StorageError, UnbrokenError
+from unbroken.errors import AbsentFileError, InterruptedSegment, LeaseError, StorageError, UnbrokenError
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 
 FILE = "UNBROKEN_JOB_NOTE"
-# When (time.monotonic(), which all processes of a node share) the job stops waiting for what is missing.
-GIVE_UP = "UNBROKEN_GIVE_UP_AT"
-_BEGUN, _END, _SINCE = "begun", "end", "since"
+_BEGUN, _END = "begun", "end"
 # What a job's exit code says where its disk takes nothing; the first two are EX_CONFIG and EX_TEMPFAIL of sysexits.h.
 _EXIT_CODES = {EndKind.REFUSED: 78, EndKind.UNAVAILABLE: 75, EndKind.HELD: 83, EndKind.STOPPED: 84}
 
@@ -44,13 +41,7 @@ def tell_end(end: SegmentEnd, environment: Mapping[str, str] = os.environ) -> No
 
 def tell_refused(error: UnbrokenError, environment: Mapping[str, str] = os.environ) -> None:
     """Note for the job that the process ends by this error."""
-    since = error.since if isinstance(error, OutageError) else None
-    _add({_END: end_before_work(error).to_json(), _SINCE: since}, environment)
-
-
-def give_up_at(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return when (time.monotonic()) the job stops waiting, if it waits already."""
-    return float(text) if (text := environment.get(GIVE_UP)) else None
+    tell_end(end_before_work(error), environment)
 
 
 def exit_code_for(kind: EndKind, code: int) -> int:
@@ -66,8 +57,12 @@ def said_by_exit_code(code: int) -> EndKind:
 class NoteFile:
     """The file without a name, held by the job; open it with `with`."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> NoteFile:
         self._descriptor = os.memfd_create("unbroken-job-note")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
     @property
     def variable(self) -> dict[str, str]:
@@ -85,39 +80,16 @@ class NoteFile:
         end = self._said().get(_END)
         return SegmentEnd.parse(end) if end else None
 
-    @property
-    def since(self) -> float | None:
-        """Return when (time.monotonic()) what is missing was first missed, where the process has waited for it."""
-        return self._said().get(_SINCE)
-
     def _said(self) -> dict[str, Any]:
         text = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0).decode(errors="replace")
         said: dict[str, Any] = {}
         for line in reversed(text.splitlines()):
-            said |= _parsed(line)
+            with suppress(ValueError):  # just being written
+                said |= json.loads(line)
         return said
-
-    def __enter__(self) -> NoteFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
 
 
 def _add(data: Mapping[str, object], environment: Mapping[str, str]) -> None:
-    path = environment.get(FILE, "")
-    with contextlib.suppress(OSError):
-        if path and Path(path).exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(descriptor, (json.dumps(data) + "\n").encode())
-            finally:
-                os.close(descriptor)
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-        return data if isinstance(data, dict) else {}
-    except ValueError:  # just being written
-        return {}
+    if path := environment.get(FILE):
+        with suppress(OSError), open(path, "ab", buffering=0) as file:
+            file.write((json.dumps(data) + "\n").encode())

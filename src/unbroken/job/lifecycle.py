@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -20,12 +21,17 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.job import end_note
-from unbroken.job.attempt import Alarm, Job
-from unbroken.job.attempt_log import AttemptLog
-from unbroken.job.classify import Rejections, end_by, error_of, explained, judge
+from unbroken.job.attempt import Alarm, Job, SegmentLog
+from unbroken.job.classify import AttemptLog, Rejections, end_by, error_of, explained, judge
 from unbroken.job.copier import Copier
 from unbroken.job.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
-from unbroken.job.publisher import Publisher, computation_of, end_without_results, write_results
+from unbroken.job.publisher import (
+    Publisher,
+    computation_of,
+    end_without_results,
+    engine_errors,
+    write_results,
+)
 from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.job.settled import record_of, settled_kind
 from unbroken.job.supervisor import Work
@@ -39,12 +45,14 @@ from unbroken.runs.moments import Moments
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
+
+logger = logging.getLogger(__name__)
 
 
 def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
@@ -53,49 +61,44 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
     If the process dies anywhere inside, the next attempt resumes from the newest good checkpoint.  `prepare` is asked,
     once the run is held, which segment it is.
     """
-    folder = job.places
-    with Alarm() as alarm, fs.os_errors(folder.root):
+    folder, segment_log = job.places, SegmentLog(job)
+    with log.lines_to(segment_log.write), Alarm() as alarm, fs.os_errors(folder.root):
         before_work.refuse_missing(folder)
         confirm_all_own(folder.own)
         refuse_newer(folder)
-        with log.lines_to(job.tell):
-            held = lease.take(
-                folder.lease,
-                job.segment,
-                patience_seconds(job),
-                partial(alarm.leave_if_heard, job.run.name, "waiting"),
-                mem_mb=job.run.resources.mem_mb,
-                leaves_to=partial(leaves_to, job),
-            )
-        with held:
+        with lease.take(
+            folder.lease,
+            job.segment,
+            patience_seconds(job),
+            partial(alarm.leave_if_heard, job.run.name, "waiting"),
+            mem_mb=job.run.resources.mem_mb,
+            leaves_to=partial(leaves_to, job),
+        ) as held:
             if prepare is not None:
-                job = prepare(held)
-            _log_what_was_given(job, engine)
+                job = segment_log.job = prepare(held)
+            is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
+            length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
+            logger.info(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
             copier = Copier(job, job.run.copies, held, alarm, engine) if job.run.copies else None
             with copier or nullcontext():
-                record = _Segment(job, engine, held, alarm, copier).run()
+                record = _Segment(segment_log, engine, held, alarm, copier).run()
                 if copier is not None:
                     copier.is_last = record.kind is EndKind.FINISHED
             return record
-
-
-def _log_what_was_given(job: Job, engine: Engine) -> None:
-    is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
-    length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
-    job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
 
 
 @dataclass
 class _Segment:
     """The steps of one attempt while the lease is held."""
 
-    job: Job
+    log: SegmentLog
     engine: Engine
     held: Lease
     alarm: Alarm
     copier: Copier | None
 
     def __post_init__(self) -> None:
+        self.job = self.log.job
         self.store = Store(self.job.places.checkpoints)
         self.recovery = Recovery(self.job, self.engine, self.held, self.store)
         self.attempts = AttemptLog(self.job, self.held)
@@ -103,17 +106,12 @@ class _Segment:
         self.cause: EndCause | None = None  # of an error that is raised now
 
     def run(self) -> Record:
-        with log.lines_to(lambda line: self.job.tell(line)):
-            return self._run()
-
-    def _run(self) -> Record:
-        self.held.confirm()
         record = self._or_noted(self._prepare)
         while isinstance(record, Work):
             record = self._work(record)
         done = f"{amount(record.progress.done)} {record.progress.unit}"
         doubts = self._doubts(record)
-        self.job.tell(f"{record.kind}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}")
+        logger.info(f"{record.kind}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}")
         return record
 
     def _written(self, record: Record) -> Record:
@@ -159,12 +157,12 @@ class _Segment:
         if kind is EndKind.FINISHED:
             self._repeat_results(origin)
         else:
-            self.job.tell("this segment's work is already done: the record is made anew from the store")
+            logger.info("this segment's work is already done: the record is made anew from the store")
         return self._written(record_of(run, segment, kind, origin))
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
-        began, self.cause, self.job = utc_now(), EndCause.NO_RESULTS, self.job.at_work()
+        began, self.cause, self.job = utc_now(), EndCause.NO_RESULTS, self.log.begin_work()
         write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
         self.attempts.note_results(checkpoint, began)
         self.cause = None
@@ -177,7 +175,7 @@ class _Segment:
         older = self._select(skip=newest.name)
         if older is None:
             raise StalledError(f"no attempt came forward from {newest.folder}, the only one", run=self.job.run.name)
-        self.job.tell(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
+        logger.info(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
         work = self._new_work(older)
         work.publisher.doubtful = newest
         return work
@@ -191,30 +189,22 @@ class _Segment:
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
-        give_up = end_note.give_up_at()
         try:
-            with log.lines_to(self.job.tell):
-                origin = select(
-                    self.store,
-                    self.job.run.name,
-                    self._is_accepted,
-                    has_worked=has_worked,
-                    rest=rest,
-                    skip=skip,
-                    give_up=give_up,
-                )
+            origin = select(
+                self.store, self.job.run.name, self._is_accepted, has_worked=has_worked, rest=rest, skip=skip
+            )
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error
         if origin is None:
             refuse_unfinished(self.job.places)
-            self.job.tell("starting from the beginning: the run has no checkpoint yet")
+            logger.info("starting from the beginning: the run has no checkpoint yet")
         else:
             self.held.confirm()
             if not skip:
                 self.store.mend_links(origin)
             seconds = time.monotonic() - began
-            self.job.tell(f"resuming from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
+            logger.info(f"resuming from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
 
     def _work(self, work: Work) -> Work | Record:
@@ -224,7 +214,7 @@ class _Segment:
         error: UnbrokenError | None = None
         is_rejected = False
         try:
-            with fs.os_errors(self.job.places.root), self.job.engine_errors(self._refused):
+            with fs.os_errors(self.job.places.root), engine_errors(self.job.log, self._refused):
                 work.run()
                 is_rejected = self.rejections.apply(work)
                 end = explained(judge(work), work)
@@ -239,7 +229,8 @@ class _Segment:
             with fs.storage_errors(work.task.attempt_folder.root):
                 self.recovery.close(work.task)  # which may be what fills the disk
             if error is None and end.kind is EndKind.FINISHED and work.last is not None:
-                end, error = self._with_results(work, end, work.last)
+                error = self._results_error(work, work.last)
+                end = end_without_results(error, work.last) if error is not None else end
             self.attempts.close(work, end)
         except StorageError:
             if error is None:  # else it would hide the first one
@@ -253,27 +244,27 @@ class _Segment:
     def _refused(self, why: str) -> SegmentError:
         return SegmentError(f"engine {self.engine.name}: {why}", log=self.job.log, run=self.job.run.name)
 
-    def _with_results(self, work: Work, end: SegmentEnd, last: Checkpoint) -> tuple[SegmentEnd, UnbrokenError | None]:
-        """Write the results; return how the attempt ends, and the error by which it does.
+    def _results_error(self, work: Work, last: Checkpoint) -> UnbrokenError | None:
+        """Write the results; return why they were not written.
 
-        What it has noted lies in its folder meanwhile, should the job be killed.
+        What the attempt has noted lies in its folder meanwhile, should the job be killed.
         """
         folder = work.task.attempt_folder
         with suppress(OSError):
             folder.root.mkdir()
             folder.note.write_text(times.FORMAT.text({"times": work.moments.so_far.to_json()}))
-        error: UnbrokenError | None = None
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
         except LeaseError:
             raise
-        except UnbrokenError as raised:
-            error, end = raised, end_without_results(raised, last)
-        self.recovery.remove_attempt_folder(folder.root)
-        return end, error
+        except UnbrokenError as error:
+            return error
+        finally:
+            self.recovery.remove(folder.root)
+        return None
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
-        self.job = job = self.job.at_work()
+        self.job = job = self.log.begin_work()
         attempts = self.attempts.all()
         made = computation_of(job, self.identity, origin)
         attempt_folder = AttemptFolder(job.places.work / f"{self.held.claim.token:06d}")

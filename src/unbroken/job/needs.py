@@ -1,7 +1,6 @@
-"""Choose what the next jobs of a run need: more memory each time it ran out, and nodes where it did not fail.
+"""Choose what the next jobs of a run ask for: more memory each time it ran out, and nodes where it did not fail.
 
-Those that wait were submitted with what was known then.  A user may change what a job asks for while it waits
-[man scontrol: MinMemoryNode, ExcNodeList].
+A user may change what a job asks for while it waits [man scontrol: TimeLimit, Partition, MinMemoryNode, ExcNodeList].
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.job import rule_state
+from unbroken.job import submissions
 from unbroken.job.spec import JobSpec
-from unbroken.runs.attempts import all_attempts
+from unbroken.runs.attempts import all_attempts, with_causes
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.policy import of_start
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.slurm.client import ask, table
 from unbroken.slurm.job import EndState, in_short
@@ -27,45 +27,48 @@ FAILURES_OF_A_NODE = 2
 MOST_NODES = 3
 # A node that was repaired a week ago should be used.
 REMEMBERED_ATTEMPTS = 20
+# What a user may change of tasks that wait: sbatch's options, and scontrol's words.
+_CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
+_LOSES_AGE = {"Partition"}  # [measured, 22.05]
+# Ends that say nothing against the node.
+_OF_OTHERS = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
 
 
 def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
     """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
-    if spec.is_rule:
-        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
-        return spec.rule_job.memory_after(kills) if kills else 0
-    run = spec.run
-    if not (times := out_of_memory_kills_of(run.name, run.resources.mem_mb)):
+    if not (times := out_of_memory_kills(spec)):
         return 0
-    return grown_memory(run.resources.mem_mb, run.resources.memory_growth, times, ask_partition(partition).memory_mb)
+    if spec.is_rule:
+        return spec.rule_job.memory_after(times)
+    asked = spec.run.resources
+    wanted = round(asked.mem_mb * asked.memory_growth**times)
+    return max(asked.mem_mb, min(wanted, ask_partition(partition).memory_mb or wanted))
 
 
-def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
-    """Return how often a run needed more than the `mem_mb` of its config; raising that starts again from 0."""
-    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if attempt.ran_out_of_memory]
-    return sum(attempt.mem_mb >= mem_mb for attempt in killed)
+def out_of_memory_kills(spec: JobSpec) -> int:
+    """Return how often a run needed more than the `mem_mb` of its config; raising that starts again from 0.
 
-
-def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
-    """Return what to ask for after so many ends for memory: at most what a node has, where that is known (not 0)."""
-    wanted = round(mem_mb * growth**times)
-    return max(mem_mb, min(wanted, most or wanted))
+    Of a user's rule the jobs since the start of snakemake count.
+    """
+    attempts = all_attempts(spec.folder)
+    if spec.is_rule:
+        attempts = with_causes(of_start(attempts, spec.start))
+        return len({attempt.slurm_job for attempt in attempts if attempt.ran_out_of_memory})
+    return sum(attempt.ran_out_of_memory and attempt.mem_mb >= spec.run.resources.mem_mb for attempt in attempts)
 
 
 def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
     """Return the nodes on which the run failed repeatedly without progress, those of the last failures first."""
     failures: Counter[str] = Counter()
-    newest: dict[str, None] = {}
+    newest: list[str] = []
     for attempt in History(RunFolder(run, base).history).attempts(REMEMBERED_ATTEMPTS):
         node = attempt.slurm_node
         if attempt.has_advanced:
             failures.pop(node, None)
         elif node and _is_failure_of_node(attempt):
             failures[node] += 1
-            newest.pop(node, None)
-            newest[node] = None
-    bad = [node for node in reversed(newest) if failures[node] >= FAILURES_OF_A_NODE]
-    return bad[:MOST_NODES]
+            newest = [node, *(other for other in newest if other != node)]
+    return [node for node in newest if failures[node] >= FAILURES_OF_A_NODE][:MOST_NODES]
 
 
 def _is_failure_of_node(attempt: Attempt) -> bool:
@@ -73,10 +76,9 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
 
     Return False too for a stop that got too little time, and for results that cannot be made of what was computed.
     """
-    of_others = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
     if attempt.kind is EndKind.REFUSED or attempt.cause in (EndCause.KILLED_STOPPING, EndCause.NO_RESULTS):
         return False
-    return attempt.kind.is_failure and attempt.job_state not in of_others
+    return attempt.kind.is_failure and attempt.job_state not in _OF_OTHERS
 
 
 # --- the tasks that wait ---
@@ -84,26 +86,15 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
 
 def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:
     """Change the waiting tasks of a run after its last attempt; yield a line for each thing that was changed."""
-    if last.ran_out_of_memory:
-        yield _give_more_memory(spec, jobs)
-    elif not last.kind.settles and (avoid := nodes_to_avoid(spec.run.name)):
+    if last.ran_out_of_memory and (wanted := wanted_memory_mb(spec, own_partition())):
+        times = out_of_memory_kills(spec)
+        ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
+        if _change(jobs, f"MinMemoryNode={wanted}"):
+            yield f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
+        else:
+            yield f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
+    elif not last.kind.settles and not spec.is_rule and (avoid := nodes_to_avoid(spec.run.name)):
         yield from _keep_off(jobs, avoid, own_spare_nodes())
-
-
-def _give_more_memory(spec: JobSpec, jobs: Sequence[str]) -> str:
-    wanted = wanted_memory_mb(spec, own_partition())
-    if not _change(jobs, f"MinMemoryNode={wanted}"):
-        return f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
-    times = out_of_memory_kills_of(spec.run.name, spec.run.resources.mem_mb)
-    ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
-    return f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
-
-
-def give_rule_memory(spec: JobSpec, jobs: Sequence[str]) -> Iterator[str]:
-    """Let the waiting tasks of a user's rule ask for what the rule says after a job ran out of memory."""
-    memory_mb = wanted_memory_mb(spec, own_partition())
-    if memory_mb and not _change(jobs, f"MinMemoryNode={memory_mb}"):
-        yield f"Slurm refused to let the waiting tasks ask for {memory_mb} MB"
 
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
@@ -117,8 +108,41 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator
     yield f"the waiting tasks avoid {where}" if is_done else f"Slurm refused to let the waiting tasks avoid {where}"
 
 
-def _change(jobs: Sequence[str], what: str) -> bool:
-    return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in in_short(jobs))
+def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> tuple[str, bool]:
+    """Change the waiting tasks to what the newest start wants; return a line about it.
+
+    Return also False if Slurm cannot: the caller cancels them, and submits others.
+    """
+    newest, now = submissions.newest(spec.key), spec.submission.words
+    if not waiting or newest is None or not newest.words or newest.words == now:
+        return "", True
+    changes = _changes(newest.words, now)
+    if changes is None or not all(change_tasks(waiting, change) for change in changes):
+        return "", False
+    newest.fill(newest.job_id, now)
+    age = "; they lose their age in the queue" if any(change.split("=")[0] in _LOSES_AGE for change in changes) else ""
+    return f"the waiting tasks now ask for {', '.join(changes)}{age}" if changes else "", True
+
+
+def _changes(before: Sequence[str], now: Sequence[str]) -> list[str] | None:
+    """Return what differs as scontrol calls it, `TimeLimit=60`; None if anything else differs."""
+    old, new = _options(before), _options(now)
+    differing = sorted(option for option in {*old, *new} if old.get(option) != new.get(option))
+    if not all(option in _CHANGEABLE and option in new for option in differing):
+        return None
+    return [f"{_CHANGEABLE[option]}={new[option]}" for option in differing]
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """Return the options of sbatch's words with their values: `--mem 2000`, `--mem=2000`, `--requeue`."""
+    found, last = dict[str, str](), ""
+    for word in words:
+        if word.startswith("-"):
+            last, _, value = word.partition("=")
+            found[last] = value
+        elif last:
+            found[last] = word
+    return found
 
 
 def change_tasks(waiting: Sequence[str], what: str) -> bool:
@@ -127,3 +151,7 @@ def change_tasks(waiting: Sequence[str], what: str) -> bool:
         return True
     rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=("%i",))
     return rows is not None and _change([number for (number,) in rows], what)
+
+
+def _change(jobs: Sequence[str], what: str) -> bool:
+    return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in in_short(jobs))

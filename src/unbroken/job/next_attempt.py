@@ -5,6 +5,7 @@ The job that decides that a run stops notes why, for the tasks that start meanwh
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
 from unbroken.slurm.partitions import own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
 from unbroken.system.log import lines_to
+
+logger = logging.getLogger(__name__)
 
 # Of more jobs that ended before their work a run has stopped long before.
 MOST_ASKED = 5
@@ -77,7 +80,7 @@ def next_attempt(
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)
-    found = unrecorded(job.spec, job.log, jobs=jobs)
+    found = unrecorded(job.spec, logger.info, jobs=jobs)
     attempts, action = _by_policy(job.spec, segment, [*found, *lost], own_spare_nodes)
     if action.stops:
         raise Stop(action.why)

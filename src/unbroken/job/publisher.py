@@ -6,10 +6,13 @@ To make `final/` computes nothing, so it is repeated alone: by the next attempt,
 from __future__ import annotations
 
 import errno
+import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from unbroken import __version__
@@ -23,7 +26,7 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
-from unbroken.job.attempt import Job
+from unbroken.job.attempt import Job, append_traceback
 from unbroken.job.copier import Copier
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
@@ -37,10 +40,12 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
-from unbroken.system import fs, log
+from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
+
+logger = logging.getLogger(__name__)
 
 # What an engine that looks for a file or a program meets; no sign of a file server that is away.
 _OF_THE_ENGINE = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL}
@@ -62,12 +67,12 @@ def computation_of(job: Job, identity: Identity, origin: Checkpoint | None) -> C
     """
     parts = described(job.run, job.base)
     if parts:
-        job.tell(f"environment: {in_words(parts)}")
+        logger.info(f"environment: {in_words(parts)}")
     found = changes(origin.passport, parts, unread(job.run, parts)) if origin else []
     if found and job.run.environment.is_strict:
         raise ChangedEnvironmentError(refusal(job.run.name, found))
     for line in found:
-        job.tell(line)
+        logger.info(line)
     return Computation(identity, parts)
 
 
@@ -116,7 +121,7 @@ class Publisher:
         seconds = self.clock() - began
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)
-        self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
+        logger.info(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         if self.copier is not None:
             self.copier.wake()
         self._set_doubtful_aside()
@@ -129,7 +134,7 @@ class Publisher:
         self.confirm()
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
         target = self.store.quarantine(self.doubtful.name, reason, is_whole=True)
-        self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
+        logger.info(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
         self.doubtful = None
 
     def prune(self, spared: Collection[str] = ()) -> None:
@@ -141,7 +146,7 @@ class Publisher:
         except (OSError, StorageError, ForeignFolderError) as error:
             left = [str(error)]
         for why in left:
-            self.job.tell(f"an old checkpoint is not removed yet ({why}); a later save tries again")
+            logger.info(f"an old checkpoint is not removed yet ({why}); a later save tries again")
 
     def _judged(self, found: HandedOver, is_its_last: bool) -> Handover:
         """Return what the checkpoint says of itself.
@@ -217,6 +222,26 @@ def passport_of(run: RunSpec, engine: Engine, identity: Identity, handover: Hand
     )
 
 
+@contextmanager
+def engine_errors(
+    log: Path, refused: Callable[[str], SegmentError], of_engine: Container[int | None] = ()
+) -> Iterator[None]:
+    """Turn any other error than an UnbrokenError or OSError into what `refused` makes of its one line.
+
+    An engine may be a third-party package, and a mistake in it must not end the process without a line of history.
+    Its traceback is in the log.  `of_engine` are the `errno` of an OSError that are its mistake too.
+    """
+    try:
+        yield
+    except UnbrokenError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.errno not in of_engine:
+            raise
+        append_traceback(log, error)
+        raise refused(f"{type(error).__name__}: {error}") from error
+
+
 # --- the results ---
 
 
@@ -231,25 +256,24 @@ def write_results(
     if not engine.fills_final or final.is_current(job.places, checkpoint):
         return
     try:
-        with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
+        with fs.os_errors(job.places.root), engine_errors(job.log, partial(_refused, job, checkpoint), _OF_THE_ENGINE):
             fill, expected = partial(engine.finish, job.run), engine.results(job.run, checkpoint)
-            with log.lines_to(job.tell):
-                final.write(job.places, checkpoint, fill, attempts, confirm, expected.files, expected.doubts)
+            final.write(job.places, checkpoint, fill, attempts, confirm, expected.files, expected.doubts)
     except LeaseError:
         raise
     except UnbrokenError as error:
         if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
-            job.tell_traceback(error.__cause__)
-        job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+            append_traceback(job.log, error.__cause__)
+        logger.info(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
         if isinstance(error, ResultsError) and error.__cause__ is None:  # what was made is not what was expected
             raise _refused(job, checkpoint, str(error)) from error
         raise
     doubts = final.read_doubts(job.places)
-    job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
+    logger.info(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
     for line in (*(f"doubt: {each}" for each in doubts), *engine.results(job.run, checkpoint).remarks):
-        job.tell(line)
+        logger.info(line)
     if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
-        job.tell(line)
+        logger.info(line)
 
 
 def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> SegmentEnd:

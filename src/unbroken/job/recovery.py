@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import logging
 import platform
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from unbroken.program.guard import MARK, marked
 from unbroken.runs import attempts
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.claim import Claim, Life, life_of
+from unbroken.runs.claim import Claim, Life, claim_path, life_of
 from unbroken.runs.history import History
 from unbroken.runs.identity import Identity
 from unbroken.runs.layout import RunFolder
@@ -38,8 +38,10 @@ from unbroken.runs.store import Store
 from unbroken.runs.times import FORMAT
 from unbroken.slurm.queue import ended
 from unbroken.system import disk, fs
-from unbroken.system.clock import age_seconds, unix_seconds
+from unbroken.system.clock import unix_seconds
 from unbroken.system.host import boot_id
+
+logger = logging.getLogger(__name__)
 
 # What a killed attempt left may be half made in any way; a full disk is not its fault, and it waits for the next one.
 _CANNOT_BE_SAVED = (
@@ -85,9 +87,9 @@ class Recovery:
         places = self.job.places
         make_folders(places)
         try:
-            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
+            _log_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
         except OSError as error:
-            self._tell_not_removed(places.root, str(error))
+            _log_left(places.root, str(error))
 
     def recover(self, origin: Checkpoint | None) -> Checkpoint | None:
         """Publish what killed attempts left, add their lines to the history and remove their folders.
@@ -103,24 +105,22 @@ class Recovery:
         for claim, following in itertools.pairwise([*claims, self.held.claim]):
             history = History(self.job.places.history)
             if attempt := attempts.note_died(history, claim, self.store, following.started_utc):
-                self.job.tell(f"attempt {claim.token} (segment {claim.segment}): {attempt.message}")
+                logger.info(f"attempt {claim.token} (segment {claim.segment}): {attempt.message}")
         self.held.forget_earlier()
         self.remove_attempt_folders()
         return origin
 
     def remove_attempt_folders(self) -> None:
         """Remove those of attempts before this one, once what was complete in them is saved."""
-        left = []
         work = self.job.places.work
         confirm_own(work)
         try:
-            for folder in work.iterdir():
-                # Not our own, nor that of a successor, should we have slept here.
-                if folder.name < f"{self.held.claim.token:06d}" and self._is_removed(folder):
-                    left.append(f"work/{folder.name}")
+            # Not our own, nor that of a successor, should we have slept here.
+            before = [folder for folder in work.iterdir() if folder.name < f"{self.held.claim.token:06d}"]
         except OSError as error:
-            self._tell_not_removed(work, str(error))
-        self._tell_removed(left)
+            _log_left(work, str(error))
+        else:
+            _log_removed([f"work/{folder.name}" for folder in before if _is_removed(folder)])
 
     def close(self, task: Task) -> None:
         """Remove the folder of an attempt whose program is gone, without what the engine takes out of it."""
@@ -129,31 +129,18 @@ class Recovery:
         try:
             self.engine.reclaim(task, True)
         except (OSError, UnbrokenError) as error:
-            self.job.tell(f"{root}: stays, what is in it could not be taken out: {error}")
+            logger.warning(f"{root}: stays, what is in it could not be taken out: {error}")
         else:
-            self.remove_attempt_folder(root)
+            self.remove(root)
 
-    def remove_attempt_folder(self, root: Path) -> None:
-        """Remove the one that this attempt worked in."""
+    def remove(self, root: Path) -> None:
+        """Remove the folder that this attempt works in."""
         try:
             confirm_own(root.parent)
         except (ForeignFolderError, OSError) as error:
-            self._tell_not_removed(root, str(error))
-            return
-        self._is_removed(root)
-
-    def _is_removed(self, folder: Path) -> bool:
-        why = fs.remove_tree(folder)
-        if why:
-            self._tell_not_removed(folder, why)
-        return not why
-
-    def _tell_removed(self, left: Sequence[str]) -> None:
-        if left:
-            self.job.tell(f"removed the unfinished files of a killed attempt: {', '.join(sorted(left))}")
-
-    def _tell_not_removed(self, folder: Path, why: str) -> None:
-        self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
+            _log_left(root, str(error))
+        else:
+            _is_removed(root)
 
     # --- what is complete ---
 
@@ -164,7 +151,8 @@ class Recovery:
             return origin
         publisher = Publisher(
             replace(self.job, segment=claim.segment), self.engine, self.store, claim.token, self.held.confirm, made,
-            None, origin, already_worked_seconds=_worked_seconds(claim, folder.root), started_utc=claim.started_utc,
+            None, origin, started_utc=claim.started_utc,
+            already_worked_seconds=_worked_seconds(self.held.folder, claim),
         )  # fmt: skip
         try:
             for found in self._states(self._task(claim.segment, origin, folder)):
@@ -176,9 +164,9 @@ class Recovery:
             # It is made again.
             said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
             nothing = "nothing more" if publisher.saves else "nothing"
-            self.job.tell(f"{nothing} of the killed attempt {claim.token} could be saved: {said}")
+            logger.info(f"{nothing} of the killed attempt {claim.token} could be saved: {said}")
         if publisher.saves and publisher.last is not None:
-            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
+            logger.info(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
         return publisher.last
 
     def _noted(self, attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None) -> Computation | None:
@@ -192,9 +180,7 @@ class Recovery:
         except FileNotFoundError:  # it ended before its work
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self.job.tell(
-                f"nothing of the killed attempt {claim.token} could be saved: {attempt_folder.note}: {error!r}"
-            )
+            logger.info(f"nothing of the killed attempt {claim.token} could be saved: {attempt_folder.note}: {error!r}")
             return None
         is_its_own = origin is not None and origin.passport.token == claim.token
         return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
@@ -208,7 +194,7 @@ class Recovery:
         known = [(origin.progress.done, origin.is_finished)] if origin else []
         states = [found for found in self.engine.states(task, When.KILLED) if _is_further(found, known)]
         known += [(each.handover.progress.done, each.handover.is_finished) for each in states if each.handover]
-        noted = noted_states(task.attempt_folder, self.job.tell)
+        noted = noted_states(task.attempt_folder)
         return [found for found in noted if _is_further(found, known)] or states
 
     # --- what outlives it ---
@@ -232,7 +218,7 @@ class Recovery:
         """
         if claim.host == platform.node() and (pids := self._left_by(claim.token)):
             numbers = " ".join(map(str, pids))
-            self.job.tell(
+            logger.info(
                 f"processes of {claim.describe()} are still there; if they shall not be, type kill -KILL {numbers}"
             )
 
@@ -262,6 +248,21 @@ class Recovery:
             time.sleep(LOOK_SECONDS)
 
 
+def _is_removed(folder: Path) -> bool:
+    if why := fs.remove_tree(folder):
+        _log_left(folder, why)
+    return not why
+
+
+def _log_removed(names: Sequence[str]) -> None:
+    if names:
+        logger.info(f"removed the unfinished files of a killed attempt: {', '.join(sorted(names))}")
+
+
+def _log_left(folder: Path, why: str) -> None:
+    logger.info(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
+
+
 def _is_further(found: HandedOver, known: Sequence[tuple[float, bool]]) -> bool:
     """Return True if a state is beyond those that are known, each by its progress and whether it is finished."""
     if found.handover is None:
@@ -270,20 +271,11 @@ def _is_further(found: HandedOver, known: Sequence[tuple[float, bool]]) -> bool:
     return all(now > done or (now == done and is_finished and not was) for done, was in known)
 
 
-def _worked_seconds(claim: Claim, attempt_folder: Path) -> float:
-    """Return how long the attempt was running, by the last sign of life in its attempt folder."""
-    last = _last_change(attempt_folder)
-    return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
-
-
-def _last_change(folder: Path) -> float:
-    """Return the Unix time of the newest thing below; a process that still lives there may take away what is seen."""
-    last = 0.0
-    for base, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            with suppress(OSError):
-                last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
-    return last
+def _worked_seconds(lease: Path, claim: Claim) -> float:
+    """Return how long the attempt was running, by its last heartbeat."""
+    with suppress(OSError):
+        return max(0.0, claim_path(lease, claim.token).stat().st_mtime - unix_seconds(claim.started_utc))
+    return 0.0
 
 
 def refuse_unfinished(places: RunFolder) -> None:

@@ -10,12 +10,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from unbroken.errors import FormatError
 from unbroken.runs.before_work import STATE, state_path
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
-from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
-from unbroken.runs.progress import amount
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 
@@ -27,14 +24,12 @@ DONE = "done"
 class RuleState:
     """The newest note of a job of the chain, and the pauses of its run so far.
 
-    Since the start of snakemake that `start` names: the failures in a row that were no run's, and the jobs that ran
-    out of memory.
+    `failures` are those in a row that were no run's, since the start of snakemake that `start` names.
     """
 
     note: ExecNote | None = None
     pauses: int = 0
     failures: int = 0
-    killed_jobs: tuple[str, ...] = ()
     start: str = field(default="", compare=False)
 
     @property
@@ -69,8 +64,7 @@ def read_state(key: str) -> RuleState:
     with suppress(ValueError, TypeError, KeyError):
         data = STATE.found(state_path(key))
         note = ExecNote.parse(data["note"]) if data["note"] else None
-        counts = int(data["pauses"]), int(data["failures"])
-        return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])
+        return RuleState(note, int(data["pauses"]), int(data["failures"]), data["start"])
     return RuleState()
 
 
@@ -97,26 +91,16 @@ def begin_again(key: str) -> None:
 
 
 class RulePauses:
-    """The pauses of the run that the jobs of a rule's chain work for, each logged once."""
+    """The pauses of the run that the jobs of a rule's chain work for, logged as they come."""
 
     def __init__(self, key: str, segments: int) -> None:
         self._key, self._segments = key, segments
-        state = read_state(key)
-        self._known = state.store, state.pauses
+        self._known = read_state(key)
 
     def new_lines(self) -> list[str]:
-        """Return a line for each pause since the last call; for the last one alone where the run is another one."""
-        state, (store, pauses) = read_state(self._key), self._known
-        self._known = state.store, state.pauses
-        if state.note is None or self._known == (store, pauses):
+        """Return a line if the run has paused since the last call."""
+        before, self._known = self._known, read_state(self._key)
+        now = self._known
+        if now.note is None or (now.store, now.pauses) == (before.store, before.pauses):
             return []
-        first = pauses if state.store == store else max(0, state.pauses - 1)
-        with suppress(OSError, FormatError):
-            attempts = History(state.folder(self._key).history).attempts()
-            paused = [attempt for attempt in attempts if attempt.kind is EndKind.PAUSED]
-            start = f"{state.note.name}: segment"
-            return [
-                f"{start} {number} of {self._segments} paused, {amount(attempt.progress_to)} {attempt.unit} done"
-                for number, attempt in enumerate(paused[first:], first + 1)
-            ]
-        return []
+        return [f"{now.note.name}: segment {now.pauses} of {self._segments} paused"]

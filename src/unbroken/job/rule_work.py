@@ -6,13 +6,12 @@ the job's own note names its run, and the history of that run says how it ended.
 
 from __future__ import annotations
 
-import os
+import logging
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from unbroken.job import rule_state
+from unbroken.job import needs, rule_state
 from unbroken.job.after_work import how_slurm_ends
 from unbroken.job.next_attempt import Stop, next_attempt, stop_of
 from unbroken.job.rule_state import RuleState
@@ -20,14 +19,14 @@ from unbroken.job.segment_process import follow, is_being_ended
 from unbroken.job.segment_script import unmark
 from unbroken.job.spec import JobSpec
 from unbroken.job.work import SegmentWork
-from unbroken.program.memory import Kills, out_of_memory_kills
-from unbroken.runs import attempts, policy
 from unbroken.runs.exec_note import ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.progress import amount
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.slurm.job import EndState
+
+logger = logging.getLogger(__name__)
 
 # A file server is asked each time, for as long as the rule begins no run.
 LOOK_SECONDS = 2.0
@@ -42,38 +41,23 @@ class RuleWork(SegmentWork):
         job = self._job
         if rule_state.is_done(job.key):
             return 0, None
-        state = self._state_before()
-        self.has_tried = True
-        kills = _memory_kills()
-        code = self._run_rule(1 + len(state.killed_jobs))
-        if code == 0:
-            rule_state.note_done(job.key)
-            for output in job.spec.rule_job.outputs:
-                unmark(Path(output))
-            return 0, None
-        ended = self._end(kills)
-        return (0, ended.end) if self._goes_on(state, ended) else (code, None)
-
-    def _state_before(self) -> RuleState:
-        """Return the state with the jobs of this start that ran out of memory; Stop by the policy.
-
-        Stop also if the task before has just stopped the chain: while Slurm ends a task at its limit, the next starts.
-        """
-        job = self._job
-        if why := stop_of(job.key, job.spec.start):
+        if why := stop_of(job.key, job.spec.start):  # while Slurm ends a task at its limit, the next one starts
             raise Stop(why)
-        state = rule_state.read_state(job.key).of_start(job.spec.start)
-        if state.note is None:
-            return state
-        self.next_attempt(state.segment)
-        known = policy.of_start(attempts.all_attempts(job.folder), job.spec.start)
-        killed = [line.slurm_job for line in attempts.with_causes(known) if line.ran_out_of_memory]
-        state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))
-        state.write(job.key)
-        spec = job.now()
-        if len(state.killed_jobs) > spec.retries:
-            raise Stop(f"{spec.name} ran out of memory; raise its mem_mb, then start snakemake again")
-        return state
+        before, kills = rule_state.read_state(job.key).of_start(job.spec.start), 0
+        if before.note is not None:
+            self.next_attempt(before.segment)
+            kills = needs.out_of_memory_kills(job.spec)
+            if kills > job.now().retries:
+                raise Stop(_after_out_of_memory(kills, job.now()).why)
+        self.has_tried = True
+        code = self._run_rule(1 + kills)
+        if code != 0:
+            end = self._end(before)
+            return (0, end) if end.kind is EndKind.PAUSED else (code, None)
+        rule_state.note_done(job.key)
+        for output in job.spec.rule_job.outputs:
+            unmark(Path(output))
+        return 0, None
 
     def _run_rule(self, attempt: int) -> int:
         """Run the rule's job; look after the queue once its run has begun."""
@@ -83,26 +67,24 @@ class RuleWork(SegmentWork):
         child = subprocess.Popen(self._job.command_for(1, attempt), stdin=subprocess.DEVNULL)
         return follow(child, lambda: _note() is not None, self.look_ahead, LOOK_SECONDS)
 
-    def _end(self, kills: Kills) -> RuleEnd:
-        """Return how the rule's job ended."""
-        job_id, note = self._job.job_id, _note()
-        ended_by = _ended_by(job_id, note) if is_being_ended() else None
-        history = History(RuleState(note).folder(self._job.key).history).attempts() if note else []
-        own = [attempt for attempt in history if attempt.slurm_job == job_id]
-        return rule_end(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
-
-    def _goes_on(self, before: RuleState, ended: RuleEnd) -> bool:
-        """Write what the next task needs; return True if the job has paused, Stop if there is to be no next one."""
-        job = self._job
-        state, action = after(before, ended, job.now())
+    def _end(self, before: RuleState) -> SegmentEnd:
+        """Write what the next task needs; return how the job ended, Stop if there is to be no next one."""
+        job, note = self._job, _note()
+        history = History(RuleState(note).folder(job.key).history).attempts() if note else []
+        own = next((line for line in reversed(history) if line.slurm_job == job.job_id), None)
+        end = end_of(note, own, _ended_by(job.job_id, note) if is_being_ended() else None)
+        pauses = sum(line.kind is EndKind.PAUSED for line in history)
+        state, action = after(before, note, end, pauses, job.now())
         state.write(job.key)
+        if end.ran_out_of_memory:
+            action = _after_out_of_memory(needs.out_of_memory_kills(job.spec), job.now())
         if action.stops:
             raise Stop(action.why)
         if action.why:
-            job.log(action.why)
-        if ended.note is not None and ended.note.kind is EndKind.FAILED and not ended.end.ran_out_of_memory:
+            logger.info(action.why)
+        if note is not None and note.kind is EndKind.FAILED and not end.ran_out_of_memory:
             next_attempt(job, state.segment)
-        return ended.end.kind is EndKind.PAUSED and state.failures == 0
+        return replace(end, kind=EndKind.FAILED) if state.failures else end
 
 
 def _note() -> ExecNote | None:
@@ -117,52 +99,18 @@ def _ended_by(job_id: str, note: ExecNote | None) -> EndState:
     return EndState.of(word) if word else EndState.REQUEUED
 
 
-def _memory_kills() -> Kills:
-    return out_of_memory_kills(os.environ.get("SLURM_JOB_ID", ""))
-
-
-def _lacked_memory(note: ExecNote | None, own: Sequence[Attempt], before: Kills) -> bool:
-    """Return True if the kernel killed the program: by its own line, or where it could write none."""
-    if own and (own[-1].kind.settles or own[-1].ran_out_of_memory):
-        return not own[-1].kind.settles
-    if note is not None and note.kind is not None:
-        return False
-    now = _memory_kills()
-    return now.is_job and now.count > before.count
-
-
 # --- what follows; pure ---
 
 
-@dataclass(frozen=True)
-class RuleEnd:
-    """Describe the end of a job of the rule that did not end well; `pauses` counts its run's pauses, this job's too."""
+def end_of(note: ExecNote | None, own: Attempt | None, ended_by: EndState | None) -> SegmentEnd:
+    """Return how a job ended that did not end well.
 
-    job_id: str
-    note: ExecNote | None
-    end: SegmentEnd
-    pauses: int = 0
-
-    @property
-    def is_taken_away(self) -> bool:
-        """Return True if Slurm ended the job before its time was over: the rule did nothing wrong."""
-        return self.end.job_state is not None and self.end.job_state not in _AT_LIMIT
-
-
-def rule_end(
-    job_id: str, note: ExecNote | None, history: Sequence[Attempt], ended_by: EndState | None, is_out_of_memory: bool
-) -> RuleEnd:
-    """Return how a job ended by its own note, the history of its run, and Slurm's word if Slurm ended it."""
-    own = [attempt for attempt in history if attempt.slurm_job == job_id]
-    pauses = sum(attempt.kind is EndKind.PAUSED for attempt in history)
-    return RuleEnd(job_id, note, _end(note, own[-1] if own else None, ended_by, is_out_of_memory), pauses)
-
-
-def _end(note: ExecNote | None, own: Attempt | None, ended_by: EndState | None, is_out_of_memory: bool) -> SegmentEnd:
+    By its own note, its line in the history of its run, and Slurm's word if Slurm ended it.
+    """
     if note is not None and note.kind is EndKind.REFUSED:
         return SegmentEnd(kind=EndKind.REFUSED, message=note.reason)
-    if is_out_of_memory:
-        return SegmentEnd(kind=EndKind.DIED, job_state=EndState.OUT_OF_MEMORY)
+    if note is not None and own is not None and own.ran_out_of_memory:
+        return own
     if note is not None and own is not None and own.kind is EndKind.PAUSED:
         return replace(own, job_state=ended_by)
     if note is None:
@@ -174,50 +122,50 @@ def _end(note: ExecNote | None, own: Attempt | None, ended_by: EndState | None, 
     return SegmentEnd(kind=note.kind or EndKind.DIED, job_state=ended_by)
 
 
-def after(before: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
-    """Return the state that the next task finds, and what follows the end of a job."""
-    state, end = replace(before, note=ended.note or before.note), ended.end
+def after(
+    before: RuleState, note: ExecNote | None, end: SegmentEnd, pauses: int, spec: JobSpec
+) -> tuple[RuleState, NextAction]:
+    """Return the state that the next task finds, and what follows the end of a job.
+
+    `pauses` are those of its run, this job's too.  What follows a want of memory, the history says.
+    """
+    state = replace(before, note=note or before.note)
+    # Slurm ended the job before its time was over: the rule did nothing wrong.
+    is_taken_away = end.job_state is not None and end.job_state not in _AT_LIMIT
     if end.kind is EndKind.REFUSED:
         return state, NextAction(Next.STOP, end.message)
     if end.ran_out_of_memory:
-        return _after_out_of_memory(state, ended, spec)
-    if end.kind is EndKind.PAUSED:
-        return _after_pause(before, state, ended, spec)
-    if ended.is_taken_away:
-        return state, NextAction(Next.RESUME)
-    if end.kind is EndKind.NEVER_RAN or end.cause is EndCause.NO_RESULTS:
-        return _failed(state, spec, end.message)
-    return replace(state, failures=0), NextAction(Next.RETRY)  # the history and the policy say more
-
-
-def _after_pause(before: RuleState, state: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
+        return state, NextAction(Next.MORE_MEMORY)
     known = before.pauses if before.store == state.store else 0
-    if ended.pauses <= known and not ended.is_taken_away:
-        return _failed(state, spec, "no more segments than before are done; has the rule --anew in it?")
-    state = replace(state, pauses=ended.pauses, failures=0)
-    if ended.pauses < spec.last_segment:
+    if end.kind is EndKind.PAUSED and (pauses > known or is_taken_away):
+        return replace(state, pauses=pauses, failures=0), _after_pause(state, end, pauses, spec)
+    if is_taken_away:
         return state, NextAction(Next.RESUME)
-    done = f"{amount(ended.end.progress_to)} {ended.end.unit} done"
-    name = ended.note.name if ended.note else spec.rule_job.name
-    used = f"{name}: its {spec.last_segment} segments are used up, with {done}"
-    todo = f"to go on, raise `segments` of {spec.name}, then start snakemake again"
-    return state, NextAction(Next.STOP, f"{used}; {todo}")
-
-
-def _after_out_of_memory(state: RuleState, ended: RuleEnd, spec: JobSpec) -> tuple[RuleState, NextAction]:
-    kills = len(state.killed_jobs)
-    state = replace(state, killed_jobs=(*state.killed_jobs, ended.job_id))
-    had, gets = spec.rule_job.memory_after(kills), spec.rule_job.memory_after(kills + 1)
-    what = f"{spec.name} ran out of memory{f' ({had} MB)' * bool(had)}"
-    if kills >= spec.retries:
-        return state, NextAction(Next.STOP, f"{what}; raise its mem_mb, then start snakemake again")
-    return state, NextAction(Next.MORE_MEMORY, f"{what}; tried again{f' with {gets} MB' * bool(gets)}")
-
-
-def _failed(state: RuleState, spec: JobSpec, why: str) -> tuple[RuleState, NextAction]:
-    """Count a failure; stop after as many as the rule may be retried."""
+    why = "no more segments than before are done; has the rule --anew in it?"
+    if end.kind is not EndKind.PAUSED:
+        why = end.message if end.kind is EndKind.NEVER_RAN or end.cause is EndCause.NO_RESULTS else ""
+    if not why:
+        return replace(state, failures=0), NextAction(Next.RETRY)  # the history and the policy say more
     state = replace(state, failures=state.failures + 1)
     if state.failures <= spec.retries:
         return state, NextAction(Next.RETRY, f"{why}; tried again")
     times = f" {state.failures} times" if state.failures > 1 else ""
     return state, NextAction(Next.STOP, f"{spec.name} failed{times}: {why}")
+
+
+def _after_pause(state: RuleState, end: SegmentEnd, pauses: int, spec: JobSpec) -> NextAction:
+    if pauses < spec.last_segment:
+        return NextAction(Next.RESUME)
+    name = state.note.name if state.note else spec.rule_job.name
+    used = f"{name}: its {spec.last_segment} segments are used up, with {amount(end.progress_to)} {end.unit} done"
+    todo = f"to go on, raise `segments` of {spec.name}, then start snakemake again"
+    return NextAction(Next.STOP, f"{used}; {todo}")
+
+
+def _after_out_of_memory(kills: int, spec: JobSpec) -> NextAction:
+    """Return what follows when so many jobs of this start ran out of memory."""
+    had, gets = spec.rule_job.memory_after(kills - 1), spec.rule_job.memory_after(kills)
+    what = f"{spec.name} ran out of memory{f' ({had} MB)' * bool(had)}"
+    if kills > spec.retries:
+        return NextAction(Next.STOP, f"{what}; raise its mem_mb, then start snakemake again")
+    return NextAction(Next.MORE_MEMORY, f"{what}; tried again{f' with {gets} MB' * bool(gets)}")

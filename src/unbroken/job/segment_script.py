@@ -157,3 +157,7 @@ def _for_script(spec: JobSpec, folder: RunFolder, segment: int, attempt: int) ->
         log=[str(folder.log(segment))],
         rule=spec.rule_job.name,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(do_segment(Path(sys.argv[1]), *map(int, sys.argv[2:])))

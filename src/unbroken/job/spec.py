@@ -18,13 +18,12 @@ from typing import Any
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
 from unbroken.job.attempt import Assignment
-from unbroken.runs.formats import Format
+from unbroken.runs.formats import Format, known_fields
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system.clock import utc_now
 
 FORMAT = Format(1, "version")
 # In Snakemake's words for a segment of ours: the number to be replaced.
@@ -195,20 +194,16 @@ class ChainJob:
         return self.spec
 
     def command_for(self, segment: int, attempt: int) -> list[str]:
-        """Return the command that does a segment, or that runs the job of a user's own rule.
-
-        It is empty where the segment is done by its rule's script.
-        """
+        """Return the command that does a segment, or that runs the job of a user's own rule."""
+        if self.spec.rule_job.script:
+            script = [sys.executable, "-m", "unbroken.job.segment_script"]
+            return [*script, str(path_of(self.key)), str(segment), str(attempt)]
         words = list(self.spec.rule_job.command)
         if not self.spec.is_rule:
             words = [_SEGMENT.sub(rf"\g<1>{segment:03d}", word) for word in words]
         if "--attempt" in words:
             words[words.index("--attempt") + 1] = str(attempt)
         return words
-
-    def log(self, line: str) -> None:
-        """Write one line into Slurm's log of this job."""
-        print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
 def path_of(key: str) -> Path:
@@ -247,7 +242,7 @@ def _parsed(data: Mapping[str, Any]) -> JobSpec:
     parts = {
         "run": RunSpec.of({**_with_tuples(run), "copies": copies}),
         "keys": keys and IdentityKeys(**_with_tuples(keys)),
-        "rule_job": RuleJob(**_with_tuples(data["rule_job"])),
+        "rule_job": RuleJob(**known_fields(RuleJob, _with_tuples(data["rule_job"]))),
         "submission": SubmitOptions(**_with_tuples(data["submission"])),
     }
     return JobSpec(**{**data, **parts})

@@ -8,15 +8,16 @@ submitted.
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.runs.formats import Format
 from unbroken.runs.layout import CHAINS
+from unbroken.slurm.job import ListedJob
+from unbroken.slurm.queue import job_of_anyone
 from unbroken.system import fs
 
 FORMAT = Format()
@@ -29,119 +30,99 @@ KEPT = 10
 
 @dataclass(frozen=True)
 class Submission:
-    """A submission that is made now (`job_id` is empty), or was."""
+    """A submission that is made now (`job_id` is empty), or was, by sbatch's `words`, as far as they are known."""
 
     path: Path
     number: int
-    job_id: str
-    age_seconds: float
+    job_id: str = ""
+    words: tuple[str, ...] = ()
+    age_seconds: float = 0.0
     user_id: int | None = None  # of the process that wrote it
-
-    @property
-    def is_of_another_user(self) -> bool:
-        """Return True if another user than that of this process wrote it."""
-        return self.user_id not in (None, os.getuid())
 
     @property
     def is_being_filled(self) -> bool:
         """Return True while Slurm is asked; not for a file from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
+    def job_of_other_user(self) -> ListedJob | None:
+        """Return another user's job of this folder that is in the queue by this submission."""
+        is_other = self.user_id not in (None, os.getuid())
+        job = job_of_anyone(self.job_id) if self.job_id and is_other else None
+        return job if job is not None and job.is_alive and job.folder.resolve() == Path().resolve() else None
+
+    def fill(self, job_id: str, words: Sequence[str] = ()) -> None:
+        """Write the number of the array, or job, that was submitted, and what its tasks ask for.
+
+        A reader sees the file with the number or without.  Slurm may have been asked for so long that another process
+        has taken the next one.
+        """
+        fs.write_atomic(self.path, _text(job_id, words))
+
+    def renew(self) -> None:
+        """Update the time: Slurm is still being asked, which may take minutes for each answer."""
+        with suppress(OSError):
+            os.utime(self.path)
+
+    def give_back(self) -> None:
+        """Remove a submission that was refused, so that others may submit."""
+        with suppress(OSError):
+            self.path.unlink()
+
 
 def newest(key: str, base: Path = Path()) -> Submission | None:
     """Return the one that counts; None if nothing was ever submitted."""
-    paths = _paths(key, base)
-    return _read(*paths[-1]) if paths else None
+    return next((found for found in map(_read, reversed(_all(key, base))) if found is not None), None)
 
 
 def job_ids(key: str, base: Path = Path()) -> list[str]:
     """Return the numbers of the last jobs and arrays that were submitted, oldest first."""
-    found = [_read(number, path) for number, path in _paths(key, base)]
-    return [submission.job_id for submission in found if submission is not None and submission.job_id]
+    return [found.job_id for found in map(_read, _all(key, base)) if found is not None and found.job_id]
 
 
 def any_of(run: str, base: Path = Path()) -> bool:
     """Return True if a job of the run may be in the queue."""
-    return bool(_paths(run, base))
+    return bool(_all(run, base))
 
 
 def take(key: str, after: Submission | None) -> Submission | None:
     """Return the caller's own submission if it, and no other process, may submit the run's jobs now; else None."""
-    number = after.number + 1 if after else 1
-    folder = CHAINS / key
+    folder, number = CHAINS / key, after.number + 1 if after else 1
     folder.mkdir(parents=True, exist_ok=True)
-    taken = folder / f"{number}.json"
-    if not fs.create_exclusive(taken, _text("")):
+    own = Submission(folder / f"{number}.json", number, user_id=os.getuid())
+    if not fs.create_exclusive(own.path, _text("")):
         return None
-    paths = _paths(key, Path())
-    if paths[-1][0] > number:  # others have submitted so often meanwhile that the file of that number is gone
-        taken.unlink(missing_ok=True)
+    known = _all(key, Path())
+    if known[-1].number > number:  # others have submitted so often meanwhile that the file of that number is gone
+        own.give_back()
         return None
-    for old, path in paths[:-KEPT]:
-        if old < number - KEPT:
-            with suppress(OSError):
-                path.unlink()
-    return Submission(taken, number, "", 0.0, os.getuid())
+    for old in known[:-KEPT]:
+        if old.number < number - KEPT:
+            old.give_back()
+    return own
 
 
-def fill(own: Submission, job_id: str, words: Sequence[str] = ()) -> None:
-    """Write the number of the array, or job, that was submitted, and sbatch's words for it.
-
-    A reader sees the file with the number or without.  `own` is what `take` gave: Slurm may have been asked for so long
-    that another process has taken the next one.
-    """
-    fs.write_atomic(own.path, _text(job_id, words))
-
-
-def words_of_newest(key: str) -> list[str] | None:
-    """Return sbatch's words for the newest submission.
-
-    None if they are not known, as of a process that was killed between its sbatch and its note.
-    """
+def _read(own: Submission) -> Submission | None:
     try:
-        return list(FORMAT.found(_paths(key, Path())[-1][1])["words"]) or None
-    except (KeyError, TypeError, IndexError):
-        return None
-
-
-def note_words(key: str, words: Sequence[str]) -> None:
-    """Write what the waiting tasks of the newest submission ask for by now."""
-    found = newest(key)
-    if found is not None and found.job_id:
-        fs.write_atomic(found.path, _text(found.job_id, words))
-
-
-def renew(own: Submission) -> None:
-    """Update the time of a submission: Slurm is still being asked, which may take minutes for each answer."""
-    with suppress(OSError):
-        os.utime(own.path)
-
-
-def give_back(own: Submission) -> None:
-    """Remove a submission that was refused, so that others may submit."""
-    with suppress(OSError):
-        own.path.unlink()
-
-
-def _read(number: int, path: Path) -> Submission | None:
-    try:
-        state = path.stat()
-        return Submission(path, number, str(FORMAT.read(path)["job"]), time.time() - state.st_mtime, state.st_uid)
+        state = own.path.stat()
+        age, found = time.time() - state.st_mtime, FORMAT.read(own.path)
+        return replace(
+            own, job_id=str(found["job"]), words=tuple(found.get("words", ())), age_seconds=age, user_id=state.st_uid
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        return Submission(path, number, "", UNANSWERED_SECONDS)
+        return replace(own, age_seconds=UNANSWERED_SECONDS)
 
 
-def _paths(key: str, base: Path) -> list[tuple[int, Path]]:
+def _all(key: str, base: Path) -> list[Submission]:
+    """Return the submissions of a chain in order, unread."""
     folder = base / CHAINS / key
     try:
         names = [name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")]
     except OSError:
         return []
-    return sorted((int(name), folder / f"{name}.json") for name in names if name.isdecimal())
+    return [Submission(folder / f"{number}.json", number) for number in sorted(int(n) for n in names if n.isdecimal())]
 
 
 def _text(job_id: str, words: Sequence[str] = ()) -> str:
-    data = {"job": job_id, "host": platform.node(), "pid": os.getpid(), "words": list(words)}
-    return FORMAT.text(data, indent=None)
+    return FORMAT.text({"job": job_id, "words": list(words)}, indent=None)

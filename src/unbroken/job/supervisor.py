@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shlex
 import signal
@@ -24,6 +25,8 @@ from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover, write_progress
+
+logger = logging.getLogger(__name__)
 
 # Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
@@ -92,9 +95,9 @@ class Work:
     def run(self) -> None:
         """Run the program until it is gone; every state that it handed over is then a checkpoint."""
         command = entered(self.engine.command(self.task), self.job.run, self.job.base)
-        self.job.tell(f"starting: {shlex.join(command)}")
+        logger.info(f"starting: {shlex.join(command)}")
         for remark in self.engine.remarks(self.task):
-            self.job.tell(remark)
+            logger.info(remark)
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
         kills_before = self._memory_kills()
         begins = log_bytes(self.job.log)
@@ -227,7 +230,7 @@ class Work:
             margin.grown_seconds if margin else None,
         )
         heard = f" ({self.alarm.heard[-1].name})" if self.alarm.heard else ""
-        self.job.tell(f"stopping the program: {reason.value}{heard}")
+        logger.info(f"stopping the program: {reason.value}{heard}")
         self.engine.ask_to_stop(self.task, program)
         if reason.is_interruption:
             self.limits.follow_slurm()  # a preemption may say by when
@@ -276,12 +279,12 @@ class Work:
         has_had_term = termed is not None and self._lasting(termed, now) > min(TERM_PATIENCE_SECONDS, longest / 3)
         if has_had_term or left < margin.last_seconds:
             if not self._killed:
-                self.job.tell("the program does not exit: sending KILL")
+                logger.info("the program does not exit: sending KILL")
             self._killed = True
             program.kill()
         elif must_term and termed is None:
             self._terminated_at = now
-            self.job.tell("the program does not exit by itself: sending TERM")
+            logger.info("the program does not exit by itself: sending TERM")
             program.terminate()
 
     def _lasting(self, since: float, until: float) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from unbroken.job import array, background
@@ -11,13 +11,14 @@ from unbroken.job.background import PageProcess
 from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
-from unbroken.job.segment_script import do_segment
-from unbroken.job.spec import ChainJob, path_of
+from unbroken.job.spec import ChainJob
 from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
+
+logger = logging.getLogger(__name__)
 
 # Without a driver, one job of the folder keeps `results/report.html` fresh.
 PAGE_SECONDS = 600.0
@@ -69,9 +70,8 @@ class SegmentWork:
         job = self._job
         attempt = self.next_attempt(segment)
         self.has_tried = True
-        job.log(f"segment {segment} of {job.now().last_segment}")
-        command = job.command_for(segment, attempt) or partial(do_segment, path_of(job.key), segment, attempt)
-        return SegmentProcess(job.folder, segment, job.job_id, command, job.log).run(self.look_ahead)
+        logger.info(f"segment {segment} of {job.now().last_segment}")
+        return SegmentProcess(job.folder, segment, job.job_id, job.command_for(segment, attempt)).run(self.look_ahead)
 
     def next_attempt(self, segment: int) -> int:
         """Count the attempts at a segment from 1; raise Stop if no further one is to be made."""
@@ -83,7 +83,7 @@ class SegmentWork:
         job = self._job
         if not has_command("sbatch") or is_being_ended():
             return
-        submit_left_out(job.log)
+        submit_left_out()
         background.notify(Path())
         spec = job.now()
         if not spec.submission.refills or spec.remaining_segments() < 2:
@@ -92,7 +92,7 @@ class SegmentWork:
         if jobs is None or array.waiting(jobs, job.key):
             return  # if Slurm does not answer, it is asked again at the end
         done = array.submit(spec, at_work=job.job_id)
-        job.log(f"no task of this run waits: submitting the next ones; {done.line}")
+        logger.info(f"no task of this run waits: submitting the next ones; {done.line}")
         self.has_no_room = done.answer is array.Answer.FULL
 
 

@@ -6,9 +6,9 @@ docs/contract.md is the user's description of it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from unbroken.runs.times import FILE_NAME as NOTE
 from unbroken.system.copying import link_or_copy
 from unbroken.system.flush import flush_tree
 from unbroken.system.fs import remove_tree, storage_errors, write_atomic
+
+logger = logging.getLogger(__name__)
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -194,7 +196,7 @@ def noted(found: HandedOver, handover: Handover) -> HandedOver:
     return replace(found, told=note)
 
 
-def noted_states(attempt_folder: AttemptFolder, tell: Callable[[str], None]) -> list[HandedOver]:
+def noted_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     """Return copies of what a killed attempt had noted and not published, the least progress first.
 
     A malformed note is logged, and takes nothing else with it.
@@ -210,7 +212,7 @@ def noted_states(attempt_folder: AttemptFolder, tell: Callable[[str], None]) -> 
             handover = parse_handover(read_told(note), str(note))
         except (CheckpointError, ValueError) as error:
             said = str(error) if isinstance(error, CheckpointError) else f"{note}: {error}"
-            tell(f"what was being published is left out: {said}")
+            logger.warning(f"what was being published is left out: {said}")
             continue
         shutil.copytree(draft, copies / draft.name, symlinks=True, copy_function=link_or_copy)
         found.append(HandedOver(copies / draft.name, handover, is_judged=True))

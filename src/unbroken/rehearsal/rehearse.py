@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_now
+
+logger = logging.getLogger(__name__)
 
 # So much of the work is done in the first piece, and in the second; the smaller share where a piece was done before it
 # could be killed.
@@ -61,7 +64,6 @@ class Rehearser:
     engine: Engine
     base: Path
     minutes: float
-    tell: Callable[[str], None]
     read_only: Collection[str] = ()  # paths in the folder that the program only reads
     measures: Measures = field(default_factory=Measures)
     _origins: list[tuple[Way, float]] = field(default_factory=list)
@@ -107,11 +109,11 @@ class Rehearser:
         self._whole_again()
         itself = self._results.differences("again")
         if itself:
-            self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
+            logger.info(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
         try:
             self._pieces(SHARES[0])
         except DoneBefore as why:
-            self.tell(f"{why}; once more, with shorter pieces")
+            logger.info(f"{why}; once more, with shorter pieces")
             self._pieces(SHARES[1])
         found = self._results.differences("pieces")
         if blamed := blamed_of(found, itself):
@@ -138,7 +140,7 @@ class Rehearser:
         self.measures.note_times(piece.attempts()[-1:], piece.checkpoints())
         self._seconds, self._reached, self._says_progress = piece.seconds, piece.done(), piece.first is not None
         self._results.keep(self._stage, "whole")
-        self.tell(f"whole: {piece.seconds:.0f} s")
+        logger.info(f"whole: {piece.seconds:.0f} s")
 
     def _whole_again(self) -> None:
         self._stage.begin("again")
@@ -165,7 +167,7 @@ class Rehearser:
         if short < 1:
             raise self._not_tested(f"it comes to {done:.3g}{of} within {self.minutes:g} minutes")
         what = "it" if goal is None else f"{goal:.10g}"
-        self.tell(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {short} (--goal)")
+        logger.info(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {short} (--goal)")
         self._short = with_goal(self._short, short)
 
     # --- the pieces ---
@@ -217,11 +219,11 @@ class Rehearser:
         if piece.way is Way.STOP:
             took = piece.attempts()[-1].stop_seconds
             in_seconds = "" if took is None else f", in {took:.1f} s"
-            self.tell(f"{piece.way.value}: saved at {amount(piece.done())}{in_seconds}")
+            logger.info(f"{piece.way.value}: saved at {amount(piece.done())}{in_seconds}")
         elif piece.way is not Way.END:
             met = f" of {piece.met_file}" if piece.met_file else ""
             late = " (right after it: it is too quick to be cut)" if met and not piece.is_cut else ""
-            self.tell(f"{piece.way.value}{met} after {piece.seconds:.1f} s{late}")
+            logger.info(f"{piece.way.value}{met} after {piece.seconds:.1f} s{late}")
 
     def _not_tested(self, text: str) -> Unjudged:
         return Unjudged(Verdict.NOT_TESTED, f"{text}; type --minutes {3 * self.minutes:g}")
@@ -244,7 +246,7 @@ class Rehearser:
         if piece.origin != checkpoint.passport.progress.done or not is_finished:
             return f"the control did not begin with {wrong}: {piece.reason}"
         if found := self._found_in(piece, itself):
-            self.tell(f"control: with {wrong} it was found in {piece.seconds:.0f} s: {found}")
+            logger.info(f"control: with {wrong} it was found in {piece.seconds:.0f} s: {found}")
             return ""
         return f"with {wrong} it left the same results: they do not depend on what is put back"
 

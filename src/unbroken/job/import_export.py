@@ -1,40 +1,46 @@
-"""Import what ran elsewhere as a run's first checkpoint, under the run's lease like all that writes it."""
+"""Import what ran elsewhere as a run's first checkpoint; export a plain folder from which the program resumes alone.
+
+An import is made under the run's lease, like all that writes it.  An export only reads the run.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.config.found import absent
 from unbroken.engines.base import Engine
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
-from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
+from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseError, NoCheckpointError, UnbrokenError
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import make_folders
 from unbroken.runs import before_work, lease
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import IMPORT_SEGMENT as SEGMENT
-from unbroken.runs.checkpoint import Checkpoint, Imported
-from unbroken.runs.identity import Identity, identity_of
+from unbroken.runs.checkpoint import Checkpoint, Imported, describe_done
+from unbroken.runs.identity import Identity, identity_of, usable_identities
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import Handover
 from unbroken.runs.run import RunSpec
-from unbroken.runs.select import verify
+from unbroken.runs.select import refusal, verify
 from unbroken.runs.store import Store
-from unbroken.system import fs, log
+from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree
 
+logger = logging.getLogger(__name__)
+
 # Begins the hidden name of the folder in which an import is made.
 DRAFT = "import"
+README = "EXPORT.txt"
 
 
-def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[str], None]) -> Checkpoint:
+def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
     """Publish the run's first checkpoint, made by the engine of `source`, and return it, every byte of it read again.
 
     ConfigError if the run has checkpoints, or a job holds it; CheckpointError if the files do not fit.  Nothing of the
@@ -49,8 +55,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
     identity = identity_of(run, job.keys, job.base)
     confirm_all_own(places.own)
     try:
-        with log.lines_to(tell):
-            held = lease.take(places.lease, SEGMENT, 0.0)
+        held = lease.take(places.lease, SEGMENT, 0.0)
     except LeaseError as error:
         raise ConfigError([f"{run.name}: {error}"]) from error
     with held, fs.os_errors(places.root):
@@ -155,3 +160,60 @@ def _refuse_done(run: RunSpec, found: ImportedFiles) -> None:
         wanted = "" if goal is None else f", and the goal is {goal:.10g}"
         at = f"{progress.done:.10g} {progress.unit}"
         raise CheckpointError(f"{run.name}: it is at {at}{wanted}: nothing is left to do; raise the goal")
+
+
+# --- export ---
+
+
+def export_run(job: Job, engine: Engine, target: Path, which: str) -> Checkpoint:
+    """Fill `target`, which must not exist, from the newest good checkpoint, or the one named `which`; return that.
+
+    NoCheckpointError if there is none, IdentityError if the run's settings are not those that it was made with.  If
+    the process dies inside, `target` is not there.
+    """
+    if os.path.lexists(target):
+        raise ConfigError([f"{job.run.name}: --to: {target} exists; nothing was written; name another"])
+    checkpoint = _chosen(job, which)
+    identity = identity_of(job.run, job.keys, job.base)
+    if checkpoint.passport.identity not in usable_identities(identity, job.places.accepted, [checkpoint]):
+        raise IdentityError(refusal(job.run.name, checkpoint, identity), run=job.run.name)
+    draft = target.with_name(fs.unique_name(target.name))
+    with fs.os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir()
+        try:
+            lines = engine.export(job.run, checkpoint, draft)
+            (draft / README).write_text(_readme(checkpoint, lines))
+            flush_tree(draft)
+            os.rename(draft, target)
+            fs.flush_folder(target.parent)
+        finally:
+            if draft.exists():
+                fs.remove_tree(draft)
+    return checkpoint
+
+
+def _chosen(job: Job, which: str) -> Checkpoint:
+    """Return the checkpoint, every byte of it read; a bad one stays where it is."""
+    refuse_newer(job.places)
+    found = list(reversed(Store(job.places.checkpoints).readable()))
+    if which:
+        found = [each for each in found if which in (each.name, str(each.passport.sequence))]
+    for checkpoint in found:
+        try:
+            return verify(checkpoint.folder, job.run.name)
+        except CheckpointError as error:
+            if which:
+                raise
+            logger.warning(f"bad checkpoint {checkpoint.name}: {error}; taking the one before")
+    names = ", ".join(Store(job.places.checkpoints).names())
+    none = "no good checkpoint to export" if names else "no checkpoint yet; to start it, type: snakemake"
+    what = f"no checkpoint {which!r}; allowed: {names or 'none'}" if which else none
+    raise NoCheckpointError(f"{job.run.name}: has {what}")
+
+
+def _readme(checkpoint: Checkpoint, lines: list[str]) -> str:
+    passport = checkpoint.passport
+    head = f"Run {passport.run}, checkpoint {checkpoint.name} ({describe_done(checkpoint)}), by unbroken export."
+    source = [] if passport.imported is None else ["", f"The run was imported from {passport.imported.source}."]
+    return "\n".join([head, "", *lines, *source, ""])
