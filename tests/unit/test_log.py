@@ -20,6 +20,20 @@ def test_the_innermost_context_has_the_lines(tmp_path):
     assert (outer, inner) == (["one 1"], ["two"])
 
 
+def test_contexts_of_threads_may_end_in_any_order():
+    found = []
+    outer, first, second = (log.lines_to(found.append) for _ in range(3))
+    with outer:
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        logger.info("one reader is left")
+
+    assert found == ["one reader is left"]
+    assert logging.getLogger("unbroken").handlers == []
+
+
 def test_the_level_and_the_json_lines_are_set_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("UNBROKEN_LOG", "debug")
     monkeypatch.setenv("UNBROKEN_LOG_JSON", str(tmp_path / "log.jsonl"))

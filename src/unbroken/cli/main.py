@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -280,7 +281,12 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more: as UNBROKEN_LOG=debug.")] = False,
+) -> None:
+    if is_verbose:
+        os.environ[log.LEVEL] = "debug"
     if version:
         print(f"unbroken {__version__}")
         raise typer.Exit

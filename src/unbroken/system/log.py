@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,24 +15,27 @@ from pathlib import Path
 LEVEL, JSON_LINES = "UNBROKEN_LOG", "UNBROKEN_LOG_JSON"
 LEVELS = ("debug", "info", "warning", "error")
 _PACKAGE = logging.getLogger("unbroken")
+_lock = threading.Lock()
 
 
 @contextmanager
 def lines_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Hand the message of each record to `write`, as long as this context lasts; the innermost such context has it.
+    """Hand the message of each record to `write` as long as this context lasts; the one that began last has them.
 
-    `UNBROKEN_LOG` is the lowest level that is handed on, `info` if it is not set.  Where `UNBROKEN_LOG_JSON` names a
-    file, each record is appended to it too.
+    That holds for all threads of the process, in whatever order their contexts end.  `UNBROKEN_LOG` is the lowest
+    level that is handed on, `info` if it is not set.  Where `UNBROKEN_LOG_JSON` names a file, each record is appended
+    to it too.
     """
-    before = _PACKAGE.handlers[:], _PACKAGE.level, _PACKAGE.propagate
-    path = os.environ.get(JSON_LINES)
-    _PACKAGE.handlers = [_Lines(write), *([_JsonLines(Path(path))] if path else [])]
-    _PACKAGE.setLevel(level())
-    _PACKAGE.propagate = False
+    reader = _Reader(write)
+    with _lock:
+        _readers.append(reader)
+        _install()
     try:
         yield
     finally:
-        _PACKAGE.handlers, _PACKAGE.level, _PACKAGE.propagate = before
+        with _lock:
+            _readers.remove(reader)
+            _install()
 
 
 def level() -> int:
@@ -40,7 +44,15 @@ def level() -> int:
     return logging.getLevelNamesMapping()[name.upper()] if name in LEVELS else logging.INFO
 
 
-class _Lines(logging.Handler):
+def _install() -> None:
+    """Give the records to the newest reader; where there is none, to whoever reads Python's log."""
+    path = os.environ.get(JSON_LINES)
+    _PACKAGE.handlers = [*_readers[-1:], *([_JsonLines(Path(path))] if path and _readers else [])]
+    _PACKAGE.setLevel(level() if _readers else logging.NOTSET)
+    _PACKAGE.propagate = not _readers
+
+
+class _Reader(logging.Handler):
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
@@ -51,6 +63,9 @@ class _Lines(logging.Handler):
             self._write(record.getMessage())
         except (OSError, ValueError):
             self.handleError(record)
+
+
+_readers: list[_Reader] = []
 
 
 class _JsonLines(logging.Handler):

@@ -7,6 +7,7 @@ read now, if no write was reported since.  Where a write was reported on both si
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, defaultdict
@@ -19,6 +20,8 @@ from unbroken.engines.files.moments import Moment
 from unbroken.engines.files.states import ELSEWHERE, Stamp
 from unbroken.engines.files.writers import ProgramLife
 from unbroken.system.file_events import FileEvent, Happened
+
+logger = logging.getLogger(__name__)
 
 # An open file is being appended to if it was written for this long, while this many states were completed.
 APPENDED_SECONDS = 1.0
@@ -152,6 +155,11 @@ class FileKnowledge:
             self._fresh |= {each.name: (each, now + self._life.doubt_seconds()) for each in moments}
             waiting = list(self._fresh.values())
             taken = [each for each, at in waiting if (is_alive and now >= at) or self.is_renamed(each.name)]
+            if moments:
+                later = len(waiting) - len(taken)
+                logger.debug(
+                    f"files: {len(taken)} states are complete, {later} wait until the program is seen to go on"
+                )
             for moment in taken:
                 del self._fresh[moment.name]
                 self._keep(moment)
