@@ -156,10 +156,7 @@ class FileKnowledge:
             waiting = list(self._fresh.values())
             taken = [each for each, at in waiting if (is_alive and now >= at) or self.is_renamed(each.name)]
             if moments:
-                later = len(waiting) - len(taken)
-                logger.debug(
-                    f"files: {len(taken)} states are complete, {later} wait until the program is seen to go on"
-                )
+                logger.debug(f"files: {len(taken)} of {len(waiting)} states that were closed count now")
             for moment in taken:
                 del self._fresh[moment.name]
                 self._keep(moment)
