@@ -1,5 +1,6 @@
 """What every test may use: real components, asked for by name."""
 
+import logging
 import os
 import re
 import signal
@@ -11,8 +12,6 @@ import pytest
 from support import gpu
 from support.needs import require
 from support.promises import is_promise
-
-from unbroken.training.core import environment as training_environment
 
 # The second where CI, which has little time, asks for it.
 pytest_plugins = ["support.no_process", "support.after_failure"]
@@ -36,8 +35,6 @@ def pytest_configure() -> None:
     os.environ["UNBROKEN_REPORT"] = "off"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # This process lives on, as that of a segment does not, and hypothesis asks of objects who refers to them.
-    training_environment.keep_what_is_loaded = lambda environment=os.environ: None
 
 
 def _listen_to_signals() -> None:
@@ -48,6 +45,15 @@ def _listen_to_signals() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+@pytest.fixture(autouse=True)
+def readers_of_the_log() -> Iterator[None]:
+    """Take away what a training has put there for the rest of its process, which is that of all tests."""
+    package = logging.getLogger("unbroken")
+    before = package.handlers[:], package.level, package.propagate
+    yield
+    package.handlers, package.level, package.propagate = before
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

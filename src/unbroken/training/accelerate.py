@@ -18,7 +18,6 @@ from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
@@ -241,6 +240,3 @@ class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
         self.gradient_state = accelerate.state.GradientState()
         self._drop_last = True  # no rank gets a sample twice, so there is no remainder
         self.batches = batches
-
-
-keep_what_is_loaded()

@@ -17,7 +17,6 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -252,6 +251,3 @@ def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, A
     loop._batches_that_stepped = state["stepped"]
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
     trainer.callback_metrics.update(own["metrics"])
-
-
-keep_what_is_loaded()

@@ -15,7 +15,7 @@ from transformers.trainer_utils import has_length
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.core.environment import keep_what_is_loaded, say
+from unbroken.training.core.environment import say
 from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -278,6 +278,3 @@ def _check_arguments(args: TrainingArguments, output_dir: str) -> None:
             f"output_dir={args.output_dir!r}, allowed: callback.output_dir(...); type "
             f"output_dir=callback.output_dir({args.output_dir!r})",
         )
-
-
-keep_what_is_loaded()

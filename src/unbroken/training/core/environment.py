@@ -6,7 +6,6 @@ The file docs/contract.md describes the variables.
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.checkpoint import FILE_NAME
 from unbroken.runs.progress import Handover, Progress, write_progress
 from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.system import log
 from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
@@ -36,14 +36,9 @@ def say(line: str) -> None:
     print(f"unbroken: {line}", flush=True)
 
 
-def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
-    """Hide all that is loaded by now from Python's garbage collector, in a segment.
-
-    A framework has some 500,000 objects that stay to the end, and a collection at the end of the process would look
-    through all of them again, for half a second.
-    """
-    if environment.get("UNBROKEN_SAVE"):
-        gc.freeze()
+def show_log() -> None:
+    """Write what the rest of unbroken logs to the screen, in a program that does not read it."""
+    log.keep_lines_to(say)
 
 
 @dataclass(frozen=True)

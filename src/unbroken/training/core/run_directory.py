@@ -43,6 +43,7 @@ from unbroken.training.core.environment import (
     check_thread,
     read_contract,
     say,
+    show_log,
 )
 from unbroken.training.core.save_policy import Saves
 
@@ -78,6 +79,7 @@ class Home(SavePlace):
     """
 
     def __init__(self, folder: Path, engine: str, saves: Saves, *, has_history: bool = False) -> None:
+        show_log()
         self.places = HomeFolder(engine, store=folder.absolute())
         self._store, self._saves = Store(self.places.checkpoints), saves
         confirm_all_own(self.places.own)

@@ -14,7 +14,7 @@ import keras
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Metric
-from unbroken.training.core.environment import keep_what_is_loaded, read_contract
+from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import Course
@@ -257,6 +257,3 @@ class Training(Loop):
 def seed_everything(seed: int) -> None:
     """Seed Python's, numpy's, TensorFlow's and Keras's generators; call it before the model is made."""
     keras.utils.set_random_seed(seed)
-
-
-keep_what_is_loaded()

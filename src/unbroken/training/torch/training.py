@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.program.verdict import Kind
-from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import UNITS
@@ -287,6 +286,3 @@ class Training(Loop):
             if non_finite:
                 self._give_up(Kind.HOPELESS, non_finite)
         return state
-
-
-keep_what_is_loaded()
