@@ -44,8 +44,7 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
         tmp_path / "pieces", PROGRAM.read_text(), arguments, ranks=2, launcher_words=("--tf-config",)
     )
     codes = [pieces.run()]
-    # What is saved at step 12 is written after step 14, beside the training.
-    pieces.arguments = ["--dies-at", "15", "--saves-every", "4", "--late-at", "12"]
+    pieces.arguments = ["--dies-at", "15", "--saves-every", "4"]
     codes.append(pieces.run())
     pieces.arguments = []
     codes.append(pieces.run())

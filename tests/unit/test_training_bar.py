@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.progress_bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
+from unbroken.training.core.progress_bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing
 from unbroken.training.core.run_log import Book
 
 PROGRAM = """
@@ -25,10 +25,10 @@ import os, signal, sys
 import torch
 from unbroken.training.torch import Training
 
-stop, goal, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+stop, goal = map(int, sys.argv[1:])
 model = torch.nn.Linear(1, 1)
 training = Training(model=model, folder="run")
-training.progress(kind)
+training.progress()
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)[:, None]), batch_size=1)
 step = 0
 for epoch in training.epochs(goal):
@@ -72,27 +72,23 @@ def _read(terminal: int) -> bytes:
 @pytest.mark.slow
 def test_a_bar_and_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: Path) -> None:
     pytest.importorskip("tqdm", reason="missing: tqdm (pip install unbroken[progress])")
-    pytest.importorskip("rich", reason="missing: rich (pip install unbroken[workflow])")
 
-    stopped, log = train(tmp_path, 7, 2, "auto")
-    finished, bar = train(tmp_path, 0, 2, "auto", terminal=True)
-    further, rich = train(tmp_path, 0, 3, "rich", terminal=True)
+    stopped, log = train(tmp_path, 7, 2)
+    finished, bar = train(tmp_path, 0, 2, terminal=True)
 
     told = [line for line in log.splitlines() if line.startswith("unbroken: step ")]
-    assert (stopped, finished, further) == (85, 0, 0)
+    assert (stopped, finished) == (85, 0)
     assert "\r" not in log and "\x1b" not in log
     assert told[0] == "unbroken: step 0 of 20 (0%), epoch 0"
     assert re.fullmatch(r"unbroken: step 7 of 20 \(35%\), \S+ steps/s, \S+ s left, epoch 0, loss 0", told[-1])
     assert re.findall(r"\b(\d+)/20\b", bar)[0] == "7"
     assert "20/20" in bar and "epoch 1, loss 1" in bar and "unbroken: step" not in bar
-    assert re.findall(r"(\d+)/30\b", rich)[0] == "20"
-    assert "30/30" in rich and "epoch 2, loss 2" in rich
 
 
 @pytest.mark.parametrize(("rank", "told"), [(0, ["unbroken: step 0 of 9 (0%), epoch 0"]), (1, [])])
 def test_of_several_ranks_the_first_one_tells(rank: int, told: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     book = Book(Guard(), None, Processes(rank, 2), {})
-    book.bar = "lines"
+    book.has_bar = True
 
     book.show_steps(Course(goal=9, unit="steps"))
     book.close(0)
@@ -114,12 +110,3 @@ def test_a_log_gets_a_line_soon_then_one_a_minute_and_one_at_the_end(capsys: pyt
     assert told[0] == "unbroken: step 100, epoch 3"
     assert told[1] == "unbroken: step 110 of 3,700 (3%), 1 steps/s, 60 min left, epoch 3, loss 0.1235"
     assert [int(line.split()[2]) for line in told[1:]] == [*(100 + round(at) for at in due), 299]
-
-
-def test_a_bar_that_nobody_knows_or_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_kind("auto")
-    with pytest.raises(ValueError, match=r"progress\('bars'\), allowed: auto, tqdm, rich, lines"):
-        check_kind("bars")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"progress\('tqdm'\): tqdm is not installed; type: pip install tqdm"):
-        check_kind("tqdm")

@@ -18,8 +18,6 @@ from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.core.progress_bar import Kind as Bar
-from unbroken.training.core.progress_bar import check_kind
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -99,10 +97,9 @@ class Loop(Placed, ABC):
         """
         return self._book.timers.timed(name, self._ranks.say if tell else None)
 
-    def progress(self, kind: Bar = "auto") -> None:
-        """Show how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""
-        check_kind(kind)
-        self._book.bar = kind
+    def progress(self) -> None:
+        """Show how far it is, from here on: a bar at a terminal (by tqdm), else a line a minute."""
+        self._book.has_bar = True
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.

@@ -8,13 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from unbroken.system.clock import duration
 
 # The first soon, to see that it works; then seldom enough that a day's log can be read.
 FIRST_LINE_SECONDS, LINE_SECONDS = 10.0, 60.0
-Kind = Literal["auto", "tqdm", "rich", "lines"]
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,6 @@ class Standing:
     def numbers(self) -> str:
         """Return the epoch and the metrics, in a line."""
         return ", ".join([f"epoch {self.epoch}", *(f"{name} {value:.4g}" for name, value in self.metrics.items())])
-
-
-def check_kind(kind: str) -> None:
-    """Raise ValueError if there is no such bar, or it is not installed."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"progress({kind!r}), allowed: {', '.join(get_args(Kind))}")
-    if kind in ("tqdm", "rich") and importlib.util.find_spec(kind) is None:
-        raise ValueError(f"progress({kind!r}): {kind} is not installed; type: pip install {kind}, or progress()")
 
 
 class Lines:
@@ -70,7 +60,9 @@ class Lines:
         print(f"unbroken: step {at.step:,}{share}{pace}{left}, {at.numbers}", flush=True)
 
 
-class _Tqdm:
+class Bar:
+    """Show a bar of tqdm."""
+
     def __init__(self, at: Standing) -> None:
         from tqdm import tqdm
 
@@ -86,37 +78,9 @@ class _Tqdm:
         self._bar.close()
 
 
-class _Rich:
-    def __init__(self, at: Standing) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
-        # Drawn by hand: a thread of its own would be copied into worker processes in whatever state it is.
-        self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
-        self._task = self._progress.add_task(at.numbers, completed=at.step, total=at.total)
-        self._next = 0.0
-        self._progress.start()
-
-    def show(self, at: Standing) -> None:
-        self._progress.update(self._task, completed=at.step, total=at.total, description=at.numbers)
-        if time.monotonic() >= self._next:
-            self._progress.refresh()
-            self._next = time.monotonic() + 0.1
-
-    def close(self) -> None:
-        self._progress.refresh()
-        self._progress.stop()
-
-
-Bar = Lines | _Tqdm | _Rich
-
-
-def open_bar(kind: Kind, at: Standing) -> Bar:
-    """Return a bar that begins at a standing; `auto` is tqdm or rich where one is installed; in a log always lines."""
-    if kind == "auto":
-        kind = "tqdm" if importlib.util.find_spec("tqdm") else "rich" if importlib.util.find_spec("rich") else "lines"
-    makers: dict[str, Callable[[Standing], Bar]] = {"tqdm": _Tqdm, "rich": _Rich}
-    bar = makers.get(kind if sys.stderr.isatty() else "lines", Lines)(at)
+def open_bar(at: Standing) -> Bar | Lines:
+    """Return a bar that begins at a standing, on a terminal if tqdm is installed; else lines."""
+    is_bar = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    bar = Bar(at) if is_bar else Lines(at)
     atexit.register(bar.close)
     return bar

@@ -14,7 +14,7 @@ from unbroken.training.core.live_log import Live
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.progress_bar import Bar, Kind, Standing, open_bar
+from unbroken.training.core.progress_bar import Bar, Lines, Standing, open_bar
 from unbroken.training.core.timers import Timers
 
 # Gets each row of metrics as it comes: the step, and its values.
@@ -38,8 +38,8 @@ class Book:
         told = environment.get("UNBROKEN_LIVE")
         self.folder = Path(told) if told else None
         self._live: Live | None = None
-        self.bar: Kind | None = None  # asked for
-        self._shown: Bar | None = None
+        self.has_bar = False  # asked for
+        self._shown: Bar | Lines | None = None
         self._segment = int(environment.get("UNBROKEN_SEGMENT") or 0)
 
     def open(self, step: int, home: Path) -> None:
@@ -97,12 +97,12 @@ class Book:
 
     def show_steps(self, course: Course) -> None:
         """Show where the training is, before the steps of an epoch and after each of them."""
-        if self.bar is None or not self._processes.is_first:
+        if not self.has_bar or not self._processes.is_first:
             return
         left, step, rate = course.steps_left(), course.position.step, self.timers.steps_per_second
         total = None if left is None else step + round(left)
         standing = Standing(step, total, course.position.epoch, self.metrics.latest, rate)
-        self._shown = self._shown or open_bar(self.bar, standing)  # not before: now the number of steps is known
+        self._shown = self._shown or open_bar(standing)  # not before: now the number of steps is known
         self._shown.show(standing)
 
     def figures(self, course: Course) -> dict[str, Metric]:

@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,6 @@ class KerasState:
     notes: str
     random: str
 
-    def frozen(self) -> KerasState:
-        """Return a copy that stays as it is while the training continues."""
-        return replace(self, groups=tensorflow_state.snapshot(self.groups))
-
 
 def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> KerasState:
     """Return the state that consists of these variables and notes, with the random generators."""
@@ -46,11 +42,6 @@ def write(state: KerasState, folder: Path, workers: Workers) -> None:
     """Write a state into `folder`, all workers together; return when all have written."""
     with own_folder(folder, workers) as place:
         tensorflow_state.write(state.groups, state.notes, place)
-    write_own(state, folder, workers)
-
-
-def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
-    """Write into `folder` what each worker but the first has for itself; return when all have written."""
     if not workers.is_first:
         path = _own_file(folder, workers)
         path.parent.mkdir(exist_ok=True)

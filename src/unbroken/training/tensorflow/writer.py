@@ -14,62 +14,43 @@ import tensorflow as tf
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import AsyncSave, Connection
+from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow import rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
 from unbroken.training.tensorflow.workers import Workers
 
-# The values at the moment of the save, and what belongs to them until they are written.
-NEEDED_MEMORY = 2
-
 
 class KerasWriter(Connection):
-    """Connect a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took."""
+    """Connect a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took.
+
+    The training stops for each save, because reading a variable may take all workers.
+    """
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
+        if saves.in_background:
+            raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
         super().__init__(contract, place, saves, state_bytes)
-        self._workers, self._state_bytes = workers, state_bytes
+        self._workers = workers
         self.last: tuple[Path, float] | None = None
 
     def save(self, state: KerasState, progress: Progress, step: int, *, is_best: bool, is_last: bool) -> None:
-        """Hand over one checkpoint, in the background if the training continues; a kill inside leaves only a draft."""
-        self.wait()
+        """Hand over one checkpoint; a kill inside leaves only a draft."""
         self.pace.begin_save(step)
         began = time.monotonic()
-        if is_last or not self._may_be_in_background(self._state_bytes):
-            draft = self._write(state, is_last=is_last)
-            seconds = time.monotonic() - began
-            self._hand_over(draft, progress, seconds, is_best=is_best)
-            self._note_saved(seconds)
-            if is_last:
-                self.close_place(is_paused=True)
-            return
-        # By all workers, while they pause: to read a variable may take all of them.
-        frozen, draft = state.frozen(), self._new_draft()
-        rank_checkpoint.write_own(frozen, draft, self._workers)
-        if not self._workers.is_first:
-            return
-        stall = time.monotonic() - began
-
-        def complete() -> float:
-            """Write what the first worker writes without the other workers."""
-            began = time.monotonic()
-            rank_checkpoint.write(frozen, draft, Workers())
-            self._hand_over(draft, progress, time.monotonic() - began, is_best=is_best, stall_seconds=stall)
-            return time.monotonic() - began
-
-        self._async_save = AsyncSave(complete, stall)
-        self.pace.is_saving = True
+        draft = self._write(state, is_last=is_last)
+        seconds = time.monotonic() - began
+        self._hand_over(draft, progress, seconds, is_best=is_best)
+        self._note_saved(seconds)
+        if is_last:
+            self.close_place(is_paused=True)
 
     def write_last(self, state: KerasState) -> None:
         """Write the state of a training that is over; `finish` hands it over."""
-        self.wait()
         began = time.monotonic()
         self.last = self._write(state, is_last=True), time.monotonic() - began
 
@@ -84,13 +65,6 @@ class KerasWriter(Connection):
         self._workers.meet()
         self._hand_over(draft, progress, seconds, is_best=is_best, is_finished=True)
         self.close_place(is_paused=False)
-
-    def _may_be_in_background(self, size_bytes: int) -> bool:
-        may = self._workers.is_first and super()._may_be_in_background(size_bytes)
-        return bool(self._workers.number_of_first(int(may)))  # the values of its moment are kept by the first alone
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        return "" if available_bytes() > NEEDED_MEMORY * size_bytes else f"{size_bytes / 1e6:,.0f} MB more"
 
     def _made_with(self) -> dict[str, str]:
         return {
