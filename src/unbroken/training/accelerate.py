@@ -10,19 +10,18 @@ from typing import Any
 import accelerate
 import torch
 from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import AcceleratorState
 from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs.imported import read_import_note
 from unbroken.runs.progress import Progress
-from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import Omitted, RanksSession, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, refuse
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -31,6 +30,26 @@ from unbroken.training.torch.sharded_state import own_part
 
 # Where Accelerate puts the random numbers of each rank.
 RANDOM_FILE = "random_states_{}.pkl"
+# Kinds of training of which the adapters cannot save every rank's part, by the state's attribute: each new
+# AcceleratorState() resets `distributed_type`.
+SPREADING = {
+    "fsdp_plugin": "FSDP",
+    "deepspeed_plugins": "DeepSpeed",
+    "megatron_lm_plugin": "Megatron-LM",
+    "torch_tp_plugin": "tensor parallelism",
+    "device_mesh": "a device mesh",
+}
+
+
+def check_kind(state: AcceleratorState | None) -> None:
+    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
+    for name, kind in SPREADING.items():
+        if state is not None and vars(state).get(name) is not None:
+            refuse(
+                CheckpointError,
+                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
+                "take unbroken.training.torch, which saves FSDP2",
+            )
 
 
 class Segments(Placed):
@@ -50,7 +69,7 @@ class Segments(Placed):
         saves: Saves = OFTEN,
     ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = RanksSession({"accelerate": accelerate.__version__}, folder, saves)
+        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves)
         if self._keeper.contract:
             check_kind(accelerator.state)
             if accelerator.project_configuration.automatic_checkpoint_naming:
@@ -201,10 +220,10 @@ class Segments(Placed):
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         wish = self._keeper.step(self._progress(self._course.reported), self._course.position.step, ended, following)
-        if wish is NextAction.GO_ON or not self._accelerator.sync_gradients:
+        if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
             return
         self._save(self._course.reported)
-        if wish is NextAction.LEAVE:
+        if wish is Wish.LEAVE:
             self._keeper.leave()
 
     def _save(self, done: float, results: Mapping[str, object] | None = None, is_finished: bool = False) -> None:
