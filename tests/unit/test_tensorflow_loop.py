@@ -83,7 +83,7 @@ def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, ca
     assert (results["epochs"], results["steps"]) == (2, 4)
 
 
-def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
+def test_a_mean_time_between_failures_says_how_often_it_saves(training):
     from unbroken.training.tensorflow import Saves
 
     one = training(saves=Saves(mtbf_hours=24.0), best=("loss", "min"))
@@ -93,7 +93,7 @@ def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
             one.log(loss=-1.0)
     one.finish()
 
-    assert "with a failure every 24 h it is best to save every" in capsys.readouterr().out
+    assert one._link.pace.chosen["save_every_seconds"] > 1
 
 
 def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(training, monkeypatch, capsys):
@@ -113,12 +113,12 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
 
 def test_a_fit_and_a_loop_show_how_far_they_are(training, capsys):
     one = training()
-    one.progress("lines")
+    one.progress()
     one.fit(data(one), epochs=2, verbose=0)
     one.finish()
     fitted = capsys.readouterr().out
     two = training()
-    two.progress("lines")
+    two.progress()
     for _ in two.epochs(3):
         for _ in two.batches(data(two)):
             two.log(loss=0.5)

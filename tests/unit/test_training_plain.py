@@ -16,8 +16,8 @@ import pytest
 
 from unbroken.program.contract import AttemptFolder, ready_states
 from unbroken.program.memory import available_bytes
-from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Reporter, Signals, read_contract
+from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress, write_progress
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Signals, read_contract
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval
@@ -113,7 +113,7 @@ def test_the_outbox_has_room_for_two(tmp_path: Path) -> None:
 def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
 
-    Reporter(path).report(Progress(1, 2, "epochs", {"loss": math.nan, "accuracy": 0.5}))
+    write_progress(path, Progress(1, 2, "epochs", {"loss": math.nan, "accuracy": 0.5}))
 
     assert json.loads(path.read_text())["metrics"] == {"loss": None, "accuracy": 0.5}
     assert read_progress(path) == Progress(1, 2, "epochs", {"loss": None, "accuracy": 0.5})

@@ -212,8 +212,7 @@ class Loop(Placed, ABC):
             self._has_stepped = True
             link.place.note("first_step")
         link.poll()
-        if self._ranks.is_first and link.reporter.is_due:
-            link.report(self._progress(self._course.reported))
+        if self._ranks.is_first and link.report(lambda: self._progress(self._course.reported)):
             self._book.show()
         # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)

@@ -45,7 +45,7 @@ class KerasWriter(Connection):
         draft = self._write(state, is_last=is_last)
         seconds = time.monotonic() - began
         self._hand_over(draft, progress, seconds, is_best=is_best)
-        self._note_saved(seconds)
+        self.pace.saved(seconds)
         if is_last:
             self.close_place(is_paused=True)
 

@@ -26,7 +26,7 @@ from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Link
+from unbroken.training.core.session import Connection
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
@@ -38,7 +38,7 @@ from unbroken.training.torch.state import only
 from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Before the first save nothing is known.
-GUESSED_SAVE_SECONDS = 5.0
+GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
 
 
@@ -64,7 +64,7 @@ class FrameworkSession:
     called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as `Home` does.
     """
 
-    _link: Link  # where there is a contract
+    _link: Connection  # where there is a contract
 
     def __init__(
         self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
@@ -89,7 +89,7 @@ class FrameworkSession:
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
         if found := connect(folder, saves):
             self.contract = found[0]
-            self._link = Link(*found, saves, GUESSED_SAVE_SECONDS)
+            self._link = Connection(*found, saves, GUESSED_BYTES)
 
     @property
     def resume(self) -> Path | None:
@@ -148,8 +148,8 @@ class FrameworkSession:
             once.check_run(self.contract)
             once.note_begun(self.contract)
         self._has_begun = True
-        if self.ranks.is_first and self._link.reporter.is_due:
-            self._link.report(progress)
+        if self.ranks.is_first:
+            self._link.report(lambda: progress)
         self._link.pace.begin_step()
         return self._wish(following)
 
