@@ -1,8 +1,5 @@
 """What Keras trainings share with those of PyTorch: bad checkpoints, early ends, the pace of saves, a bar."""
 
-import json
-import re
-
 import pytest
 from support.telling import begin_as_a_new_process
 
@@ -67,20 +64,6 @@ def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_
     assert steps == [(0, 0), (0, 1), (1, 0), (1, 1)]
     newest = Store(store).readable()[-1].passport
     assert (newest.is_finished, newest.progress.done, newest.parent) == (True, 2, before[-2])
-
-
-def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, capsys):
-    from unbroken.training.tensorflow import Guard
-
-    one = training(best=("loss", "min"), guard=Guard(patience=1, min_delta=10.0))
-    one.fit(data(one), epochs=9, verbose=0)
-    one.finish()
-
-    results = json.loads((tmp_path / "kept" / "final" / "metrics.json").read_text())
-    reason = results.pop("ended")
-    assert re.fullmatch(r"loss was not better than [\d.]+ in 1 values", reason)
-    assert f"unbroken: the training ends here: {reason}" in capsys.readouterr().out
-    assert (results["epochs"], results["steps"]) == (2, 4)
 
 
 def test_a_mean_time_between_failures_says_how_often_it_saves(training):

@@ -96,9 +96,9 @@ def test_saves_in_the_background_are_refused(pieces):
 
 def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
-    from unbroken.training.tensorflow import rank_checkpoint
+    from unbroken.training.tensorflow import writer
 
-    write = rank_checkpoint.write
+    write = writer.write_state
 
     def flip(state, folder, workers):
         write(state, folder, workers)
@@ -107,7 +107,7 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(rank_checkpoint, "write", flip)
+    monkeypatch.setattr(writer, "write_state", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):

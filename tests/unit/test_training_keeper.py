@@ -110,44 +110,6 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
     assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (Wish.GO_ON, None)
 
 
-@pytest.mark.process
-def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
-    from unbroken.training.transformers import UnbrokenCallback
-
-    callback = UnbrokenCallback()
-    good = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
-
-    def begin(**changes: object) -> None:
-        arguments = transformers.TrainingArguments(**{**good, **changes})
-        callback.on_train_begin(arguments, transformers.TrainerState(), transformers.TrainerControl())
-
-    begin()
-    line = (
-        "save_strategy='steps', allowed: 'no', because unbroken says when to save; type save_strategy='no', and save_m"
-    )
-    with pytest.raises(ValueError, match=line):
-        begin(save_strategy="steps")
-    with pytest.raises(
-        ValueError, match=r"output_dir='elsewhere', allowed: .* output_dir=callback.output_dir\('elsewhere"
-    ):
-        begin(output_dir="elsewhere")
-    with pytest.raises(
-        ValueError,
-        match="load_best_model_at_end=True, allowed: False; the best one may be of another segment; save it",
-    ):
-        begin(load_best_model_at_end=True)
-    with pytest.raises(
-        ValueError, match="save_only_model=True, allowed: False; nobody could go on from such a checkpoint"
-    ):
-        begin(save_only_model=True)
-    with pytest.raises(
-        ValueError, match="save_on_each_node=True, allowed: False; the ranks of all nodes write into one"
-    ):
-        begin(save_on_each_node=True)
-    assert (callback.goal, callback.resume) == (9, None)
-
-
 def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

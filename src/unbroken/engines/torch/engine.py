@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, keyword, last_name
+from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, keyword
 from unbroken.engines.torch import script_changes
-from unbroken.engines.torch.training_loop import is_optimizer
 from unbroken.engines.training import Advice, TrainingEngine
 
 _TRAINER_LINES = (
@@ -86,7 +85,7 @@ class TorchEngine(TrainingEngine):
         packages = script.imports()
         if "torch" in packages and ("backward" in script.calls() or "unbroken" in packages):
             return True
-        return _framework(script) is not None or ("torch" in packages and _has_epochs(script))
+        return _framework(script) is not None
 
     def advice(self, script: Script) -> Advice:
         if framework := _framework(script):
@@ -102,10 +101,3 @@ def _framework(script: Script) -> Framework | None:
 
 def _refuse_framework(_script: Script) -> Iterator[str]:
     raise NotPlainError("a library has the loop; see docs/adapters.md")
-
-
-def _has_epochs(script: Script) -> bool:
-    """Return True if an optimizer is made, and a loop over epochs calls what trains one, perhaps in another file."""
-    loops = [each for each in script.nodes(ast.For) if "epoch" in ast.unparse(each.target).lower()]
-    called = {last_name(call.func) for each in loops for call in script.nodes(ast.Call, each)}
-    return any(map(is_optimizer, script.nodes(ast.Call))) and any("train" in name for name in called)

@@ -135,7 +135,7 @@ def find_parts(script: Script, loop: TrainingLoop) -> Parts:
             continue
         given = {last_name(each) for each in (*call.args, *(word.value for word in call.keywords))}
         is_schedule = last_name(call.func).endswith("LR") or "sched" in ast.unparse(call.func).lower()
-        if is_optimizer(call):
+        if _is_optimizer(call):
             models |= dict.fromkeys(_owners(call))
             others[name] = None
         elif (is_schedule and given & others.keys()) or last_name(call.func) in _OTHER_PARTS:
@@ -158,7 +158,7 @@ def _refuse_unknown(script: Script, loop: TrainingLoop, parts: Parts) -> None:
             raise NotPlainError(f"line {call.lineno}: `{owner.id}.step()`, and it is not told what {owner.id} is")
 
 
-def is_optimizer(call: ast.Call) -> bool:
+def _is_optimizer(call: ast.Call) -> bool:
     """Return True for the call of a class that is given a model's parameters."""
     return last_name(call.func)[:1].isupper() and bool(_owners(call))
 

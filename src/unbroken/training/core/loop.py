@@ -98,8 +98,8 @@ class Loop(Placed, ABC):
         return self._book.timers.timed(name, self._ranks.say if tell else None)
 
     def progress(self) -> None:
-        """Show how far it is, from here on: a bar at a terminal (by tqdm), else a line a minute."""
-        self._book.has_bar = True
+        """Print how far it is, from here on: a line now and then, and one at the end."""
+        self._book.print_progress(self._course)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
@@ -178,7 +178,7 @@ class Loop(Placed, ABC):
         """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
         course, timers = self._course, self._book.timers
         phase, is_over = Phase.START, course.is_epoch_over
-        self._book.show_steps(course)
+        self._book.show_steps()
         while not is_over:
             with timers.timed(DATA):
                 batch = next(stream, NO_MORE)
@@ -190,13 +190,13 @@ class Loop(Placed, ABC):
             with timers.timed(STEP):
                 yield batch
             course.count_batch()
-            self._book.show_steps(course)
+            self._book.show_steps()
             feed.advance()
             timers.samples += feed.samples(before, course.position.batch)
             if phase is Phase.START:
                 self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+            phase, is_over = Phase.BATCH, course.is_epoch_over
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:
@@ -216,8 +216,6 @@ class Loop(Placed, ABC):
             self._book.show()
         # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
-        if wish.end:
-            self._book.end(self._course)
         if wish.stop:
             link.place.note("stop_asked")
         if wish.is_to_save:
@@ -239,7 +237,7 @@ class Loop(Placed, ABC):
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
         is_due = watch.is_sound and link.is_save_due(self._course.position.step)
-        return RankRequest(link.pace.must_stop(following), is_new_best, is_due, bool(watch.ending))
+        return RankRequest(link.pace.must_stop(following), is_new_best, is_due)
 
     def _progress(self, done: float) -> Progress:
         goal = self._course.goal if math.isfinite(self._course.goal) else None

@@ -71,16 +71,12 @@ def size_bytes(groups: Groups) -> int:
     return sum(tensor.numpy().nbytes for group in groups.values() for tensor in map(_tensor, group))
 
 
-def table(groups: Groups) -> dict[str, list[list[Any]]]:
-    """Return name, shape and type of every variable, for the notes."""
-    return {name: [_described(variable) for variable in group] for name, group in groups.items()}
-
-
-def write(groups: Groups, notes: str, folder: Path) -> None:
-    """Write the variables into TensorFlow's files and the notes into `state.json`."""
-    lists = {name: [_tensor(variable) for variable in group] for name, group in groups.items()}
-    tf.train.Checkpoint(**lists).write(str(folder / PREFIX))
-    (folder / NOTES).write_text(notes)
+def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
+    """Write the variables into TensorFlow's files; the notes, with a table of the variables, into `state.json`."""
+    tensors = {name: [_tensor(variable) for variable in group] for name, group in groups.items()}
+    tf.train.Checkpoint(**tensors).write(str(folder / PREFIX))
+    table = {name: [_described(variable) for variable in group] for name, group in groups.items()}
+    (folder / NOTES).write_text(json.dumps({**notes, "variables": table}, indent=1) + "\n")
 
 
 def read_back(folder: Path) -> None:

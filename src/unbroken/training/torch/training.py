@@ -195,7 +195,6 @@ class Training(Loop):
             return
         files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
         results = {**files, **self._book.results(self._course)}
-        self._book.forget_end(self._course)
         self._save(self._course.done, self._book.watch.is_new_best, results=results)
 
     def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
