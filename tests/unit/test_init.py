@@ -432,6 +432,38 @@ def test_what_cannot_be_kept_is_named_with_the_two_lines_that_help(tmp_path, nam
     ]
 
 
+def test_what_a_function_changes_outside_and_what_a_branch_begins_is_named_and_left(tmp_path):
+    write(
+        tmp_path / "train.py",
+        """
+        import torch
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        loader, losses, count = make_loader(), [], 0
+        if known:
+            best = 1
+        else:
+            best = 0
+        def train():
+            global count
+            for batch in loader:
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                count += 1
+        for epoch in range(3):
+            train()
+            best = max(best, count)
+        """,
+    )
+
+    starter = choose(tmp_path, []).starter
+
+    assert starter.todo[0].startswith("train.py also has losses, count, best, which begin again at each restart;")
+    assert "variables" not in starter.diff
+
+
 @pytest.mark.parametrize(
     ("above", "call", "line"),
     [

@@ -40,7 +40,7 @@ def find_carried(script: Script, loop: TrainingLoop, parts: Parts) -> Carried:
     """Return the variables that one turn of a loop hands to the next, or to what follows the loop."""
     begun, after = _around(script, loop.outer)
     mine = [name for name in _handed_on(loop.outer.body, begun, after) if name in begun]
-    values, inner = dict(begun), list[str]()
+    values, inner, others = dict(begun), list[str](), _of_function(loop, begun)
     if loop.batches is not None:
         begun, after = _around(script, loop.batches, is_inner=True)
         made = _stored(each for each in loop.batches.body if isinstance(each, ast.Assign))
@@ -50,13 +50,13 @@ def find_carried(script: Script, loop: TrainingLoop, parts: Parts) -> Carried:
             mine = [name for name in mine if name not in begun]  # those begin again in each epoch
     skipped = {*parts.names, loop.loader, *(name for name, value in values.items() if _calls(value) & _CLOCKS)}
     mine, inner = ([name for name in dict.fromkeys(names) if name not in skipped] for names in (mine, inner))
-    others = [name for name in (*mine, *inner) if not _is_savable(values.get(name), parts.names)]
+    others += [name for name in (*mine, *inner) if not _is_savable(values.get(name, ast.Constant(0)), parts.names)]
     others += [name for name in inner if name in mine and loop.function is not None]  # two of one name
     if any(map(_jumps, filter(None, [loop.outer, loop.batches]))):
         others = [*mine, *inner]
     of_epochs = tuple(name for name in mine if name not in others)
     of_batches = tuple(name for name in inner if name not in (*mine, *others))
-    by_batches = _changed_in(loop.batches.body) if loop.batches is not None else ()
+    by_batches = _changed_in(loop.batches.body) if loop.batches is not None and loop.function is None else ()
     changed = tuple(name for name in of_epochs if name in by_batches)
     return Carried(of_epochs, of_batches, changed, tuple(dict.fromkeys(others)))
 
@@ -96,10 +96,24 @@ def _is_read_first(name: str, body: Sequence[ast.stmt]) -> bool:
     return False
 
 
+def _of_function(loop: TrainingLoop, begun: Collection[str]) -> list[str]:
+    """Return what the function that trains an epoch changes outside, by `global` or by adding to a container."""
+    if loop.function is None:
+        return []
+    own = {each.arg for each in ast.walk(loop.function.args) if isinstance(each, ast.arg)}
+    own |= _stored(loop.function.body)
+    own -= {name for node in ast.walk(loop.function) if isinstance(node, ast.Global) for name in node.names}
+    return [name for name in _changed_in(loop.function.body) if name in begun and name not in own]
+
+
 def _is_savable(value: ast.expr | None, parts: Collection[str]) -> bool:
-    """Return False for iterators, copies of models, and objects of classes; a value of the loop itself is a number."""
+    """Return False for iterators, copies of models, objects of classes, and what has no certain value."""
     is_part = isinstance(value, ast.Name) and value.id in parts
-    return not is_part and not any(name in _UNSAVABLE or name[:1].isupper() for name in _calls(value))
+    return (
+        value is not None
+        and not is_part
+        and not any(name in _UNSAVABLE or name[:1].isupper() for name in _calls(value))
+    )
 
 
 def _jumps(loop: ast.For) -> bool:
