@@ -10,7 +10,6 @@ from typing import Any
 import accelerate
 import torch
 from accelerate.data_loader import DataLoaderStateMixin
-from accelerate.state import AcceleratorState
 from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
@@ -21,7 +20,7 @@ from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, check_kind, refuse
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -30,26 +29,6 @@ from unbroken.training.torch.sharded_state import own_part
 
 # Where Accelerate puts the random numbers of each rank.
 RANDOM_FILE = "random_states_{}.pkl"
-# Kinds of training of which the adapters cannot save every rank's part, by the state's attribute: each new
-# AcceleratorState() resets `distributed_type`.
-SPREADING = {
-    "fsdp_plugin": "FSDP",
-    "deepspeed_plugins": "DeepSpeed",
-    "megatron_lm_plugin": "Megatron-LM",
-    "torch_tp_plugin": "tensor parallelism",
-    "device_mesh": "a device mesh",
-}
-
-
-def check_kind(state: AcceleratorState | None) -> None:
-    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
-    for name, kind in SPREADING.items():
-        if state is not None and vars(state).get(name) is not None:
-            refuse(
-                CheckpointError,
-                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
-                "take unbroken.training.torch, which saves FSDP2",
-            )
 
 
 class Segments(Placed):

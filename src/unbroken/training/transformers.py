@@ -17,11 +17,10 @@ from transformers.trainer_utils import has_length
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
-from unbroken.training.accelerate import check_kind
 from unbroken.training.core.environment import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, check_kind, refuse
 from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.

@@ -40,6 +40,15 @@ from unbroken.training.torch.switches import modes_of, restore_modes
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
+# Kinds of training with Accelerate of which a rank has a part only, by the attribute of its state: each new
+# AcceleratorState() resets `distributed_type`.
+SPREADING = {
+    "fsdp_plugin": "FSDP",
+    "deepspeed_plugins": "DeepSpeed",
+    "megatron_lm_plugin": "Megatron-LM",
+    "torch_tp_plugin": "tensor parallelism",
+    "device_mesh": "a device mesh",
+}
 
 
 class Wish(Enum):
@@ -54,6 +63,17 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
+
+
+def check_kind(state: object | None) -> None:
+    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
+    for name, kind in SPREADING.items():
+        if state is not None and vars(state).get(name) is not None:
+            refuse(
+                CheckpointError,
+                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
+                "take unbroken.training.torch, which saves FSDP2",
+            )
 
 
 class FrameworkSession:
