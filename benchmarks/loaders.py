@@ -29,8 +29,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from unbroken.training.core.position import Position
 from unbroken.training.torch import (
     InterruptibleBatchSampler,
-    InterruptibleDistributedSampler,
-    InterruptibleSampler,
     RandomKept,
 )
 from unbroken.training.torch.batch_source import StatefulLoader
@@ -59,26 +57,14 @@ def plain(data: Dataset, workers: int, state: Any) -> Opened:
 
 
 def by_sampler(data: Dataset, workers: int, state: Any) -> Opened:
-    return _advanced(InterruptibleSampler(data), data, workers, state)
+    return _advanced(InterruptibleBatchSampler(data, BATCH), data, workers, state)
 
 
 def on_a_rank(data: Dataset, workers: int, state: Any) -> Opened:
-    return _advanced(InterruptibleDistributedSampler(data, rank=1, ranks=RANKS), data, workers, state)
+    return _advanced(InterruptibleBatchSampler(data, BATCH, rank=1, ranks=RANKS), data, workers, state)
 
 
-def _advanced(sampler: InterruptibleSampler, data: Dataset, workers: int, state: Any) -> Opened:
-    if state:
-        sampler.load_state_dict(state)
-
-    def advanced() -> Any:
-        sampler.advance(BATCH)
-        return sampler.state_dict()
-
-    return iter(DataLoader(data, BATCH, sampler=sampler, num_workers=workers)), advanced
-
-
-def by_batches(data: Dataset, workers: int, state: Any) -> Opened:
-    sampler = InterruptibleBatchSampler(data, BATCH, rank=1, ranks=RANKS)
+def _advanced(sampler: InterruptibleBatchSampler, data: Dataset, workers: int, state: Any) -> Opened:
     if state:
         sampler.load_state_dict(state)
 
@@ -102,15 +88,14 @@ def with_random(data: Dataset, workers: int, state: Any) -> Opened:
 
 WAYS = {
     "DataLoader, which cannot": plain,
-    "InterruptibleSampler": by_sampler,
+    "InterruptibleBatchSampler": by_sampler,
     "StatefulDataLoader": stateful,
     "StatefulDataLoader of RandomKept": with_random,
 }
 LARGE = {
     "DataLoader, which cannot": plain,
-    "InterruptibleSampler": by_sampler,
-    f"InterruptibleDistributedSampler, one of {RANKS} ranks": on_a_rank,
-    f"InterruptibleBatchSampler, one of {RANKS} ranks": by_batches,
+    "InterruptibleBatchSampler": by_sampler,
+    f"InterruptibleBatchSampler, one of {RANKS} ranks": on_a_rank,
     "StatefulDataLoader": stateful,
 }
 

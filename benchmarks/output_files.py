@@ -25,6 +25,7 @@ from unbroken.engines.files.outputs import OutputList
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
+from unbroken.engines.files.writers import ProgramLife
 
 IN_A_FOLDER = 1000
 PROGRAM = """
@@ -82,14 +83,14 @@ class Kept:
 
     def list(self) -> None:
         self._lists += 1
-        workspace = Workspace(self.base, self.folder, lambda _: None)
+        workspace = Workspace(self.base, self.folder)
         tracker = OutputTracker(workspace, 1, 0, self.listed, FileKinds(Program(())))
         tracker.begin()
         tracker.list_into(self.base / f"draft-{self._lists}", None)
         self.listed = tracker.listed
 
     def restore(self) -> None:
-        Workspace(self.base, self.folder, lambda _: None).restore(None, self.listed, lambda _: True)
+        Workspace(self.base, self.folder).restore(None, self.listed, lambda _: True)
 
 
 def measure_many(base: Path, count: int, size_bytes: int, rounds: int) -> str:
@@ -122,6 +123,7 @@ def run_program(seconds: float, others: int, is_observed: bool) -> Spent:
         observer = FileObserver(
             folder,
             re.compile("state").fullmatch,  # type: ignore[arg-type]
+            ProgramLife(f"UNBROKEN_SAVE={folder}"),
             on_moment=journal.note,
         )
         if is_observed:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 from save import passport
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
@@ -62,17 +61,10 @@ def make_checkpoint(base: Path) -> None:
     Store(base / "checkpoints").publish(base / "draft", passport({}), lambda: None)
 
 
-def make_checkpoint_file_by_file(base: Path) -> None:
-    """As on a file server, whose `syncfs` is not relied on."""
-    with patch("unbroken.system.flush._WHOLE_AT_ONCE", set()):
-        make_checkpoint(base)
-
-
 VARIANTS: Variants = {
     "`cp -a` and one `sync -f`": copy,
-    "unbroken: digests, flushed at once, passport, rename": make_checkpoint,
+    "unbroken: digests, flushed one by one, passport, rename": make_checkpoint,
 }
-EACH = {"the same, each file flushed by itself": make_checkpoint_file_by_file}
 
 
 def measure(variants: Variants, count: int, size_bytes: int, rounds: int) -> str:
@@ -100,8 +92,6 @@ if __name__ == "__main__":
         files=(int, 100_000, "how many"),
         size=(int, 1000, "of each, in bytes"),
         rounds=(int, 5, "how often"),
-        each=(bool, False, "and as on a file server, where each file is flushed by itself"),
     )
     where = machine("xxhash")
-    variants = {**VARIANTS, **(EACH if chosen.each else {})}
-    publish("save_files", f"{where}\n\n{measure(variants, chosen.files, chosen.size, chosen.rounds)}", chosen.write)
+    publish("save_files", f"{where}\n\n{measure(VARIANTS, chosen.files, chosen.size, chosen.rounds)}", chosen.write)

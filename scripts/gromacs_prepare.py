@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from unbroken.engines.gromacs.prepare import NOTE, prepare
+from unbroken.engines.gromacs.tpr import NOTE, prepare
 from unbroken.errors import UnbrokenError
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
@@ -14,8 +14,8 @@ def gromacs_prepare(run: RunSpec, record: Path, log: Path) -> None:
     try:
         tpr = prepare(run, Path())
     except UnbrokenError as error:
-        log.write_text(f"{error}\n")
-        print(f"unbroken: runs.{run.name}: {error}", file=sys.stderr)
+        log.write_text(f"{error.line}\n")
+        print(f"unbroken: runs.{run.name}: {error.line}", file=sys.stderr)
         sys.exit(1)
     log.write_text(f"made {tpr}\n")
     fs.write_atomic(record, (tpr.parent / NOTE).read_text())

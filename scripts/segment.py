@@ -1,9 +1,9 @@
 """One segment of a run of any engine; torch, tensorflow, gromacs and dmtcp have scripts that show their commands."""
 
 from unbroken.engines.found import engine_of
-from unbroken.runs.record import Record
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
+from unbroken.runs.record import Record
 
 
 def segment(job: Job) -> Record:

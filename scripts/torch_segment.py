@@ -1,10 +1,10 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
 from unbroken.engines.torch.engine import TorchEngine
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
+from unbroken.runs.record import Record
+from unbroken.runs.run import RunSpec
 
 
 def build_command(run: RunSpec) -> list[str]:

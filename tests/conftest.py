@@ -1,6 +1,5 @@
 """What every test may use: real components, asked for by name."""
 
-import logging
 import os
 import re
 import signal
@@ -45,15 +44,6 @@ def _listen_to_signals() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
-
-
-@pytest.fixture(autouse=True)
-def readers_of_the_log() -> Iterator[None]:
-    """Take away what a training has put there for the rest of its process, which is that of all tests."""
-    package = logging.getLogger("unbroken")
-    before = package.handlers[:], package.level, package.propagate
-    yield
-    package.handlers, package.level, package.propagate = before
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

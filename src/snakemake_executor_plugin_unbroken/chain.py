@@ -21,7 +21,7 @@ from unbroken.job.array import Answer, Submitted
 from unbroken.job.control import ensure
 from unbroken.job.left_out import leave_out, who_submits_it
 from unbroken.job.next_attempt import after_last_job, last_job
-from unbroken.job.other_owner import OtherOwner, SignOfLife
+from unbroken.job.other_owner import OtherOwner
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
@@ -29,7 +29,6 @@ from unbroken.runs import before_work
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.job import EndState, ListedJob
-from unbroken.slurm.reasons import advice
 from unbroken.system import fs
 
 NEVER = float("inf")
@@ -58,7 +57,6 @@ class Chain:
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
         self.due = NEVER  # when to look at it again, by time.monotonic()
-        self.life = SignOfLife()
         self._spec: JobSpec | None = None
         self._end: ListedJob | None = None  # its last job, if none is left
         self._looks = 0  # in a row in which no job was left
@@ -156,7 +154,7 @@ class Chain:
         elif is_start or done.answer is not Answer.FOUND:
             self._host.log(f"{segment.name if done.answer is Answer.FOUND else segment.chain_name}: {done.line}")
         self.found = done
-        self._queue.expect(self.key, done)
+        self._queue.expect()
         return NEVER
 
     def _spec_for(self, segment: Segment) -> JobSpec:
@@ -198,17 +196,14 @@ class Chain:
     def take_answer(self, segment: Segment, jobs: Sequence[ListedJob]) -> bool:
         """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones.
 
-        Return True if squeue is to be asked again soon: the last job is leaving, or seems to be over.
+        Return True if squeue is to be asked again soon: no job is left, as it seems.
         """
         alive = array.alive_of(jobs, self.key)
         if alive:
             self._looks, self._end = 0, None
-            is_waiting = all(job.is_waiting for job in alive)
-            if is_waiting and alive[0].is_stuck:
-                todo = advice(alive[0].reason, alive[0].array)  # all its tasks wait for the same
-                what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
-                self._log_once(f"{segment.name}: {what}; {todo}")
-            return is_waiting and self.life.has_left
+            if alive[0].is_stuck and all(job.is_waiting for job in alive):
+                self._log_once(f"{segment.name}: {alive[0].describe()}")  # all its tasks wait for the same
+            return False
         self._looks += 1
         last = last_job(self.key, jobs)
         if self._looks < (LOST_LOOKS if last.state == EndState.UNKNOWN else LOOKS):

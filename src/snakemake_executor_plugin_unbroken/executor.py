@@ -6,10 +6,12 @@ Snakemake's main thread hands jobs over, a few threads submit them, and one thre
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,12 @@ from unbroken.job.control import cancel_runs
 from unbroken.program.leaving import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
+from unbroken.system import log
 
 # Each asks Slurm, which answers several at a time.
 SUBMITTING_THREADS = 2
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
-# Leases are looked at so often.
-LIFE_SECONDS = 5.0
 # Where a job of Snakemake's that is out has its segment, in `aux`.
 SEGMENT = "unbroken"
 
@@ -52,8 +53,8 @@ class Executor(ChainHost):
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
         self._chains: dict[str, Chain] = {}
         self._record_seconds = float(settings.record_seconds)
-        self._life_due = 0.0
         self._has_told_end = False
+        self._screen = ExitStack()
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
 
@@ -66,6 +67,8 @@ class Executor(ChainHost):
             self._plain_jobs()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
+            self._screen.enter_context(log.lines_to(self.log))
+            atexit.register(self._screen.close)
 
     # --- in Snakemake's main thread ---
 
@@ -156,7 +159,6 @@ class Executor(ChainHost):
         took = time.monotonic() - began
         self.next_seconds_between_status_checks = max(self._record_seconds, took / LOOKING_SHARE)
         waiting = [(chain, segment) for chain, segment, _ in self._active(infos)]
-        self._look_for_life(waiting)
         self._look_into_queue(waiting)
         for chain, segment in waiting:
             if chain.due <= time.monotonic():
@@ -169,18 +171,6 @@ class Executor(ChainHost):
         found = [(self._chains[info.aux[SEGMENT].key], info.aux[SEGMENT], info) for info in infos]
         return [(chain, segment, info) for chain, segment, info in found if chain.active.get(segment) is info]
 
-    def _look_for_life(self, waiting: Sequence[tuple[Chain, Segment]]) -> None:
-        """Let squeue be asked soon about a run whose lease fell silent or was given back."""
-        began = time.monotonic()
-        if began < self._life_due:
-            return
-        for chain, segment in waiting:
-            chain.log_pauses()
-            if chain.life.has_ceased(segment.folder.lease, segment.number_at_work()):
-                self._queue.hasten()
-        took = time.monotonic() - began
-        self._life_due = began + max(LIFE_SECONDS, took / LOOKING_SHARE)
-
     def _look_into_queue(self, waiting: Sequence[tuple[Chain, Segment]]) -> None:
         watched = [(chain, segment) for chain, segment in waiting if chain.is_watched]
         jobs = self._queue.answer(self.log) if watched else None
@@ -188,6 +178,7 @@ class Executor(ChainHost):
             return
         by_chain = array.by_chain(jobs)
         for chain, segment in watched:
+            chain.log_pauses()
             if chain.take_answer(segment, by_chain.get(chain.key, [])):
                 self._queue.hasten()
 
@@ -233,7 +224,6 @@ class Executor(ChainHost):
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._plain is not None:
             self._plain.shutdown()  # its last submissions, old logs, its report; no thread of it sleeps
-        self._queue.end()
         if self.is_detached:  # the user is about to log out
             self._log_not_submitted()
             found = [chain.found for chain in self._chains.values() if chain.found is not None]
@@ -241,6 +231,7 @@ class Executor(ChainHost):
             if found or self._plain is not None:
                 what = f"jobs of {len(out)} runs are" if found else "all jobs are"
                 self.log(f"{what} in the queue, and you may log out; see: unbroken status")
+        self._screen.close()
 
 
 def _names(folder: str) -> frozenset[str]:

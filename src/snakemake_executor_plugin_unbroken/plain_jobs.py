@@ -23,8 +23,6 @@ OFFER_SECONDS = 10.0
 # A job that neither squeue nor sacct knows: accounting may be away, and know the end when it is back.
 UNKNOWN = "UNKNOWN"
 UNKNOWN_SECONDS = 900.0
-# The plugin's resources for `sbatch --clusters`: squeue and scancel would have to ask there.
-OTHER_CLUSTER = ("cluster", "clusters", "slurm_cluster")
 
 
 class PlainJobs(HeldExecutor):
@@ -120,7 +118,7 @@ class PlainJobs(HeldExecutor):
 
         It does not know "CANCELLED by 1000", PREEMPTED, or a job that accounting does not list.
         """
-        infos = {str(info.external_jobid): info for info in self._active() if not _is_elsewhere(info)}
+        infos = {str(info.external_jobid): info for info in self._active()}
         ended, now, seen = _ended(list(infos)), time.monotonic(), self._overlooked
         self._overlooked = {number: seen.get(number, now) for number in ended}
         for number, state in ended.items():
@@ -133,11 +131,6 @@ class PlainJobs(HeldExecutor):
             else:
                 logs = [str(log) for log in (infos[number].aux or {}).values()]  # of Slurm
                 self.report_job_error(infos[number], f"SLURM-job '{number}' ended: {state}. ", aux_logs=logs)
-
-
-def _is_elsewhere(info: SubmittedJobInfo) -> bool:
-    """Return True for a job on another cluster, which squeue here does not show."""
-    return any(info.job.resources.get(name) for name in OTHER_CLUSTER)
 
 
 def _ended(numbers: Sequence[str]) -> dict[str, str]:

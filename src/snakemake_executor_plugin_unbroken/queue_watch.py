@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from unbroken.job.array import WAKE_SECONDS, Answer, Submitted, wake_scheduler
 from unbroken.job.submissions import Submission
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
@@ -15,8 +14,8 @@ from unbroken.slurm.queue import my_jobs
 FRESH_SECONDS = 5.0
 # A file server's clock and ours may differ by so much.
 SKEW_SECONDS = 60.0
-# Between two questions while nothing happens; half of the shortest time for which controllers remember ended jobs.
-LONGEST_SECONDS = 180.0
+# Between two questions while nothing happens.  After a crash in a run of single jobs no time but this is lost.
+LONGEST_SECONDS = 60.0
 GROWTH_SECONDS = 10.0
 # After a sign that a job is gone: it needs a moment to leave.
 SOON_SECONDS = 4.0
@@ -33,7 +32,6 @@ class QueueWatch:
         self._jobs: list[ListedJob] | None = None
         self._due = float("inf")
         self._silent_since: float | None = None
-        self._waking: threading.Timer | None = None
 
     def jobs(self, newest: Submission | None, *, is_fresh: bool) -> list[ListedJob] | None:
         """Return this user's jobs as squeue shows them; None if Slurm does not answer.
@@ -47,19 +45,9 @@ class QueueWatch:
                 self._ask()
             return self._jobs
 
-    def expect(self, key: str, done: Submitted) -> None:
-        """Let jobs that are in the queue now be asked for after the first interval, and start as soon as they may."""
+    def expect(self) -> None:
+        """Let jobs that are in the queue now be asked for after the first interval."""
         self._due = min(self._due, time.monotonic() + self._first_seconds)
-        if done.answer is Answer.DONE:
-            if self._waking is not None:
-                self._waking.cancel()  # what wakes the scheduler for one array wakes it for all
-            self._waking = threading.Timer(WAKE_SECONDS, wake_scheduler, (key, done.job_id))
-            self._waking.start()
-
-    def end(self) -> None:
-        """Wait until what was submitted last may start."""
-        if self._waking is not None:
-            self._waking.join()
 
     def hasten(self) -> None:
         """Let squeue be asked soon: a job may be gone."""
@@ -95,4 +83,4 @@ def _may_be_younger(newest: Submission | None, jobs: Sequence[ListedJob], since:
     """Return True if a submission may have been made after an answer that is so many seconds old."""
     if newest is None or newest.age_seconds > since + SKEW_SECONDS:
         return False
-    return all(job.job_id.partition("_")[0] != newest.job_id for job in jobs)
+    return all(job.array != newest.job_id for job in jobs)

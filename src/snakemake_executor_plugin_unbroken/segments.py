@@ -16,7 +16,6 @@ from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 
-from snakemake_executor_plugin_unbroken.plain_jobs import OTHER_CLUSTER
 from unbroken.job.attempt import Assignment
 from unbroken.job.rule_state import DONE, read_state, run_of
 from unbroken.job.settled import has_record, is_done
@@ -24,6 +23,8 @@ from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.run import RunSpec
 
 RESOURCE = "segments"
+# The plugin's resources for `sbatch --clusters`.
+OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
 # How the keys of the chains of users' rules begin, as no run's name can.
 RULES = ".rules"
 
@@ -110,17 +111,18 @@ def work_of(job: Any) -> Segment | None:
 
 
 def refuse_mistakes(rules: Iterable[Any]) -> None:
-    """Raise WorkflowError if our segments would go to another cluster, or if `segments` of a user's rule is no number.
+    """Raise WorkflowError if jobs would go to another cluster, or if `segments` of a user's rule is no number.
 
-    squeue and scancel ask this cluster, and would find none of the jobs.
+    squeue and scancel ask this cluster, and would find none of those jobs.
     """
     for rule in rules:
         given = rule.resources.get(RESOURCE)
-        if "assignment" in dict(rule.params.items()):
-            if asked := set(OTHER_CLUSTER) & set(rule.resources):
-                found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
-                raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
-        elif given and not given.is_evaluable() and given.value is not None and not _is_number(given.value):
+        if asked := OTHER_CLUSTER & set(rule.resources):
+            found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
+            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
+        if not given or given.is_evaluable() or "assignment" in dict(rule.params.items()):
+            continue
+        if given.value is not None and not _is_number(given.value):
             what = f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {given.value!r}"
             raise WorkflowError(f"{what}, allowed: a whole number, 1 or more")
 

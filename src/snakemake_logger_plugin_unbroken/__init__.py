@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from logging import LogRecord
 from typing import TYPE_CHECKING, Any
 
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
-from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
 from unbroken.runs import driver_start
 
@@ -34,7 +32,6 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         # The interface's class says less than what Snakemake gives.
         settings: Any = self.common_settings
-        _refuse_second(settings.log_handler_settings)
         quiet = set(settings.quiet or ())
         stream = sys.stdout if settings.stdout else sys.stderr
         formatter = DefaultFormatter(quiet, settings.show_failed_logs)
@@ -63,8 +60,7 @@ class LogHandler(LogHandlerBase):
                 return
             except Exception as error:  # noqa: BLE001  (any of ours; the record is shown all the same)
                 self._fall_back(error)
-        with driver_start.screen_lock:
-            self._own.handle(record)
+        self._own.handle(record)
 
     def _fall_back(self, error: Exception) -> None:
         """Give way to Snakemake's own output, after a line that says why."""
@@ -86,18 +82,3 @@ class LogHandler(LogHandlerBase):
             except Exception as error:  # noqa: BLE001  (as above)
                 self._fall_back(error)
         super().close()
-
-
-def _refuse_second(names: Iterable[str]) -> None:
-    """End the process with one line, where Snakemake would print a traceback, if another logger wants the terminal."""
-    for name in names:
-        handler = LoggerPluginRegistry().get_plugin(name).log_handler
-        try:
-            # Asked of an object that is not set up: setting it up might open files, or connect to somewhere.
-            is_second = handler is not LogHandler and handler.writes_to_stream.fget(object.__new__(handler))
-        except Exception:  # noqa: BLE001  (one that has to be set up before it knows; Snakemake finds out)
-            continue
-        if is_second:
-            found = f"unbroken: --logger: found unbroken and {name}, but only one can have the terminal"
-            print(f"{found}; type --logger {name}, or --logger unbroken", file=sys.stderr)
-            raise SystemExit(1)

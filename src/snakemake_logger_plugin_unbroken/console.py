@@ -179,8 +179,6 @@ class Console:
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.kind.is_failure)
             self._told.add((run, attempt.segment))
             self._following.state(run)
-        for line in self._following.budgets():
-            self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def _notify(self) -> None:
         now = time.monotonic()

@@ -20,6 +20,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import RecentQueue
 from unbroken.system.clock import duration
 
+# A line of a segment's log, but the one that names it.
 _OWN_LINE = re.compile(r"unbroken \S+Z (\S+ segment \d+: (?!log: ).*)")
 _TAIL_BYTES = 100_000
 # Slurm's controller is asked no more often, however many runs there are.
@@ -34,7 +35,6 @@ class Following:
         self._told = {name: len(_history(name)) for name in self._runs}
         self._at_work: dict[str, set[int]] = {}
         self._states: dict[str, RunStatus] = {}
-        self._warned: set[str] = set()
         self._queue = RecentQueue(Path(), QUEUE_SECONDS)
 
     @property
@@ -75,14 +75,6 @@ class Following:
         found = [_driven(status_of(name, Path(), self._runs[name], queue)) for name in self.at_work]
         self._states.update({row.run: row for row in found})
         return found
-
-    def budgets(self) -> Iterator[str]:
-        """Yield one line, once, for each run whose segments are likely too few."""
-        for name in self.at_work:
-            row = self._states.get(name)
-            if row and row.budget and name not in self._warned:
-                self._warned.add(name)
-                yield f"{name}: {row.budget}"
 
     def last_words(self, run: str, segment: int) -> str:
         """Return the last line of unbroken in a segment's log, as `demo segment 2: ...`; empty if none is there."""

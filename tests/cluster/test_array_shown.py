@@ -2,14 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from cluster.detached import detached, submit, wait_for_jobs
 from cluster.lab import Cluster
 from support.workdir import WorkDir, until
-
-from unbroken.slurm.queue import past_waits
 
 LONG = {
     "engine": "toy",
@@ -46,19 +43,3 @@ def test_a_run_whose_tasks_wait_and_one_that_works_show_what_waits_once(closed: 
     # From the first task's end to the last one's start the run waited in the queue: it was submitted all the time.
     assert account["seconds"]["idle"] < 3, account["seconds"]
     assert account["seconds"]["queued"] >= 3, account["seconds"]
-
-
-def test_the_past_wait_of_an_array_is_that_of_its_first_task(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in cluster.environment.items():
-        monkeypatch.setenv(name, value)
-    before = past_waits().get("short", [])
-    array = cluster.sbatch("sleep 3", "--array=1-3%1", "--time=7", "--begin=now+2", cwd=tmp_path)
-    cluster.wait_until(lambda: not cluster.jobs("running,pending,completing"))
-    cluster.wait_until(lambda: cluster.run("sacct", "-X", "-n", "-j", array, "-o", "state").count("COMPLETED") == 3)
-
-    found = past_waits()["short"]
-
-    assert len(found) == len(before) + 1
-    assert [seconds < 6 for limit, seconds in found if limit == 7] == [True]

@@ -429,14 +429,14 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
     job = f"{array}_1"
 
     cluster.run("scontrol", "uhold", array)
-    until(lambda: "does not start by itself" in driver.text, PATIENCE_SECONDS)
+    until(lambda: "is PENDING (JobHeld" in driver.text, PATIENCE_SECONDS)
     cluster.run("scancel", blocker)
     cluster.run("scontrol", "release", array)
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    told = f"unbroken: a segment 1: job {job} does not start by itself (JobHeld"
-    assert [line.endswith(f"; it is held; type: scontrol release {array}") for line in done.lines(told)] == [True]
+    told = f"unbroken: a segment 1: Slurm job {job} is PENDING (JobHeld"
+    assert [line.endswith(f": it is held; type: scontrol release {array}") for line in done.lines(told)] == [True]
 
 
 @pytest.mark.slow

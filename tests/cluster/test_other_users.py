@@ -68,7 +68,7 @@ def other(cluster: Cluster) -> Iterator[OtherJob]:
 def working(work: WorkDir, job: OtherJob) -> Iterator[None]:
     """That job holds the run, on a node that is out of sight; its heart beats."""
     places = work.places("a")
-    with lease.take(places.lease, 1, 0.0, print) as held:
+    with lease.take(places.lease, 1, 0.0) as held:
         path = claim_path(places.lease, held.claim.token)
         claim = {**json.loads(path.read_text()), "host": "elsewhere", "user": OTHER, "slurm_job": job.number}
         path.write_text(json.dumps(claim))

@@ -14,7 +14,7 @@ from cluster.accidents import Accidents
 from cluster.detached import detached
 from cluster.lab import Cluster
 from engines.conformance import Case, Chain, compared
-from support.workdir import ROOT, Driver, WorkDir, overlaps
+from support.workdir import Driver, WorkDir, overlaps
 
 ASKED = os.environ.get("UNBROKEN_SOAK_ENGINE", "toy")
 # Programs of one engine that another file of tests has the case of.
@@ -43,8 +43,8 @@ class Round:
         self.runs = [f"{name}_{number:02d}" for number in range(RUNS)]
         self.segments = SEGMENTS
         self.drivers: list[Driver] = []
-        for file in case.example_files:
-            shutil.copyfile(ROOT / "examples" / ENGINE / file, work.root / file)
+        for file in case.files:
+            shutil.copyfile(file, work.root / file.name)
         self._configure()
 
     def _configure(self) -> None:
@@ -113,7 +113,7 @@ class Round:
 @pytest.mark.timeout(int(MINUTES * 60) + 3600)
 def test_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     case = importlib.import_module(f"engines.{CASES}").CASE
-    single = Chain(tmp_path / "whole", ENGINE, case)
+    single = Chain(tmp_path / "whole", case)
     single.configure_whole()
     assert single.run() == 0, single.said()
     work = detached(slurm_work) if HOW == "detached" else slurm_work

@@ -3,13 +3,17 @@
 import importlib
 import importlib.util
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.dmtcp_play import count
 from support.dmtcp_runs import Run
+from support.kept_folder import KeptFolder
 from support.needs import require
 
 from unbroken.config.package_files import root_folder
+from unbroken.system import log
 
 
 @pytest.fixture
@@ -55,3 +59,13 @@ def dmtcp_paused(tmp_path_factory, late_warnings):
     run.paused_at(20)
     run.let_pass(20)
     return run, run.checkpoints()[-1].folder
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[KeptFolder]:
+    """A run's folder whose first attempt has begun; `lines` are what was logged."""
+    (tmp_path / "run").mkdir()
+    made = KeptFolder(tmp_path / "run")
+    with log.lines_to(made.lines.append):
+        made.take()
+        yield made

@@ -46,11 +46,6 @@ MISTAKES = {
         {**GOOD, "inputs": ["one/x.in", "two/x.in"]},
         "inputs: found two files called 'x.in', which have one place in the program's folder; rename one",
     ),
-    "files in a folder of the user": (
-        {**GOOD, "folder": "one"},
-        "folder: found 'one' beside `files`; allowed: no `folder`, so that the program has one of its own",
-    ),
-    "no such folder": ({"start": ["x"], "folder": "none"}, "folder: found 'none', but there is no such folder"),
     "a file elsewhere": (
         {**GOOD, "files": ["/scratch/a.{progress}"]},
         "files: found '/scratch/a.{progress}', allowed: a name in the program's own folder",
@@ -103,27 +98,22 @@ MISTAKES = {
         {**GOOD, "progress_command": ["wc"]},
         "progress_command: found beside {progress} in `files`; allowed: one of them",
     ),
-    "two ways to read a file": (
-        {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_pattern": "(1)", "progress_json": "n"},
-        "progress_json: found beside `progress_pattern`; allowed: one of progress_pattern, progress_json and",
-    ),
     "a file without a way": (
         {"start": ["x"], "files": ["a"], "progress_file": "a"},
-        "progress_file: says not where the number is; add `progress_pattern` or `progress_json`",
+        "progress_file: says not where the number is; add `progress_pattern`",
     ),
     "a file beside a command": (
         {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_command": ["x"]},
-        "progress_file: found beside `progress_command`, which finds the number by itself; remove one of them",
+        "progress_file: found beside `progress_command`, which finds the number by itself; remove it",
     ),
     "a way without a file": (
-        {"start": ["x"], "files": ["a"], "progress_json": "n"},
-        "progress_file: is missing beside `progress_json`; name the restart file that has the number",
+        {"start": ["x"], "files": ["a"], "progress_pattern": "(n)"},
+        "progress_file: is missing beside `progress_pattern`; name the restart file that has the number",
     ),
     "the number of another file": (
         {"start": ["x"], "files": ["a"], "saved_by": "rename", "progress_file": "log", "progress_pattern": "(1)"},
         "progress_file: found 'log', which is none of `files`: while the program runs it says another number than",
     ),
-    "a live file alone": ({**GOOD, "live_file": "log"}, "live_pattern: is missing beside `live_file`"),
     "a goal that nothing compares": (
         {"start": ["x"], "files": ["a"], "goal": 9},
         f"goal: found 9, but nothing says how far the restart files are; {WAYS}",
@@ -133,8 +123,8 @@ MISTAKES = {
         "outputs: found '(a', which is no regular expression: missing ), unterminated subpattern at position 0",
     ),
     "a pattern without a group": (
-        {**GOOD, "live_file": "log", "live_pattern": r"Step \d+"},
-        r"live_pattern: found 'Step \\d+' with 0 groups (...), allowed: one, around the number",
+        {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_pattern": r"Step \d+"},
+        r"progress_pattern: found 'Step \\d+' with 0 groups (...), allowed: one, around the number",
     ),
     "rows without progress": (
         {"start": ["x"], "files": ["a"], "outputs": {"t": "rows"}},
@@ -152,10 +142,6 @@ MISTAKES = {
     "a code that means both in the contract": (
         {"start": ["x"], "goal": 9, "exit_paused": [0]},
         "exit_paused: found 0, which is in `exit_finished` too; allowed: one of them",
-    ),
-    "nothing to go on from": (
-        {**GOOD, "put_back": False},
-        "resume: says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`",
     ),
     "a signal that does not exist": (
         {**GOOD, "stop_signal": "SIGUSR1"},

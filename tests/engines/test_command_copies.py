@@ -20,7 +20,8 @@ from unbroken.engines.found import outputs_of
 from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk, fs
+from unbroken.system.log import lines_to
 
 pytestmark = pytest.mark.process
 
@@ -71,7 +72,7 @@ def settings(base: Path, more: int = 10, **others: object) -> dict[str, object]:
         "start": [sys.executable, "-I", "-S", str(program), "{goal}", str(more), str(base)],
         "files": ["state.json"],
         "progress_file": "state.json",
-        "progress_json": "n",
+        "progress_pattern": r'"n": (\d+)',
         "goal": GOAL,
         "exit_paused": [85],
         **others,
@@ -153,7 +154,8 @@ def lacking(backup: Path) -> dict[str, list[str]]:
 def restored(base: Path, backup: Path) -> list[str]:
     told: list[str] = []
     shutil.rmtree(base / "results")
-    restore("demo", backup, base, told.append, outputs_of)
+    with lines_to(told.append):
+        restore("demo", backup, base, outputs_of)
     return told
 
 
@@ -251,7 +253,7 @@ def test_outputs_that_do_not_fit_cost_one_line_and_the_location_is_not_filled_up
     (line,) = [line for line in log(base, 2) if not re.search(r" copied to \S+ in ", line)]
     assert ": No space left on device; the run continues" in line and str(small_backup / "demo") in line
     if len(log(base, 2)) == 1:  # on a busy machine a state between the two may have fitted
-        assert fs.free_bytes(small_backup) > 200_000
+        assert disk.free_bytes(small_backup) > 200_000
         assert Store(small_backup / "demo/checkpoints").names() == copied
     assert not list(small_backup.rglob("snap_020.txt"))
     assert not any(lacking(small_backup).values())

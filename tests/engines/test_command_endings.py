@@ -38,7 +38,7 @@ def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_pat
         now[0] += 150 if len(looks) == 1 else 0.01
         return []
 
-    monkeypatch.setattr(engine._supervisor(task), "while_running", look)
+    monkeypatch.setattr(engine.supervisor(task), "while_running", look)
     while now[0] < 1720:
         engine.states(task)
         now[0] += 0.1
@@ -51,7 +51,7 @@ def test_the_last_state_of_a_program_that_left_well_counts_also_if_an_output_was
     task = task_at(command_job(tmp_path, {"start": ["true"]}))
     engine = CommandEngine(tmp_path)
     engine.command(task)
-    monkeypatch.setattr(engine._supervisor(task).observed, "lengths_when", lambda _: (None, "log.txt"))
+    monkeypatch.setattr(engine.supervisor(task).observed, "lengths_when", lambda _: (None, "log.txt"))
     for step in (1, 2):
         (task.attempt_folder.save / f"{step}.ready").mkdir()
         (task.attempt_folder.save / f"{step}.ready" / "progress.json").write_text(f'{{"done": {step}}}')

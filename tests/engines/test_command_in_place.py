@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs
+from unbroken.system import copying
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 SETTINGS = {
@@ -49,7 +48,7 @@ def engine_at(tmp_path):
 
 
 def an_engine_at(tmp_path, settings):
-    task = replace(task_at(command_job(tmp_path, settings, save_minutes=10**-9)), tell=print)
+    task = task_at(command_job(tmp_path, settings, save_minutes=10**-9))
     engine = CommandEngine(tmp_path)
     engine.command(task)
     return engine, task, engine.folder(task)
@@ -83,7 +82,7 @@ def test_a_program_that_writes_in_place_is_saved_when_its_file_is_closed_and_it_
     assert command_job(tmp_path, SETTINGS).log.read_text().count(TOLD) == 1
 
 
-def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engine_at, capsys):
+def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engine_at, caplog):
     """File systems use the number of an inode again at once, and their clocks go by ticks."""
     engine, task, folder = engine_at
     found = []
@@ -94,7 +93,7 @@ def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engin
     found += engine.last_states(task, has_left_well=False)
 
     assert found[-1].handover.progress.done == 1000
-    assert "in place" not in capsys.readouterr().out
+    assert "in place" not in caplog.text
 
 
 @pytest.mark.process
@@ -112,13 +111,13 @@ def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_pa
 @pytest.mark.parametrize("way", ["observed", "rename"])
 def test_a_restart_file_that_is_replaced_whenever_it_is_copied_is_saved_as_it_was(way, tmp_path, monkeypatch):
     engine, task, folder = an_engine_at(tmp_path, {**SETTINGS, "saved_by": way})
-    copy_range, steps = fs.copy_range, itertools.count(11)
+    copy_range, steps = copying.copy_range, itertools.count(11)
 
     def copy_slowly(source, target, count):
         rename(folder, next(steps))
         return copy_range(source, target, count)
 
-    monkeypatch.setattr(fs, "copy_range", copy_slowly)
+    monkeypatch.setattr(copying, "copy_range", copy_slowly)
     rename(folder, 10)
 
     (found,) = until(lambda: look(engine, task))

@@ -51,14 +51,7 @@ def refused(base, asked, segment=1):
 # --- a number that does not grow ---
 
 
-def test_segments_of_a_right_config_leave_the_whole_table(tmp_path):
-    outcomes = [command_segment(tmp_path, settings(), each).kind for each in (1, 2, 3)]
-
-    assert outcomes == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
-    assert table(tmp_path) == WHOLE
-
-
-def test_a_number_that_stays_0_is_no_success_and_the_line_says_what_matched(tmp_path):
+def test_a_number_that_stays_0_is_no_success_and_once_the_pattern_is_mended_no_row_is_missing(tmp_path):
     line = refused(tmp_path, settings(r"^(\d+)"))
 
     assert "ended with exit code 85 and left no newer checkpoint; its restart files" in line
@@ -68,15 +61,8 @@ def test_a_number_that_stays_0_is_no_success_and_the_line_says_what_matched(tmp_
     ) in line
     assert checkpoints(tmp_path) == []
     assert (command_job(tmp_path, settings()).places.output / "state.txt").is_file()
-
-
-def test_once_the_pattern_is_mended_no_row_is_missing(tmp_path):
-    refused(tmp_path, settings(r"^(\d+)"))
-
     outcomes = [command_segment(tmp_path, settings(), each).kind for each in (1, 2, 3)]
-
-    assert outcomes[-1] is EndKind.FINISHED
-    assert table(tmp_path) == WHOLE
+    assert (outcomes[-1], table(tmp_path)) == (EndKind.FINISHED, WHOLE)
 
 
 def test_a_number_that_falls_behind_is_no_success(tmp_path):
@@ -93,18 +79,20 @@ def test_a_number_that_falls_behind_is_no_success(tmp_path):
     assert history(command_job(tmp_path, settings()))[-1].kind is EndKind.FAILED
 
 
-def test_a_program_that_left_no_restart_file_is_told_so(tmp_path):
-    line = refused(tmp_path, settings(files=["status.txt"], progress_file="status.txt"))
-
-    assert "; no file in its folder matches status.txt; read " in line
-
-
-def test_a_pattern_that_matches_nothing_or_no_number_is_told_with_what_is_there(tmp_path):
-    nothing = refused(tmp_path, settings(r"^time (\d+)"))
-    no_number = refused(tmp_path, settings(r"^(step) \d+"))
-
-    assert nothing.endswith(r"progress_pattern: ^time (\d+); it begins with '0 counters, saved at 0.494'")
-    assert no_number.endswith(r"progress_pattern: ^(step) \d+ matched 'step', allowed: a number")
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            settings(files=["status.txt"], progress_file="status.txt"),
+            "; nothing that the program wrote matches status.txt",
+        ),
+        (settings(r"^time (\d+)"), r"progress_pattern: ^time (\d+); it begins with '0 counters, saved at 0.494'"),
+        (settings(r"^(step) \d+"), r"progress_pattern: ^(step) \d+ matched 'step', allowed: a number"),
+    ],
+    ids=["no file", "no match", "no number"],
+)
+def test_restart_files_that_say_nothing_are_told_with_what_is_there(tmp_path, asked, told):
+    assert told in refused(tmp_path, asked)
 
 
 # --- a number that is not that of the program ---

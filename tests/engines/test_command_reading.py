@@ -14,7 +14,7 @@ from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
 from unbroken.engines.files.tables import Tables, counted_again, is_joined, last_record, missing_between, records
 from unbroken.errors import CheckpointError
-from unbroken.system import fs
+from unbroken.system import copying
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
 
@@ -75,13 +75,13 @@ def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leav
 def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
     made(tmp_path / "in", "a", "b")
     (state,) = states_in(tmp_path / "in", ["*"])
-    copy_open_file = fs.copy_open_file
+    copy_open_file = copying.copy_open_file
 
     def slow_copy(source, descriptor, target):
         copy_open_file(source, descriptor, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr(fs, "copy_open_file", slow_copy)
+    monkeypatch.setattr(copying, "copy_open_file", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -155,7 +155,7 @@ def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
     made(tmp_path, "text", text="step 10\nstep 2.5e3\n")
     made(tmp_path, "json", text='{"runs": [{"step": 40}]}')
     by_text = program(files=["text"], progress_file="te*", progress_pattern=r"^step (\S+)$")
-    by_json = program(files=["json"], progress_file="json", progress_json="runs.0.step")
+    by_json = program(files=["json"], progress_file="json", progress_pattern=r'"step": (\d+)')
     by_command = program(files=["json"], progress_command=["sh", "-c", "echo thinking; echo 7"])
 
     found = [reading_of(command_run(start=["x"]), each, tmp_path, "").done for each in (by_text, by_json, by_command)]
@@ -166,8 +166,7 @@ def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
 UNREADABLE = {
     "no match": ({"progress_file": "a", "progress_pattern": "step ([0-9]+)"}, "nothing in it matches progress_pattern"),
     "no file": ({"progress_file": "b", "progress_pattern": "(1)"}, "no file in it matches progress_file: b"),
-    "no JSON": ({"progress_file": "a", "progress_json": "n"}, "no progress_json: n in it"),
-    "no number": ({"progress_file": "j", "progress_json": "n"}, "progress_json: n is 'ten', allowed: a number"),
+    "no number": ({"progress_file": "j", "progress_pattern": "n.: (.*)}"}, "matched '\"ten\"', allowed: a number"),
     "a command that fails": (
         {"progress_command": ["sh", "-c", "echo lost; exit 3"]},
         "progress_command sh -c echo lost; exit 3: exit code 3, last line 'lost', allowed: exit code 0 and a number",

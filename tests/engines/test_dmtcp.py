@@ -17,6 +17,7 @@ from unbroken.program.contract import AttemptFolder
 COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
 
 CASE = Case(
+    engine="dmtcp",
     settings={"command": COMMAND, "inputs": ["orbit.py"], "dmtcp": str(PROGRAMS)},
     segments=5,
     segment_minutes=0.15,
@@ -24,7 +25,7 @@ CASE = Case(
     final_files=("orbit.csv", "output.txt"),
     other_settings={"command": [sys.executable, "orbit.py", 1001, 0.01]},
     further_goal=None,
-    example_files=("orbit.py",),
+    files=(ROOT / "examples" / "dmtcp" / "orbit.py",),
     whole_settings={"command": [sys.executable, "orbit.py", 1000, 0]},
     kills=3,
 )

@@ -4,11 +4,9 @@ import errno
 import os
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 from support.command_jobs import command_run
-from support.kept_folder import KeptFolder
 
 from unbroken.engines.files import listing
 from unbroken.engines.files.kinds import FileKinds
@@ -17,15 +15,6 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptFolder:
-    (tmp_path / "run").mkdir()
-    made = KeptFolder(tmp_path / "run")
-    made.take()
-    return made
-
 
 # --- what is what ---
 
@@ -78,9 +67,9 @@ def test_what_a_file_is(tmp_path, name, kind):
 def test_a_list_says_of_each_file_how_long_it_is_and_who_began_it(kept):
     kept.write("table", "1\n2\n")
     kept.write("core", "dump")
+    kept.write("young", "written after the state")
     one = kept.save({"table": 2})
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.append("table", "2\n")
     kept.write("more/snap", "x")
     two = kept.save()
@@ -88,36 +77,21 @@ def test_a_list_says_of_each_file_how_long_it_is_and_who_began_it(kept):
     first, second = read_outputs(one).files, read_outputs(two).files
 
     assert {name: (entry.resume_bytes, entry.segment) for name, entry in first.items()} == {"table": (2, 1)}
-    assert {name: (entry.resume_bytes, entry.segment) for name, entry in second.items()} == {
-        "more/snap": (1, 2),
-        "table": (4, 1),
+    assert {name: (entry.resume_bytes, entry.segment, entry.is_continued) for name, entry in second.items()} == {
+        "more/snap": (1, 2, None),
+        "table": (4, 1, True),
     }
-    assert [entry.is_continued for entry in second.values()] == [None, True]
 
 
-def test_what_is_younger_than_the_state_is_not_listed_while_the_program_works(kept):
-    kept.write("table", "1\n")
-    kept.write("young", "x")
-
-    checkpoint = kept.save({"table": 2})
-
-    assert sorted(read_outputs(checkpoint).files) == ["table"]
-
-
-def test_a_file_that_is_begun_again_and_shorter_after_the_last_state_is_in_the_result(kept):
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_file_that_is_begun_again_and_shorter_after_the_last_state_is_in_the_result_alone(kept, is_finished):
     kept.write("report.txt", "a long one, written before the last state\n")
     kept.save()
     kept.write("report.txt", "short\n")
 
-    finished = kept.save({"report.txt": 42}, is_at_end=True, is_finished=True)
+    listed = kept.save({"report.txt": 42}, is_at_end=True, is_finished=is_finished)
 
-    assert [entry.size_bytes for entry in read_outputs(finished).files.values()] == [6]
-
-
-def test_a_file_that_is_begun_again_and_shorter_belongs_to_no_state_before(kept):
-    kept.write("report.txt", "short\n")
-
-    assert read_outputs(kept.save({"report.txt": 42}, is_at_end=True)).files == {}
+    assert [entry.size_bytes for entry in read_outputs(listed).files.values()] == ([6] if is_finished else [])
 
 
 def test_what_a_program_writes_between_its_last_save_and_its_end_is_in_the_result(kept):
@@ -135,9 +109,8 @@ def test_what_a_program_writes_between_its_last_save_and_its_end_is_in_the_resul
 def test_the_mark_of_the_end_is_in_the_result_and_is_not_put_back(kept):
     kept.write("DONE", "")
     done = kept.save(is_at_end=True, is_finished=True)
-    kept.leave()
 
-    kept.take(done)  # the goal was raised
+    kept.again(done)  # the goal was raised
     assert kept.files() == {}
     kept.write("DONE", "")
 
@@ -147,22 +120,11 @@ def test_the_mark_of_the_end_is_in_the_result_and_is_not_put_back(kept):
 # --- files that are written again ---
 
 
-def test_a_file_that_is_known_to_be_written_again_is_copied_from_the_first_checkpoint_on(kept):
-    kept.tracker.is_rewritten = lambda name: name == "status"
-    kept.write("status", "5")
-
-    checkpoint = kept.save()
-
-    assert (checkpoint.folder / REWRITTEN / "status").read_text() == "5"
-    assert read_outputs(checkpoint).files["status"].is_rewritten
-
-
 def test_a_table_that_is_written_again_and_again_keeps_what_segments_before_wrote(kept):
     kept.tracker.kinds.is_table = lambda name: name == "rows"
     kept.write("rows", "1\n2\n")
     first = kept.save()
-    kept.leave()
-    kept.take(first)
+    kept.again(first)
     kept.tracker.kinds.is_table = kept.tracker.is_rewritten = lambda name: name == "rows"
     made = []
     for text in ("3\n", "# new\n3\n4\n"):
@@ -189,17 +151,17 @@ def test_a_database_that_grows_is_put_back_as_it_was(kept):
     base.execute("insert into rows values (3)")
     base.commit()
     base.close()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert sqlite3.connect(kept.folder / "results.db").execute("select * from rows").fetchall() == [(1,), (2,)]
 
 
-def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(kept, monkeypatch):
+@pytest.mark.parametrize("most", [2, 1000])
+def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(kept, monkeypatch, most):
     kept.tracker.is_rewritten = lambda name: name == "status"
     kept.write("status", "5")
-    copy, seen = listing.fs.copy_file, []
+    copy, seen, before = listing.copying.copy_file, [], kept.tracker.listed
 
     def written_meanwhile(source, target):
         copy(source, target)
@@ -208,13 +170,13 @@ def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(
             if len(seen) <= most:
                 kept.append("status", "more")
 
-    monkeypatch.setattr(listing.fs, "copy_file", written_meanwhile)
+    monkeypatch.setattr(listing.copying, "copy_file", written_meanwhile)
+    if most == 2:
+        checkpoint = kept.save()
+        assert (checkpoint.folder / REWRITTEN / "status").read_text() == "5moremore"
+        assert read_outputs(checkpoint).files["status"].is_rewritten
+        return
 
-    most = 2
-    assert (kept.save().folder / REWRITTEN / "status").read_text() == "5moremore"
-    most = 1000
-    kept.append("status", "x")
-    before = kept.tracker.listed
     with pytest.raises(UnsteadyOutputError, match="status is written again while it is copied"):
         kept.save()
     assert kept.tracker.listed is before
@@ -224,8 +186,8 @@ def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(
 
 
 def test_a_link_that_leads_to_another_save_is_waited_for(kept):
-    kept.write("save_5/state", "5")
-    kept.write("save_6/state", "6")
+    for number in ("5", "6"):
+        kept.write(f"save_{number}/state", number)
     (kept.folder / "latest").symlink_to("save_6")
     draft = kept.root / "draft"
     (draft / "save_5").mkdir(parents=True)
@@ -234,35 +196,32 @@ def test_a_link_that_leads_to_another_save_is_waited_for(kept):
     with pytest.raises(UnsteadyOutputError, match="latest leads to save_6, which is another save"):
         kept.tracker.list_into(draft, None)
 
-    os.replace(kept.folder / "latest", kept.folder / "x")
-    (kept.folder / "x").unlink()
+    (kept.folder / "latest").unlink()
     (kept.folder / "latest").symlink_to("save_5")
     kept.tracker.list_into(draft, None)
     assert kept.tracker.listed.links == {"latest": "save_5"}
 
 
-@pytest.mark.parametrize("target", ["nowhere", "/etc", "..", "data", "state"])
-def test_links_to_anything_else_are_kept_as_they_are(kept, target):
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("link", "nowhere"),
+        ("link", "/etc"),
+        ("link", ".."),
+        ("link", "data"),
+        ("link", "state.5"),
+        ("state", "state.5"),
+    ],
+)
+def test_links_to_anything_else_are_kept_as_they_are(kept, name, target):
     kept.write("data/x", "x")
-    kept.write("state", "s")
-    (kept.folder / "link").symlink_to(target)
+    kept.write("state.5", "s")
+    (kept.folder / name).symlink_to(target)
     checkpoint = kept.save()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
-    assert os.readlink(kept.folder / "link") == target
-
-
-def test_a_link_that_has_the_name_of_a_restart_file_is_kept_too(kept):
-    kept.write("state.5", "5")
-    (kept.folder / "state").symlink_to("state.5")
-    checkpoint = kept.save()
-    kept.leave()
-
-    kept.take(checkpoint)
-
-    assert os.readlink(kept.folder / "state") == "state.5"
+    assert os.readlink(kept.folder / name) == target
 
 
 # --- buffers ---
@@ -287,45 +246,41 @@ def test_a_text_that_the_program_buffers_is_a_doubt_for_who_resumes_from_there(k
 
     finished = kept.save(is_at_end=True, is_finished=True)
 
-    doubts = read_outputs(checkpoint).doubts
-    assert [doubt.partition(":")[0] for doubt in doubts] == (["table"] if is_doubt else [])
+    assert doubted(checkpoint) == (["table"] if is_doubt else [])
     assert read_outputs(finished).doubts == ()  # nobody resumed from there
 
 
-def test_a_text_that_grows_by_whole_buffers_is_a_doubt(kept):
+def test_a_text_that_grows_by_whole_buffers_is_a_doubt_and_a_closed_file_without_a_last_line_end_is_none(kept):
+    kept.write("result.json", '{"a": 1}')
     kept.write("table", "123\n" * 1024)
-    kept.save(opened=["table"])
+    first = kept.save(opened=["table"])
     kept.append("table", "456\n" * 1024)
 
-    assert [doubt.partition(":")[0] for doubt in read_outputs(kept.save(opened=["table"])).doubts] == ["table"]
+    assert doubted(kept.save(opened=["table"])) == ["table"]
+    assert read_outputs(first).doubts == ()
 
 
-def test_a_closed_file_whose_last_line_has_no_end_is_no_doubt(kept):
-    kept.write("result.json", '{"a": 1}')
-
-    assert read_outputs(kept.save()).doubts == ()
+def doubted(checkpoint) -> list[str]:
+    return [doubt.partition(":")[0] for doubt in read_outputs(checkpoint).doubts]
 
 
 def test_a_table_of_which_nothing_was_flushed_is_a_doubt_once_it_grows_after_a_restart(kept):
-    kept.write("table", "")
-    kept.write("errors.log", "")
+    for name in ("table", "errors.log"):
+        kept.write(name, "")
     checkpoint = kept.save(opened=["table", "errors.log"])
-    kept.leave()
-    kept.take(checkpoint)
+    kept.again(checkpoint)
     kept.append("table", "301 7\n")
 
-    assert [doubt.partition(":")[0] for doubt in read_outputs(kept.save()).doubts] == ["table"]
+    assert doubted(kept.save()) == ["table"]
 
 
 @pytest.mark.parametrize(("line", "is_doubt"), [("301 7\n302", True), ("301 7\n", False)])
 def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_to_be_buffered(kept, line, is_doubt):
     kept.write("table", "100 1\n")
     first = kept.save(opened=["table"])
-    kept.leave()
-    kept.take(first)
+    kept.again(first)
     checkpoint = kept.save(opened=["table"])  # with lines in the buffer, or without
-    kept.leave()
-    kept.take(checkpoint)  # the program was killed
+    kept.again(checkpoint)  # the program was killed
     kept.append("table", line)
 
     kept.save(opened=["table"])
@@ -333,42 +288,40 @@ def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_
     finished = kept.save(is_at_end=True, is_finished=True)
 
     assert read_outputs(checkpoint).doubts == ()
-    assert [doubt.partition(":")[0] for doubt in read_outputs(finished).doubts] == (["table"] if is_doubt else [])
+    assert doubted(finished) == (["table"] if is_doubt else [])
 
 
 # --- many, large, damaged, no room ---
 
 
 @pytest.mark.process
-def test_ten_thousand_files_are_told_of_once_with_what_to_type(kept):
+def test_ten_thousand_files_are_told_of_once_with_what_to_type(kept, caplog):
     for number in range(MANY_FILES + 1):
         kept.write(f"{number % 100}/{number}", "x" * (number == 7))
 
     kept.save()
     kept.save()
 
-    lines = [line for line in kept.lines if "output files" in line]
+    lines = [line for line in caplog.messages if "output files" in line]
     assert len(lines) == 1
     assert "keeps 10,001 output files; the largest: 7/7" in lines[0] and "discard: ['7/7']" in lines[0]
 
 
-@pytest.mark.parametrize("data", ["", "{", "[]", '{"schema_version": 1}', '{"schema_version": 1, "files": {"a": {}}}'])
-def test_a_damaged_list_is_one_line(kept, data):
+@pytest.mark.parametrize(
+    ("data", "error", "line"),
+    [
+        ("{", CheckpointError, r"list\.json: not a list of outputs"),
+        ("[]", CheckpointError, r"list\.json: not a list of outputs"),
+        ('{"schema_version": 1, "files": {"a": {}}}', CheckpointError, r"list\.json: not a list of outputs"),
+        ('{"schema_version": 2}', FormatError, "format 2, this unbroken reads up to 1"),
+    ],
+)
+def test_a_damaged_or_newer_list_is_refused_in_one_line(kept, data, error, line):
     kept.write("a", "x")
     checkpoint = kept.save()
     (checkpoint.folder / "unbroken-output" / "list.json").write_text(data)
 
-    with pytest.raises(CheckpointError, match=r"list\.json: not a list of outputs"):
-        read_outputs(checkpoint)
-
-
-def test_a_newer_list_is_refused(kept):
-    kept.write("a", "x")
-    checkpoint = kept.save()
-    path = checkpoint.folder / "unbroken-output" / "list.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
-
-    with pytest.raises(FormatError, match="format 2, this unbroken reads up to 1"):
+    with pytest.raises(error, match=line):
         read_outputs(checkpoint)
 
 
@@ -377,8 +330,7 @@ def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
     kept.write("a.log", "first\n")
     kept.write("status", "1")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("a.log", "second\n")
     kept.write("status", "2")
     kept.tracker.is_rewritten = lambda name: name == "status"
@@ -387,7 +339,7 @@ def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patched:
-        patched.setattr(listing.fs, "copy_range", no_quota)
+        patched.setattr(listing.copying, "copy_range", no_quota)
         with pytest.raises(OSError, match="quota") as raised:
             kept.save()
     shutil.rmtree(kept.root / "work" / f"draft-{kept.sequence}")

@@ -21,14 +21,6 @@ from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptFolder:
-    (tmp_path / "run").mkdir()
-    made = KeptFolder(tmp_path / "run")
-    made.take()
-    return made
-
-
 def replaced(kept: KeptFolder) -> dict[str, str]:
     """What was moved away, by its name in the program's folder."""
     found = {}
@@ -50,9 +42,8 @@ def test_a_file_is_cut_and_its_tail_is_kept_aside(kept):
     kept.write("table", "1\n2\n3\n")
     checkpoint = kept.save({"table": 4})
     kept.append("table", "4\n")
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert kept.files() == {"table": "1\n2\n"}
     assert replaced(kept) == {"table": "3\n4\n"}
@@ -65,9 +56,8 @@ def test_files_that_are_newer_are_moved_away_with_their_folders(kept):
     kept.write("old/new/b", "b")
     kept.write("c", "c")
     (kept.folder / "made empty").mkdir()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert kept.files() == {"old/a": "a"}
     assert replaced(kept) == {"old/new/b": "b", "c": "c"}
@@ -83,9 +73,8 @@ def test_restart_files_and_links_are_removed_for_those_of_the_checkpoint(kept):
     kept.write("states/state.6", "6")
     (kept.folder / "latest").unlink()
     (kept.folder / "latest").symlink_to("elsewhere")
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
     put_state_back(checkpoint, {"states/state.5": "states/state.5"}, kept.folder)
 
     assert kept.files() == {"states/state.5": "5", "data": "x", "latest": "-> states"}
@@ -100,9 +89,8 @@ def test_what_is_a_folder_now_and_was_a_file_then_becomes_a_file_again_and_the_o
     (kept.folder / "link").unlink()
     kept.write("a" if was_folder else "a/b", "now")
     kept.write("link/c", "now")
-    kept.leave()
 
-    restored = kept.take(checkpoint)
+    restored = kept.again(checkpoint)
 
     # The file of then is gone; it is said, and nothing is in its way.
     assert kept.files() == {"link": "-> a"}
@@ -150,15 +138,13 @@ def test_many_pieces_of_one_segment_stand_in_the_order_in_which_a_shell_names_th
 def test_a_log_that_grows_over_two_saves_of_one_attempt_is_still_known_to_be_begun_again(kept):
     kept.write("run.log", "first\n")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("run.log", "second\n")
     kept.save()
     kept.append("run.log", "more\n")
     two = kept.save()
-    kept.leave()
 
-    kept.take(two)
+    kept.again(two)
 
     assert read_outputs(two).files["run.log"].is_continued is False
     assert "run.log" not in kept.files()
@@ -169,8 +155,7 @@ def test_a_log_that_grows_over_two_saves_of_one_attempt_is_still_known_to_be_beg
 def test_a_log_that_is_begun_again_after_the_second_save_of_its_attempt_is_not_lost(kept):
     kept.write("late.log", "first\n")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("other", "1")
     two = kept.save()
     kept.write("late.log", "second\n")
@@ -187,13 +172,11 @@ def test_a_log_that_is_begun_again_after_the_second_save_of_its_attempt_is_not_l
 def test_an_empty_log_says_nothing_of_whether_it_is_continued(kept):
     kept.write("run.log", "")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("run.log", "second\n")
     two = kept.save()
-    kept.leave()
 
-    kept.take(two)
+    kept.again(two)
 
     assert pieces(kept) == {"000002/run.log": "second\n"}
 
@@ -201,16 +184,13 @@ def test_an_empty_log_says_nothing_of_whether_it_is_continued(kept):
 def test_a_fall_back_finds_the_content_of_then_in_the_pieces(kept):
     kept.write("run.log", "first\n")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.write("run.log", "second, and longer\n")
     two = kept.save()
-    kept.leave()
-    kept.take(two)
+    kept.again(two)
     kept.write("run.log", "third\n")
-    kept.leave()
 
-    kept.take(one)
+    kept.again(one)
 
     kept.write("run.log", "second once more\n")
     assert [piece.size_bytes for piece in read_outputs(kept.save()).pieces] == [6]
@@ -225,15 +205,13 @@ def test_a_file_that_is_written_again_and_again_is_one_file(kept):
     two = kept.save()
     assert read_outputs(two).files["status"].is_rewritten
     kept.write("status", "3")
-    kept.leave()
 
-    kept.take(two)
+    kept.again(two)
     assert kept.files()["status"] == "2"
     kept.write("status", "4")
     kept.save()
-    kept.leave()
 
-    kept.take(one)  # before it was known
+    kept.again(one)  # before it was known
     assert "status" not in kept.files()
 
 
@@ -242,9 +220,8 @@ def test_a_whole_file_that_was_written_again_after_the_checkpoint_is_moved_away_
     checkpoint = kept.save()
     time.sleep(0.02)
     kept.write("summary.txt", "step 2\n")
-    kept.leave()
 
-    restored = kept.take(checkpoint)
+    restored = kept.again(checkpoint)
 
     assert (kept.files(), replaced(kept)) == ({}, {"summary.txt": "step 2\n"})
     assert "summary.txt" in restored.doubts[0]
@@ -256,9 +233,8 @@ def test_a_file_that_is_gone_is_a_doubt_in_the_result(kept):
     kept.write("snap", "x")
     checkpoint = kept.save()
     (kept.folder / "snap").unlink()
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert "snap" in read_outputs(kept.save()).doubts[0]
 
@@ -266,12 +242,10 @@ def test_a_file_that_is_gone_is_a_doubt_in_the_result(kept):
 def test_a_table_that_was_continued_and_then_begun_again_is_a_doubt(kept):
     kept.write("table", "1\n")
     one = kept.save()
-    kept.leave()
-    kept.take(one)
+    kept.again(one)
     kept.append("table", "2\n")
     two = kept.save(is_at_end=True)
-    kept.leave()
-    kept.take(two)
+    kept.again(two)
     kept.write("table", "begun again\n")
 
     assert "table" in read_outputs(kept.save()).doubts[0]
@@ -343,8 +317,7 @@ def test_fifty_gigabytes_with_holes_are_listed_and_put_back_in_seconds(kept, tmp
     began = time.monotonic()
 
     first = kept.save({"grid": 10})
-    kept.leave()
-    kept.take(first)  # a copy may be begun again, and the tail is kept aside
+    kept.again(first)  # a copy may be begun again, and the tail is kept aside
     sparse(kept.folder / "grid", size)
     last = kept.save()
     kept.leave()
@@ -363,7 +336,7 @@ def test_fifty_gigabytes_with_holes_are_listed_and_put_back_in_seconds(kept, tmp
 
 
 @pytest.mark.parametrize("special", ["pipe", "socket"])
-def test_pipes_and_sockets_are_left_out_with_a_line(kept, special):
+def test_pipes_and_sockets_are_left_out_with_a_line(kept, special, caplog):
     kept.write("data", "x")
     if special == "pipe":
         os.mkfifo(kept.folder / "special")
@@ -372,11 +345,10 @@ def test_pipes_and_sockets_are_left_out_with_a_line(kept, special):
 
     checkpoint = kept.save()
     kept.save()
-    kept.leave()
-    kept.take(checkpoint)
+    kept.again(checkpoint)
     kept.workspace.copy_back()
 
-    assert kept.lines.count("special is no file (a pipe, socket or device), and is not kept") == 1
+    assert caplog.messages.count("special is no file (a pipe, socket or device), and is not kept") == 1
     assert sorted(read_outputs(checkpoint).files) == ["data"]
     assert [path.name for path in kept.workspace.resting.iterdir()] == ["data"]
 
@@ -399,9 +371,8 @@ def test_a_head_that_counts_frames_is_put_back(kept, made):
     checkpoint = kept.save(opened=["traj"])
     assert not read_outputs(checkpoint).files["traj"].is_rewritten
     kept.write("traj", made(9))
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert (kept.folder / "traj").read_bytes() == made(5)
 
@@ -416,9 +387,8 @@ def test_times_are_those_of_the_checkpoint(kept):
     checkpoint = kept.save()
     kept.append("table", "2\n")
     kept.write("status", "3")
-    kept.leave()
 
-    kept.take(checkpoint)
+    kept.again(checkpoint)
 
     assert (kept.folder / "status").stat().st_mtime == 1_000_000_000
     assert (kept.folder / "table").stat().st_mtime == 1_000_000_100
@@ -474,8 +444,7 @@ def with_everything(kept: KeptFolder) -> None:
     kept.write("state", "s1")
     (kept.folder / "link").symlink_to("deep")
     first = kept.save(opened=["table"])
-    kept.leave()
-    kept.take(first)
+    kept.again(first)
     kept.write("run.log", "second\n")
     kept.append("table", "2\n")
     kept.write("status", "2")
@@ -511,7 +480,7 @@ def test_a_kill_between_any_two_steps_of_a_restore_loses_nothing(kept, tmp_path)
             "first\n",
             "second\n",
         ]
-        assert not [line for line in later.lines if "lacks" in line]
+        assert not [line for line in kept.lines if "lacks" in line]
     assert steps > 15
 
 
@@ -541,14 +510,14 @@ def test_a_kill_between_any_two_steps_of_a_copy_loses_nothing_and_leaves_nothing
 def test_what_vanishes_while_the_folder_of_a_living_program_is_copied_is_left_out(kept, monkeypatch):
     kept.write("a", "a")
     kept.write("b.tmp", "b")
-    copy = workspace_module.fs.copy_file
+    copy = workspace_module.copying.copy_file
 
     def renamed_meanwhile(source, target):
         if Path(source).name == "b.tmp":
             os.rename(source, Path(source).with_name("b"))
         copy(source, target)
 
-    monkeypatch.setattr(workspace_module.fs, "copy_file", renamed_meanwhile)
+    monkeypatch.setattr(workspace_module.copying, "copy_file", renamed_meanwhile)
 
     kept.workspace.copy_back()
 
@@ -619,7 +588,7 @@ def test_a_quota_that_is_used_up_while_a_file_is_copied_leaves_it_where_it_was(k
     kept.write("run.log", "first\n")
     checkpoint = kept.save()
     kept.leave()
-    monkeypatch.setattr(workspace_module.fs, "copy_range", _no_quota)
+    monkeypatch.setattr(workspace_module.copying, "copy_range", _no_quota)
 
     with pytest.raises(OSError, match="Disk quota exceeded") as raised:
         kept.take(checkpoint)
@@ -638,7 +607,7 @@ def _no_quota(*_: object) -> int:
 def test_state_is_put_back_in_one_step(kept, monkeypatch):
     kept.write("state", "whole state")
     checkpoint = kept.save()
-    monkeypatch.setattr(workspace_module.fs, "copy_range", _no_quota)
+    monkeypatch.setattr(workspace_module.copying, "copy_range", _no_quota)
     (kept.folder / "state").unlink()
 
     with pytest.raises(OSError, match="quota"):

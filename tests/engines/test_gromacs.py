@@ -26,15 +26,13 @@ from support.images import apptainer, make_tree
 from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.gromacs.cpt import read_cpt
-from unbroken.engines.gromacs.join import TrajectoryPiece, join_kind
-from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
-from unbroken.engines.gromacs.prepare import prepare
+from unbroken.engines.gromacs.pieces import move_state, own_names, whole_checkpoints
 from unbroken.engines.gromacs.tool import write_energy_table
-from unbroken.errors import CheckpointError, ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
+from unbroken.engines.gromacs.tpr import prepare
+from unbroken.errors import ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
 from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
 from unbroken.runs.checkpoint import data_digest
-from unbroken.runs.identity import identity_of
 from unbroken.runs.segment_end import EndCause, EndKind
 
 pytestmark = [
@@ -52,6 +50,7 @@ def __getattr__(name):
         raise AttributeError(name)
     steps = gmx_systems.steps_in(6, least=12000)
     return Case(
+        "gromacs",
         # Each cut leaves the next attempt some seconds.
         settings={"tpr": str(gmx_systems.water_tpr("case", nsteps=steps)), "exact": True},
         segments=4,
@@ -113,8 +112,8 @@ SYSTEMS = {
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_six_segments_and_ten_kills_give_the_bytes_of_one_mdrun(tmp_path, system):
     settings = SYSTEMS[system]()
-    case = Case(settings, 7, 5, 0.002, FINAL, {}, 0)
-    pieces, killed = (Chain(tmp_path / name, "gromacs", case) for name in ("pieces", "killed"))
+    case = Case("gromacs", settings, 7, 5, 0.002, FINAL, {}, 0)
+    pieces, killed = (Chain(tmp_path / name, case) for name in ("pieces", "killed"))
     for chain in (pieces, killed):
         chain.configure()
     dice = random.Random(time.time())
@@ -358,37 +357,7 @@ def pieces(job, part):
     return {path.name: path.read_bytes() for path in paths}
 
 
-def test_a_goal_below_what_is_done_ends_the_run_there(tmp_path, nvt):
-    first = first_piece(tmp_path, **nvt)
-
-    record = gmx_segment(tmp_path, 2, **nvt, goal=100)
-
-    assert (record.kind, record.progress.done) == (EndKind.FINISHED, first.progress.done + 1)
-    final = gmx_job(tmp_path, **nvt).places.final
-    assert (final / "md.gro").is_file()
-
-
-def test_the_plan_reopens_a_run_whose_time_was_raised(tmp_path, nvt):
-    gmx_segment(tmp_path, **nvt)
-
-    plans = [Plan((gmx_run(tmp_path, **nvt, **goal),), tmp_path) for goal in ({}, {"until_ps": 10}, {"until_ps": 11})]
-
-    finished = "results/demo/final/summary.json"
-    assert [plan.targets() == [finished] for plan in plans] == [True, True, False]
-
-
 # --- what must not be mixed ---
-
-
-def test_another_tpr_of_the_same_atoms_is_refused(tmp_path, nvt):
-    """mdrun itself goes on from the checkpoint without a word."""
-    first_piece(tmp_path, **nvt)
-    warmer = {**nvt, "tpr": str(gmx_systems.water_tpr("warmer", ref_t=310))}
-
-    with pytest.raises(
-        ConfigError, match=r"runs\.demo: not the computation that checkpoint .*content of settings\.tpr"
-    ):
-        Plan((gmx_run(tmp_path, **warmer),), tmp_path).check()
 
 
 def test_another_number_of_threads_is_refused_unless_the_config_allows_it(tmp_path, nvt):
@@ -408,18 +377,6 @@ def test_another_number_of_threads_is_refused_unless_the_config_allows_it(tmp_pa
     assert "threads" in (job.places.final / "segments.tsv").read_text().splitlines()[0]
 
 
-def test_a_flipped_byte_in_a_checkpoint_gives_way_to_the_one_before(tmp_path, nvt, whole):
-    """mdrun itself goes on from it without a word."""
-    job = gmx_job(tmp_path, **nvt)
-    record = first_piece(tmp_path, **nvt)
-    flip_byte(job.places.checkpoints / record.checkpoint / "md.cpt", 5000)
-
-    gmx_segment(tmp_path, 2, **nvt)
-
-    assert 0 < history(job)[1].progress_from < record.progress.done
-    assert files_of(job.places.final) == whole
-
-
 def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     """mdrun would start from step 0 without a word."""
     job = gmx_job(tmp_path, **nvt)
@@ -437,18 +394,21 @@ def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
 # --- what mdrun says ---
 
 
-def test_a_tpr_that_is_none_fails_in_mdruns_own_words(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tpr": "bad.tpr"}, r"gmx dump: Fatal error: Can not read file .*bad\.tpr, .*"),
+        (
+            {"options": ["-ddorder", "interleave", "-dd", 3, 3, 3]},
+            "exit code 1: Fatal error: The -dd or -npme option .*; nothing new was saved",
+        ),
+    ],
+)
+def test_an_error_of_gromacs_is_told_in_its_own_words_and_is_no_pause(tmp_path, nvt, settings, words):
     (tmp_path / "bad.tpr").write_text("no tpr\n")
 
-    with pytest.raises(
-        SegmentError, match=r"runs\.demo: mdrun: Can not read file .*bad\.tpr, .*; nothing new was saved"
-    ):
-        gmx_segment(tmp_path, tpr="bad.tpr")
-
-
-def test_a_fatal_error_of_mdrun_is_told_and_is_no_pause(tmp_path, nvt):
-    with pytest.raises(SegmentError, match=r"runs\.demo: mdrun: .*nothing new was saved"):
-        gmx_segment(tmp_path, **nvt, options=["-ddorder", "interleave", "-dd", 3, 3, 3])
+    with pytest.raises(SegmentError, match=words):
+        gmx_segment(tmp_path, **{**nvt, **settings})
 
 
 def test_a_minimisation_is_refused(tmp_path):
@@ -544,18 +504,6 @@ def test_tables_of_each_kind_are_joined_by_themselves(tmp_path, what):
     assert len(history(gmx_job(tmp_path, **settings))) == 3
 
 
-def test_two_tables_of_a_kind_in_one_part_are_refused(tmp_path):
-    (tmp_path / "parts").mkdir()
-    pieces = [TrajectoryPiece(tmp_path / "parts" / f"md.part{number}.xvg", 1) for number in ("0001", "1")]
-
-    with pytest.raises(
-        CheckpointError, match=r"md\.part0001\.xvg and md\.part1\.xvg would become one table, md\.xvg; "
-    ):
-        join_kind(".xvg", pieces, tmp_path / "md.xvg")
-
-    assert not (tmp_path / "md.xvg").exists()
-
-
 def test_a_damaged_piece_is_named_and_nothing_is_joined(tmp_path, nvt):
     job = gmx_job(tmp_path, keep=1, **nvt)
     first_piece(tmp_path, keep=1, **nvt)
@@ -608,7 +556,7 @@ def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
 def test_snakemake_prepares_a_run_simulates_joins_and_draws_it(tmp_path):
     water = gmx_systems.water()
     sources = {"structure": str(water / "conf.gro"), "topology": str(water / "topol.top"), "fixed_rlist_nm": 0.9}
-    chain = Chain(tmp_path / "chain", "gromacs", Case({**sources, "mdp": "md.mdp"}, 2, 5, 10, FINAL, {}, 0))
+    chain = Chain(tmp_path / "chain", Case("gromacs", {**sources, "mdp": "md.mdp"}, 2, 5, 10, FINAL, {}, 0))
     gmx_systems.write_mdp(chain.folder / "md.mdp", {**gmx_systems.NPT, "nsteps": 1000})
     chain.configure()
 
@@ -636,7 +584,7 @@ def test_grompps_own_words_are_told(tmp_path):
     assert not list(tmp_path.glob("results/demo/*"))
 
     chain = Chain(
-        tmp_path / "chain", "gromacs", Case({**sources, "mdp": str(tmp_path / "md.mdp")}, 2, 5, 10, FINAL, {}, 0)
+        tmp_path / "chain", Case("gromacs", {**sources, "mdp": str(tmp_path / "md.mdp")}, 2, 5, 10, FINAL, {}, 0)
     )
     chain.configure()
 
@@ -675,12 +623,3 @@ def test_an_mpi_launcher_starts_the_ranks(tmp_path):
     job = gmx_job(tmp_path, **settings)
     assert record.kind is EndKind.FINISHED
     assert "Using 2 MPI processes" in (job.places.final / "md.log").read_text()
-
-
-def test_the_identity_has_the_layout_in_it(tmp_path, nvt):
-    job = gmx_job(tmp_path, threads=2, ranks=2, **nvt)
-
-    identity = identity_of(job.run, job.keys, tmp_path)
-
-    assert (identity.parts["threads"], identity.parts["settings.ranks"]) == ("2", "2")
-    assert identity.free == {"settings.layout_may_change"}

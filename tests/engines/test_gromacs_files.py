@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from support.toyrun import history, until
 
 from unbroken.engines.gromacs.checks import mistakes
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
-from unbroken.engines.gromacs.outputs import newest_log
+from unbroken.engines.gromacs.others import Others, drop_repeated
 from unbroken.job.lifecycle import run_segment
 from unbroken.runs.segment_end import EndKind
 
@@ -43,9 +44,10 @@ def rotation():
     return {"tpr": str(gmx_systems.rotation_tpr(ROTATION_STEPS)), "exact": True}
 
 
-def assert_as_one_mdrun(final: Path, whole: Path) -> None:
-    assert {name for name in names_in(final) if "rot" in name} == ROTATION
-    assert {name: rows_of(final / name) for name in ROTATION} == {name: rows_of(whole / name) for name in ROTATION}
+def assert_as_one_mdrun(final: Path, whole: Path, parts: int) -> None:
+    logs = {f"{Path(name).stem}.part{part:04d}.log" for name in ROTATION if ".log" in name for part in (1, parts)}
+    assert {name for name in names_in(final) if "rot" in name} >= {"md_rotation.xvg", *logs}
+    assert rows_of(final / "md_rotation.xvg") == rows_of(whole / "md_rotation.xvg")
     times = times_in(final / "md_rotation.xvg")
     assert len(set(times)) == len(times) >= ROTATION_STEPS // 20
     assert (final / "md.xtc").read_bytes() == (whole / "md.xtc").read_bytes()
@@ -54,37 +56,27 @@ def assert_as_one_mdrun(final: Path, whole: Path) -> None:
     assert "legend" in head and "created" not in head and "ROTATION GROUP 0" in head
 
 
-def test_the_tables_of_enforced_rotation_are_those_of_one_mdrun(tmp_path, rotation, rotated):
+def test_the_table_of_enforced_rotation_is_that_of_one_mdrun_and_the_logs_of_each_part_are_kept(
+    tmp_path, rotation, rotated
+):
     for segment, until_ps in enumerate((1.2, 2.44, ROTATION_STEPS * 0.002), 1):
         gmx_segment(tmp_path, segment, **rotation, until_ps=until_ps)
 
     job = gmx_job(tmp_path, **rotation)
     assert len(history(job)) == 3
-    assert_as_one_mdrun(job.places.final, rotated)
+    assert_as_one_mdrun(job.places.final, rotated, 3)
 
 
 def test_a_kill_loses_no_row_of_enforced_rotation_and_none_comes_twice(tmp_path, rotation, rotated):
     job = gmx_job(tmp_path, **rotation)
-    folder = kill_at(start_segment(tmp_path, **rotation), job, 800)
-    tables = {path.name for path in folder.glob("md_rot*")}
+    kill_at(start_segment(tmp_path, **rotation), job, 800)
 
     gmx_segment(tmp_path, attempt=2, **rotation)
 
     died, finished = history(job)
     assert (died.kind, finished.kind) == (EndKind.DIED, EndKind.FINISHED)
     assert died.progress_to == finished.progress_from >= 800
-    assert tables == {
-        "md_rotation.part0001.xvg",
-        *(f"{Path(name).stem}.part0001.log" for name in ROTATION if "xvg" not in name),
-    }
-    assert_as_one_mdrun(job.places.final, rotated)
-
-
-def test_the_log_is_never_a_table_whose_name_resembles_it(tmp_path):
-    for name in ("md.part0001.log", "md.part0002_x.log", "md_rotslabs.part0003.log", "md.part0004.log.1"):
-        (tmp_path / name).touch()
-
-    assert newest_log(tmp_path) == tmp_path / "md.part0001.log"
+    assert_as_one_mdrun(job.places.final, rotated, 2)
 
 
 def test_a_table_that_mdrun_cannot_read_back_is_checked_by_its_length(tmp_path):
@@ -119,22 +111,20 @@ def starts(tmp_path: Path) -> list[tuple[int, float]]:
     return [(int(hills), float(begun)) for hills, begun in words]
 
 
-def test_metadynamics_in_pieces_with_a_kill_continues_its_hills_and_tables(tmp_path, plumed):
-    job = gmx_job(tmp_path, **plumed)
-    kill_at(start_segment(tmp_path, **plumed), job, 2000)
-    paused = run_segment(gmx_job(tmp_path, 1, 2, **plumed), CutOff(tmp_path))
-    gmx_segment(tmp_path, 2, **plumed)
+def test_metadynamics_in_pieces_continues_its_hills_and_a_killed_segment_is_done_again(tmp_path, plumed):
+    job, cut_ps = gmx_job(tmp_path, **plumed), 8.0
+    paused = run_segment(gmx_job(tmp_path, **plumed), CutOff(tmp_path))
+    kill_at(start_segment(tmp_path, 2, **plumed), job, 6000)
+    gmx_segment(tmp_path, 2, 2, **plumed)
 
-    died, _, finished = history(job)
-    assert (died.kind, paused.kind, finished.kind) == (EndKind.DIED, EndKind.PAUSED, EndKind.FINISHED)
-    (first, *others) = starts(tmp_path)
-    assert first == (0, 0.0)
-    assert [hills for hills, _ in others] == [int(begun / 0.2 + 1e-9) for _, begun in others]
-    assert others[0][1] == pytest.approx(died.progress_to * 0.002) and died.progress_to >= 2000
+    _, died, finished = history(job)
+    assert (paused.kind, died.kind, finished.kind) == (EndKind.PAUSED, EndKind.DIED, EndKind.FINISHED)
+    assert died.progress_to == finished.progress_from == paused.progress.done == cut_ps / 0.002
+    assert "that with which mdrun leaves: a kill costs the whole segment" in job.places.log(1).read_text()
+    assert starts(tmp_path) == [(0, 0.0), (40, cut_ps), (40, cut_ps)]
     final, end_ps = job.places.final, PLUMED_STEPS * 0.002
-    hills, colvar = (times_in(final / name) for name in ("HILLS", "COLVAR"))
-    assert hills == pytest.approx([0.2 * n for n in range(1, round(end_ps / 0.2) + 1)])
-    assert colvar == pytest.approx([0.1 * n for n in range(round(end_ps / 0.1) + 1)])
+    assert times_in(final / "HILLS") == pytest.approx([0.2 * n for n in range(1, round(end_ps / 0.2) + 1)])
+    assert times_in(final / "COLVAR") == pytest.approx([0.1 * n for n in range(round(end_ps / 0.1) + 1)])
     assert not (final / "plumed.dat").exists()
     assert not (final / "segments").exists()
 
@@ -147,37 +137,10 @@ def test_a_checkpoint_of_metadynamics_has_the_hills_of_its_own_time(tmp_path, pl
     job = gmx_job(tmp_path, **plumed)
     run_segment(job, CutOff(tmp_path))
 
-    folders = sorted(job.places.checkpoints.glob("0*"))
-    assert len(folders) == 2
-    for folder in folders:
-        end_ps = read_cpt(folder / "md.cpt").time_ps
-        assert len(rows_of(folder / "state" / "HILLS")) == int(end_ps / 0.2 + 1e-9)
-        assert times_in(folder / "state" / "COLVAR")[-1] <= end_ps
-
-
-def test_files_without_times_are_not_guessed_after_a_kill(tmp_path, nvt_with_counter):
-    """What cannot be cut at the checkpoint does not go with it: the segment is done again, and a line says why."""
-    job = gmx_job(tmp_path, **nvt_with_counter)
-    kill_at(start_segment(tmp_path, **nvt_with_counter), job, 2000)
-
-    gmx_segment(tmp_path, attempt=2, **nvt_with_counter)
-
-    died, finished = history(job)
-    assert (died.progress_to, finished.progress_from) == (0, 0)
-    assert "COUNTS: names no time as its first column, so it cannot be cut at the checkpoint at" in said(job)
-    assert (job.places.final / "COUNTS").read_text() == "hill a\nhill b\n"
-
-
-def said(job) -> str:
-    return job.places.log(1).read_text()
-
-
-@pytest.fixture
-def nvt_with_counter(tmp_path):
-    (tmp_path / "plumed.dat").write_text("")
-    program = wrapper(tmp_path, 'echo "hill a" >> COUNTS; echo "hill b" >> COUNTS')
-    tpr = str(gmx_systems.water_tpr("nvt"))
-    return {"tpr": tpr, "gmx": program, "inputs": ["plumed.dat"], "options": ["-plumed", "plumed.dat"]}
+    (folder,) = job.places.checkpoints.glob("0*")
+    end_ps = read_cpt(folder / "md.cpt").time_ps
+    assert len(rows_of(folder / "state" / "HILLS")) == int(end_ps / 0.2 + 1e-9)
+    assert times_in(folder / "state" / "COLVAR")[-1] <= end_ps
 
 
 def wrapper(tmp_path: Path, before: str) -> str:
@@ -187,6 +150,16 @@ def wrapper(tmp_path: Path, before: str) -> str:
     program.write_text(f'#!/bin/bash\n{words}exec gmx "$@"\n')
     program.chmod(0o755)
     return str(program)
+
+
+def test_the_head_and_the_row_that_plumed_prints_again_are_taken_once(tmp_path):
+    head, table = "#! FIELDS time phi\n#! SET a 1\n", tmp_path / "COLVAR"
+    table.write_text(f"{head}0.0 1\n0.1 2\n{head}0.1 2.0001\n0.2 3\n0.2 4\n0.3 5\n0.3 5\n")
+
+    drop_repeated(table)
+
+    assert table.read_text() == f"{head}0.0 1\n0.1 2\n0.2 3\n0.2 4\n0.3 5\n"
+    assert names_in(tmp_path) == {"COLVAR"}
 
 
 # --- what others leave ---
@@ -209,30 +182,19 @@ def test_what_each_segment_begins_again_is_kept_by_segment(tmp_path):
     assert (final / "late.txt").exists()
 
 
-# --- the names ---
+def test_inputs_links_checkpoints_and_mdruns_own_files_are_no_other_files(tmp_path):
+    folder = tmp_path / "mdrun"
+    folder.mkdir()
+    for name in ("md.cpt", "md.part0001.xtc", "extended.tpr", "core.12", "plumed.dat", "HILLS", "new"):
+        (folder / name).write_text(name)
+    (folder / "link").symlink_to("new")
+    inputs = {name: tmp_path / name for name in ("plumed.dat", "HILLS")}
+    inputs["plumed.dat"].write_text("plumed.dat")
+    inputs["HILLS"].write_text("HILLS of before")
 
+    Others(folder, None, inputs, are_state=True).write(tmp_path / "draft", ["md.part0001.xtc"])
 
-def test_a_name_that_the_options_give_is_the_name_of_the_result(tmp_path):
-    values = {**gmx_systems.NVT, **gmx_systems.UMBRELLA}
-    settings = {"tpr": str(gmx_systems.water_tpr("umbrella_pulling", values, nsteps=400))}
-
-    gmx_segment(tmp_path, **settings, options=["-px", "tables/where.xvg", "-dlb", "no"])
-
-    final = gmx_job(tmp_path, **settings).places.final
-    assert {name for name in names_in(final) if name.endswith(".xvg")} == {"tables/where.xvg", "md_pullf.xvg"}
-
-
-def test_an_electric_field_has_each_row_once(tmp_path):
-    field = {"electric-field-x": "0.1 0 0 0"}
-    settings = {"tpr": str(gmx_systems.water_tpr("field", {**gmx_systems.NVT, **field}, nsteps=400)), "exact": True}
-    whole = gmx_systems.plain_mdrun(Path(settings["tpr"]), tmp_path / "plain", "-field", "md_field.xvg")
-
-    for segment, until_ps in enumerate((0.2, 0.4, 0.8), 1):
-        gmx_segment(tmp_path, segment, **settings, options=["-field"], until_ps=until_ps)
-
-    final = gmx_job(tmp_path, **settings).places.final
-    assert rows_of(final / "field.xvg") == rows_of(whole / "md_field.xvg")
-    assert len(rows_of(final / "field.xvg")) == 401
+    assert names_in(tmp_path / "draft") == {"state/HILLS", "state/new"}
 
 
 # --- what cannot be resumed ---
@@ -241,47 +203,25 @@ def test_an_electric_field_has_each_row_once(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("UNITS TIME=ns", "found TIME=ns; PLUMED's tables are cut at the time of mdrun's checkpoint, in ps"),
-        (
-            "m: METAD ARG=phi FILE=/scratch/HILLS",
-            "found FILE=/scratch/HILLS; it would be in no checkpoint; allowed: a name",
-        ),
+        ("m: METAD ARG=phi FILE=/scratch/HILLS", "2: found FILE=/scratch/HILLS; it would be in no checkpoint"),
         ("PRINT ARG=phi FILE=out/COLVAR", "found FILE=out/COLVAR; it would be in no checkpoint"),
-        ("METAD ...\n ARG=phi\n GRID_WFILE=../grid\n... METAD", "found GRID_WFILE=../grid"),
-        (
-            "METAD ARG=phi WALKERS_N=2 WALKERS_DIR=.. WALKERS_ID=0",
-            "found WALKERS_DIR=..; not possible: the hills of other",
-        ),
+        ("METAD ...\n ARG=phi\n GRID_WFILE=../grid\n... METAD", "4: found GRID_WFILE=../grid"),
+        ("METAD WALKERS_N=2 WALKERS_DIR=.. WALKERS_ID=0", "found WALKERS_DIR=..; not possible: the hills of other"),
         ("INCLUDE FILE=more.dat", "more.dat:2: found FILE=/tmp/COLVAR"),
+        ("# FILE=/tmp/x in a comment\nMODEL FILE=model.pt\nMETAD FILE=HILLS.0,HILLS.1", ""),
     ],
 )
 def test_what_plumed_would_write_beyond_a_checkpoint_is_refused_by_name(tmp_path, text, line):
     (tmp_path / "plumed.dat").write_text(f"# hills\n{text}\n")
     (tmp_path / "more.dat").write_text("\nPRINT FILE=/tmp/COLVAR\n")
     (tmp_path / "a.tpr").touch()
-
-    found = [said for _, said in mistakes(gmx_run_unchecked(tmp_path), tmp_path)]
-
-    assert [said for said in found if line in said], found
-    assert len(found) == 1
-
-
-def gmx_run_unchecked(tmp_path):
-    from dataclasses import replace
-
     run = gmx_run(tmp_path, tpr="a.tpr")
-    return replace(run, settings={**run.settings, "options": ("-plumed", "plumed.dat"), "inputs": ("plumed.dat",)})
+    run = replace(run, settings={**run.settings, "options": ("-plumed", "plumed.dat"), "inputs": ("plumed.dat",)})
 
+    found = [said for _, said in mistakes(run, tmp_path)]
 
-def test_a_plumed_input_that_reads_elsewhere_and_writes_here_is_allowed(tmp_path):
-    (tmp_path / "plumed.dat").write_text(
-        "# FILE=/tmp/x in a comment\nUNITS LENGTH=A TIME=ps\n"
-        f"cv: PYTORCH_MODEL FILE={tmp_path}/model.pt ARG=d\nMETAD FILE=HILLS.0,HILLS.1\n"
-    )
-    (tmp_path / "model.pt").touch()
-    (tmp_path / "a.tpr").touch()
-
-    assert list(mistakes(gmx_run_unchecked(tmp_path), tmp_path)) == []
+    assert len(found) == bool(line), found
+    assert line in "".join(map(str, found))
 
 
 # --- under exec ---
@@ -289,62 +229,32 @@ def test_a_plumed_input_that_reads_elsewhere_and_writes_here_is_allowed(tmp_path
 
 def test_exec_puts_every_file_where_mdrun_would_have_put_it(tmp_path, monkeypatch, rotation, rotated):
     (tmp_path / "topol.tpr").write_bytes(Path(rotation["tpr"]).read_bytes())
-    mdrun = (
-        "gmx",
-        "mdrun",
-        "-s",
-        "topol.tpr",
-        "-deffnm",
-        "prod",
-        "-ra",
-        "turned",
-        "-ntmpi",
-        "1",
-        "-ntomp",
-        "1",
-        "-reprod",
-    )
-    words = [sys.executable, "-m", "unbroken", "exec", "--engine", "gromacs", "--save-minutes", "0.002", "--", *mdrun]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=-3, stderr=-3, stdin=-3)
-    until(lambda: list(tmp_path.glob(".unbroken/prod/work/*/mdrun/md.cpt")))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(600) == 85
+    in_two_calls(tmp_path, "gmx", "-ro", "turned", "-reprod")
 
-    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, stdin=-3, timeout=600)
-
-    assert done.returncode == 0, done.stderr
-    ours = {"prod_rotation.xvg": "_rotation.xvg", "turned.log": "_rotangles.log", "prod_rotslabs.log": "_rotslabs.log"}
-    for name, kind in {**ours, "prod_rottorque.log": "_rottorque.log"}.items():
-        assert rows_of(tmp_path / name) == rows_of(rotated / f"md{kind}")
+    assert rows_of(tmp_path / "turned.xvg") == rows_of(rotated / "md_rotation.xvg")
+    assert {"prod_rotangles.part0001.log", "prod_rotslabs.part0002.log"} < names_in(tmp_path)
     assert "Started mdrun" in (tmp_path / "prod.log").read_text()
     assert not [name for name in names_in(tmp_path) if name.startswith("md")]
 
 
 def test_exec_keeps_the_tables_of_plumed(tmp_path, monkeypatch, plumed):
     (tmp_path / "topol.tpr").write_bytes(Path(plumed["tpr"]).read_bytes())
-    mdrun = (
-        plumed["gmx"],
-        "mdrun",
-        "-s",
-        "topol.tpr",
-        "-deffnm",
-        "prod",
-        "-plumed",
-        "in/plumed.dat",
-        "-ntmpi",
-        "1",
-        "-ntomp",
-        "1",
-    )
-    words = [sys.executable, "-m", "unbroken", "exec", "--engine", "gromacs", "--save-minutes", "0.002", "--", *mdrun]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=-3, stderr=-3, stdin=-3, start_new_session=True)
-    until(lambda: [path for path in tmp_path.glob(".unbroken/prod/work/*/mdrun/md.cpt") if read_cpt(path).step > 1000])
-    process.kill()
-    process.wait()
+    in_two_calls(tmp_path, plumed["gmx"], "-plumed", "in/plumed.dat")
 
-    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, stdin=-3, timeout=600)
-
-    assert done.returncode == 0, done.stderr
     assert [hills > 0 for hills, _ in starts(tmp_path)] == [False, True]
     assert times_in(tmp_path / "HILLS") == pytest.approx([0.2 * n for n in range(1, 121)])
     assert times_in(tmp_path / "COLVAR") == pytest.approx([0.1 * n for n in range(241)])
+
+
+def in_two_calls(folder: Path, gmx: str, *options: str) -> None:
+    """Call mdrun under exec, with a stop once it has saved."""
+    mdrun = (gmx, "mdrun", "-s", "topol.tpr", "-deffnm", "prod", *options, "-ntmpi", "1", "-ntomp", "1")
+    words = [sys.executable, "-m", "unbroken", "exec", "--engine", "gromacs", "--save-minutes", "0.002", "--", *mdrun]
+    process = subprocess.Popen(words, cwd=folder, stdout=-3, stderr=-3, stdin=-3)
+    until(lambda: list(folder.glob(".unbroken/prod/work/*/mdrun/md.cpt")))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(600) == 85
+
+    done = subprocess.run(words, cwd=folder, text=True, capture_output=True, stdin=-3, timeout=600)
+
+    assert done.returncode == 0, done.stderr

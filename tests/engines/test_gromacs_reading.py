@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+import struct
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,14 +13,13 @@ from support.gmx_jobs import gmx_run
 from support.needs import require
 
 from unbroken.engines.gromacs.command import maxh, mdrun_command
-from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
-from unbroken.engines.gromacs.join import counted_pieces, energy_head
+from unbroken.engines.gromacs.cpt import energy_head, read_cpt, verify_outputs
+from unbroken.engines.gromacs.join import counted_pieces
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.parts import whole_checkpoints
-from unbroken.engines.gromacs.prepare import mdp_with_fixed_list
+from unbroken.engines.gromacs.pieces import offsets_of, whole_checkpoints
 from unbroken.engines.gromacs.replicas import newest_common
-from unbroken.engines.gromacs.simulation import Simulation, Tpr, parse_tpr
 from unbroken.engines.gromacs.tool import complaint
+from unbroken.engines.gromacs.tpr import Simulation, Tpr, mdp_with_fixed_list, parse_tpr
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.system.copying import copy_head
 
@@ -58,8 +59,8 @@ MISTAKES = [
     ),
     (
         {"tpr": "topol.tpr", "ranks": 2, "threads": 2, "gmx": "gmx_mpi"},
-        "launcher: is missing: gmx_mpi cannot start 2 ranks by itself; "
-        "type for example `launcher: [mpirun, -np, '{ranks}']`",
+        "launcher: is missing: gmx_mpi cannot start 2 ranks of MPI by itself; "
+        "type for example gmx: gmx_mpi, and launcher: [mpirun, -np, '{ranks}']",
     ),
     (
         {"tpr": "topol.tpr", "tasks": 2, "threads": 3, "enter": [], "ranks": 4},
@@ -79,9 +80,12 @@ MISTAKES = [
         {"tpr": "topol.tpr", "options": ["-multidir", "a", "b"]},
         "options: found -multidir; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]",
     ),
-    (
-        {"tpr": "topol.tpr", "options": ["-maxh", 1]},
-        "options: found -maxh, which unbroken sets itself; allowed: other options of mdrun",
+    *(
+        (
+            {"tpr": "topol.tpr", "options": [option, 1]},
+            f"options: found {option}, which unbroken sets itself; allowed: other options of mdrun",
+        )
+        for option in ("-maxh", "-px")
     ),
     (
         {"tpr": "topol.tpr", "options": ["-noconfout"]},
@@ -111,7 +115,21 @@ def test_the_command_carries_every_setting(base, load_script):
 
     assert command == [
         *("gmx", "-quiet", "mdrun", "-s", str(base / "topol.tpr"), "-cpi", str(base / "md.cpt"), "-cpo", "md.cpt"),
-        *("-deffnm", "md", "-noappend", "-ro", "md_rotation.xvg", "-ra", "md_rotangles.log", "-rs", "md_rotslabs.log"),
+        *(
+            "-deffnm",
+            "md",
+            "-noappend",
+            "-px",
+            "md_pullx.xvg",
+            "-pf",
+            "md_pullf.xvg",
+            "-ro",
+            "md_rotation.xvg",
+            "-ra",
+            "md_rotangles.log",
+            "-rs",
+            "md_rotslabs.log",
+        ),
         *("-rt", "md_rottorque.log", "-swap", "md_swapions.xvg", "-eo", "md_edsam.xvg", "-if", "md_imdforces.xvg"),
         *("-maxh", "2.000000000", "-cpt", "15", "-ntmpi", "2", "-ntomp", "4"),
         *("-nb", "gpu", "-gpu_id", "01", "-npme", "1", "-dlb", "yes", "a b; rm -rf"),
@@ -158,7 +176,7 @@ def test_the_limit_of_hours_makes_up_for_the_share_that_mdrun_leaves(base):
 
 # --- the tpr ---
 
-TPR = Tpr("md", 8000, 0, 0.002, 0.0, "No", 0.005, list_steps=10)
+TPR = Tpr("md", 8000, 0, 0.002, 0.0, "No", 0.005, list_steps=10, atoms=663)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +222,7 @@ def test_a_tpr_without_its_parameters_is_named():
 def test_a_real_tpr_is_read(base):
     tpr = gmx_systems.water_tpr("read", nsteps=8000)
 
-    assert Simulation(gmx_run(base, tpr=str(tpr)), base).known_tpr == TPR
+    assert Simulation(gmx_run(base, tpr=str(tpr)), base).tpr == TPR
 
 
 def test_a_fixed_pair_list_replaces_what_the_mdp_says_of_it():
@@ -260,6 +278,18 @@ def test_a_torn_checkpoint_file_is_refused(stopped, tmp_path, kept):
         read_cpt(torn)
 
 
+@pytest.mark.parametrize(("number", "step"), [(0, 9400), (1, 10200)])
+def test_a_recorded_checkpoint_counts_the_bytes_that_were_noted_next_to_it(tmp_path, number, step):
+    with tarfile.open(Path(__file__).parents[1] / "recorded" / "gromacs.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    folder = sorted((tmp_path / "results" / "count" / "checkpoints").glob("0*"))[number]
+
+    cpt = read_cpt(folder / "md.cpt")
+
+    assert cpt.step == step
+    assert {output.name: output.size_bytes for output in cpt.outputs} == offsets_of(folder / "parts")
+
+
 def test_a_checkpoint_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"md\.cpt: No such file"):
         read_cpt(tmp_path / "md.cpt")
@@ -285,7 +315,7 @@ def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
     structure = stopped / "md.part0001.gro"
 
     def end(goal, is_over):
-        left = SimpleNamespace(cpts=whole_checkpoints(stopped), begun=-1, is_over=is_over, is_usable=lambda cpt: True)
+        left = SimpleNamespace(cpts=whole_checkpoints(stopped), begun=-1, is_over=is_over)
         return newest_common([left], goal, None)
 
     without = end(cpt.step, is_over=True)
@@ -304,10 +334,12 @@ def test_a_structure_alone_is_no_proof_of_the_end(stopped, tmp_path):
 @pytest.mark.process
 @pytest.mark.needs("gromacs")
 def test_the_head_of_an_energy_file_ends_where_its_first_frame_begins(stopped):
-    head = energy_head(stopped / "md.part0001.edr")
+    energies = stopped / "md.part0001.edr"
 
-    assert head[:4] == (-55555).to_bytes(4, "big", signed=True)
-    assert b"Lamb-System" in head[-40:]
+    names, head_bytes = energy_head(energies)
+
+    assert names[-1] == "Lamb-System"
+    assert energies.read_bytes()[head_bytes:].startswith(struct.pack(">fi", -2e10, -7777777))
 
 
 def test_a_file_that_is_no_energy_file_is_named(tmp_path):
@@ -334,8 +366,6 @@ def test_a_finished_run_is_read():
     log = read("finished")
 
     assert (log.step, log.time_ps, log.has_finished, log.leaving_at) == (8000, 16.0, True, None)
-    assert float(log.performance) > 0
-    assert log.version.startswith("2022.5")
     assert log.energies["Temperature"] == "3.04755e+02"
     assert log.divergence(5000, 50) == ""
 
@@ -352,7 +382,7 @@ def test_a_crashed_run_is_read():
     log = read("crashed")
 
     assert not log.has_finished
-    assert log.constraint_warnings or log.fatal or log.divergence(5000, 0)
+    assert log.constraint_warnings or log.divergence(5000, 0)
 
 
 def test_a_log_is_read_on_from_where_it_was(tmp_path):
@@ -401,7 +431,7 @@ def test_the_complaint_of_a_tool_is_one_line():
 
     grompp = ["ERROR 1 [file md.mdp, line 2]:", "  Invalid enum 'mdd'", "", "Fatal error:", "There was 1 error", ""]
 
-    assert complaint(lines) == "Atomtype XX not found"
+    assert complaint(lines) == "Fatal error: Atomtype XX not found"
     assert complaint(grompp) == "ERROR 1 [file md.mdp, line 2]: Invalid enum 'mdd'"
-    assert complaint(["", "last words", ""]) == "last words"
+    assert complaint(["", "last words", ""]) == "last line: last words"
     assert complaint([]) == "it said nothing"

@@ -13,22 +13,33 @@ from types import SimpleNamespace
 
 import pytest
 from support import gmx_systems
-from support.gmx_jobs import Deaf, gmx_job, gmx_run, gmx_segment, start_segment, writers
+from support.gmx_jobs import (
+    Deaf,
+    gmx_job,
+    gmx_run,
+    gmx_segment,
+    kill_at,
+    live_desk,
+    saved_steps,
+    start_segment,
+    writers,
+)
 from support.toyrun import history, until
 
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
+from unbroken.engines.gromacs.pieces import move_state, own_names, whole_checkpoints
 from unbroken.engines.gromacs.replicas import CommonEnd, newest_common
 from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
-from unbroken.errors import ConfigError, IdentityError, SegmentError, UnbrokenError
+from unbroken.errors import ConfigError, IdentityError, SegmentError
 from unbroken.job.lifecycle import run_segment
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 # One process makes the systems, and the mdrun that all are compared with.
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("gromacs")]
+needs_mpi = pytest.mark.needs("gromacs", "openmpi-bin")
 
 STEPS, EVERY = 6000, 100
 TEMPERATURES = (300, 303, 306)
@@ -78,18 +89,12 @@ def whole(tmp_path_factory) -> Mapping[str, object]:
     return results(folder)
 
 
-def mdrun(folder: Path, *words: object, limit: float = 300) -> subprocess.CompletedProcess[str]:
+def mdrun(folder: Path, *words: object) -> None:
     """`gmx_mpi mdrun -multidir` of all replicas in a folder."""
     launcher = [word.format(ranks=len(NAMES)) for word in MPIRUN]
     command = [*launcher, "gmx_mpi", "-quiet", "mdrun", "-multidir", *NAMES, "-s", "topol.tpr", "-deffnm", "md"]
-    return subprocess.run(
-        [*command, "-ntomp", "1", *map(str, words)],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        text=True,
-        capture_output=True,
-        timeout=limit,
-    )
+    command += ["-ntomp", "1", *map(str, words)]
+    subprocess.run(command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=300)
 
 
 def results(folder: Path) -> Mapping[str, object]:
@@ -111,37 +116,6 @@ def differing(final: Path, whole: Mapping[str, object]) -> list[str]:
     return [name for name in whole if found[name] != whole[name]]
 
 
-def saved_steps(folder: Path) -> list[int]:
-    """The step of each replica's newest checkpoint; 0 where there is none, as between two renames of mdrun."""
-    found = []
-    for replica in NAMES:
-        try:
-            found.append(read_cpt(folder / replica / "md.cpt").step)
-        except UnbrokenError:
-            found.append(0)
-    return found
-
-
-def mdrun_folder(job) -> Path:
-    return max(job.places.work.iterdir(), default=job.places.work) / "mdrun"
-
-
-def kill_at(process: subprocess.Popen[str], job, step: int) -> Path:
-    """KILL to the segment once all replicas have saved a step as late as this; mdrun's folder, now still."""
-
-    def have_saved() -> bool:
-        assert process.poll() is None, process.communicate()
-        return min(saved_steps(mdrun_folder(job))) >= step
-
-    until(lambda: job.places.work.is_dir())
-    until(have_saved)
-    folder = mdrun_folder(job)
-    process.kill()
-    process.communicate()
-    until(lambda: not [rank for replica in NAMES for rank in writers(folder / replica)])
-    return folder
-
-
 def published_steps(job) -> list[list[int]]:
     """The steps of all replicas at each checkpoint."""
     found = []
@@ -153,8 +127,7 @@ def published_steps(job) -> list[list[int]]:
 # --- pieces and the whole ---
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_replicas_in_pieces_leave_the_bytes_and_the_exchanges_of_one_mdrun(tmp_path, whole):
     """With no time left mdrun leaves after its next exchanges."""
     keys = settings()
@@ -170,13 +143,12 @@ def test_replicas_in_pieces_leave_the_bytes_and_the_exchanges_of_one_mdrun(tmp_p
     assert " x " in "".join(whole[f"{NAMES[0]}: exchanges"])
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_a_killed_job_of_replicas_resumes_from_checkpoints_that_belong_together(tmp_path, whole):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
-    kill_at(start_segment(tmp_path, **keys), job, 1000)
-    kill_at(start_segment(tmp_path, attempt=2, **keys), job, 2500)
+    kill_at(start_segment(tmp_path, **keys), job, 1000, NAMES)
+    kill_at(start_segment(tmp_path, attempt=2, **keys), job, 2500, NAMES)
 
     record = gmx_segment(tmp_path, attempt=3, **keys)
 
@@ -188,14 +160,13 @@ def test_a_killed_job_of_replicas_resumes_from_checkpoints_that_belong_together(
     assert differing(job.places.final, whole) == []
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_a_killed_rank_costs_only_what_was_not_saved(tmp_path, whole):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
     process = start_segment(tmp_path, **keys)
-    until(lambda: job.places.work.is_dir() and min(saved_steps(mdrun_folder(job))) >= 1000)
-    os.kill(writers(mdrun_folder(job) / NAMES[1])[0], signal.SIGKILL)
+    until(lambda: job.places.work.is_dir() and min(saved_steps(live_desk(job), NAMES)) >= 1000)
+    os.kill(writers(live_desk(job) / NAMES[1])[0], signal.SIGKILL)
     process.communicate(timeout=120)
 
     record = gmx_segment(tmp_path, 2, **keys)
@@ -208,8 +179,7 @@ def test_a_killed_rank_costs_only_what_was_not_saved(tmp_path, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_kills_of_job_launcher_and_ranks_at_random_moments_leave_the_bytes_of_one_mdrun(tmp_path, whole):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
@@ -218,7 +188,7 @@ def test_kills_of_job_launcher_and_ranks_at_random_moments_leave_the_bytes_of_on
         process, at = start_segment(tmp_path, attempt=attempt, **keys), dice.randint(1, STEPS // 8)
         until(lambda process=process, at=at: process.poll() is not None or has_saved(job, at))
         time.sleep(dice.uniform(0, 0.05))
-        folder, what = mdrun_folder(job), dice.choice(["job", "launcher", *NAMES])
+        folder, what = live_desk(job), dice.choice(["job", "launcher", *NAMES])
         victims = [process.pid] if what == "job" else writers(folder if what == "launcher" else folder / what)
         if process.poll() is None and victims:
             os.kill(victims[0], signal.SIGKILL)
@@ -236,15 +206,14 @@ def test_kills_of_job_launcher_and_ranks_at_random_moments_leave_the_bytes_of_on
 def has_saved(job, more: int) -> bool:
     """True once the attempt that works now has saved all replicas so many steps behind its newest origin."""
     begun = max((step for steps in published_steps(job) for step in steps), default=0)
-    return job.places.work.is_dir() and min(saved_steps(mdrun_folder(job))) >= begun + more
+    return job.places.work.is_dir() and min(saved_steps(live_desk(job), NAMES)) >= begun + more
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_a_kill_between_the_moves_of_two_replicas_loses_nothing(tmp_path, whole):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
-    folder = kill_at(start_segment(tmp_path, **keys), job, 1500)
+    folder = kill_at(start_segment(tmp_path, **keys), job, 1500, NAMES)
     for replica in NAMES[:2]:
         newest = whole_checkpoints(folder / replica)[0]
         names = own_names(newest, folder / replica)[: None if replica == NAMES[0] else 2]
@@ -256,14 +225,13 @@ def test_a_kill_between_the_moves_of_two_replicas_loses_nothing(tmp_path, whole)
     assert differing(job.places.final, whole) == []
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 @pytest.mark.parametrize("torn", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_one_torn_checkpoint_takes_all_replicas_back_to_the_ones_before(tmp_path, whole, torn):
     """As after a kill between the checkpoints of two replicas."""
     keys = settings()
     job = gmx_job(tmp_path, **keys)
-    folder = kill_at(start_segment(tmp_path, **keys), job, 1500)
+    folder = kill_at(start_segment(tmp_path, **keys), job, 1500, NAMES)
     for path in (folder / torn).glob("md*.cpt"):
         if path.name != "md_prev.cpt":
             os.truncate(path, path.stat().st_size // 2)
@@ -277,12 +245,11 @@ def test_one_torn_checkpoint_takes_all_replicas_back_to_the_ones_before(tmp_path
     assert differing(job.places.final, whole) == []
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_a_replica_without_a_checkpoint_takes_all_to_where_they_began(tmp_path, whole):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
-    folder = kill_at(start_segment(tmp_path, **keys), job, 1000)
+    folder = kill_at(start_segment(tmp_path, **keys), job, 1000, NAMES)
     for path in (folder / NAMES[2]).glob("md*.cpt"):
         path.unlink()
 
@@ -293,27 +260,13 @@ def test_a_replica_without_a_checkpoint_takes_all_to_where_they_began(tmp_path, 
     assert differing(job.places.final, whole) == []
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
-def test_replicas_watch_the_clock_together_and_are_paused(tmp_path):
-    keys = settings("endless", nsteps=1_000_000)
-    job = gmx_job(tmp_path, segment_minutes=0.2, **keys)
-
-    records = [run_segment(gmx_job(tmp_path, n, segment_minutes=0.2, **keys), Deaf(tmp_path)) for n in (1, 2)]
-
-    assert [record.kind for record in records] == [EndKind.PAUSED] * 2
-    assert 0 < records[0].progress.done < records[1].progress.done
-    assert [attempt.exit_code for attempt in history(job)] == [0, 0]
-    assert [steps for steps in published_steps(job) if len({-(-step // EVERY) for step in steps}) > 1] == []
-
-
 # --- which checkpoints belong together ---
 
 
 def left(tmp_path: Path, name: str, *steps: int, begun: int = -1, is_over: bool = False) -> SimpleNamespace:
     (tmp_path / name).mkdir(exist_ok=True)
     cpts = [Cpt(tmp_path / name / f"md{step}.cpt", "gmx", 3, 1, step, step * 0.002, ()) for step in steps]
-    return SimpleNamespace(cpts=cpts, begun=begun, is_over=is_over, is_usable=lambda cpt: True)
+    return SimpleNamespace(cpts=cpts, begun=begun, is_over=is_over)
 
 
 def steps_of(end: CommonEnd) -> list[list[int]]:
@@ -356,62 +309,6 @@ def test_the_end_counts_when_all_replicas_have_written_it(tmp_path):
     assert (steps_of(after), after.is_final) == ([[1000, 1000], [920, 920]], True)
 
 
-@pytest.fixture(scope="module")
-def numbered(tmp_path_factory) -> Path:
-    """mdrun of all replicas, with all checkpoints that it wrote on its way."""
-    folder = tmp_path_factory.mktemp("numbered")
-    for replica, tpr in zip(NAMES, tprs("short", nsteps=2000), strict=True):
-        (folder / replica).mkdir()
-        (folder / replica / "topol.tpr").symlink_to(tpr)
-    mdrun(folder, *EXCHANGES, "-reprod", "-cpt", 0, "-cpnum", "-noappend")
-    return folder
-
-
-def sets_of(numbered: Path) -> list[tuple[Cpt, ...]]:
-    """The checkpoints that mdrun wrote together, oldest first, but for those of the end."""
-    found = []
-    for replica in NAMES:
-        cpts = [read_cpt(path) for path in (numbered / replica).glob("md_step*.cpt")]
-        found.append(sorted((cpt for cpt in cpts if cpt.step < 2000), key=lambda cpt: cpt.step))
-    return list(zip(*found, strict=True))
-
-
-def resumed(numbered: Path, folder: Path, cpts: tuple[Cpt, ...]) -> subprocess.CompletedProcess[str]:
-    """mdrun of all replicas from a checkpoint of each."""
-    for replica, cpt in zip(NAMES, cpts, strict=True):
-        (folder / replica).mkdir()
-        (folder / replica / "topol.tpr").symlink_to(numbered / replica / "topol.tpr")
-        (folder / replica / "from.cpt").symlink_to(cpt.path)
-    return mdrun(folder, *EXCHANGES, "-reprod", "-noappend", "-cpi", "from.cpt")
-
-
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
-def test_mdrun_resumes_exactly_from_different_steps_between_the_same_two_exchanges(tmp_path, numbered):
-    """As it wrote them: a replica that has just exchanged saves at its next step."""
-    different = [cpts for cpts in sets_of(numbered) if len({cpt.step for cpt in cpts}) > 1]
-    assert [cpts for cpts in different if len({-(-cpt.step // EVERY) for cpt in cpts}) > 1] == []
-
-    done = resumed(numbered, tmp_path, different[0])
-
-    assert done.returncode == 0, done.stderr
-    for replica in NAMES:
-        ours, whole = (next((base / replica).glob("*.gro")).read_bytes() for base in (tmp_path, numbered))
-        assert ours == whole
-
-
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
-def test_mdrun_refuses_checkpoints_of_different_exchanges(tmp_path, numbered):
-    """What belongs together here is what mdrun compares when it resumes."""
-    earlier, later = sets_of(numbered)[:2]
-
-    done = resumed(numbered, tmp_path, (later[0], *earlier[1:]))
-
-    assert done.returncode != 0
-    assert "first exchange step" in done.stderr + (tmp_path / NAMES[0] / "md.part0002.log").read_text()
-
-
 # --- what is refused before the first step ---
 
 SHARED_BIAS = {
@@ -437,13 +334,15 @@ GOOD = {
     "options": ["-replex", "500"],
 }
 MISTAKES = [
-    ({"tpr": "a/topol.tpr"}, "tpr: does nothing beside `replicas`; allowed: one tpr for each replica"),
+    ({"tpr": "a/topol.tpr"}, "tpr: does nothing beside `replicas`; allowed: `replicas` alone"),
     ({"replicas": ["a/topol.tpr"]}, "replicas: found 1; allowed: two or more, or `tpr` for one simulation"),
-    ({"replicas": ["a/topol.tpr", "c/a/topol.tpr"]}, "replicas: found 2 called 'topol'; put each tpr into a folder"),
+    ({"replicas": ["a/topol.tpr", "c/a/topol.tpr"]}, "replicas: found 2 called 'a'; put each tpr into a folder"),
     ({"replicas": ["a b/topol.tpr", "b/topol.tpr"]}, "replicas: found one called 'a b'; allowed: a folder of letters"),
     ({"ranks": 1}, "ranks: found 1, but there are 2 replicas; allowed: 2, or a multiple of it"),
-    ({"launcher": []}, "launcher: is missing: gmx_mpi cannot start 2 ranks by itself"),
-    ({"launcher": [], "gmx": "gmx"}, "launcher: is missing: each replica needs a rank of MPI; type for example"),
+    (
+        {"launcher": [], "gmx": "gmx"},
+        "launcher: is missing: gmx cannot start 2 ranks of MPI by itself; type for example",
+    ),
     ({"options": []}, "options: -replex: found none, and replicas that do not exchange save at steps of their own"),
     ({"options": ["-replex", "often"]}, "options: -replex: found often; allowed: a number of steps, 1 or more"),
     ({"exact": True}, "options: -reseed: found none; mdrun then draws other random numbers"),
@@ -469,8 +368,7 @@ def test_replicas_that_cannot_be_resumed_are_refused_before_anything_is_queued(t
     assert [said for said in error.value.mistakes if said.startswith(f"runs.demo.settings.{line}")], error.value
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 @pytest.mark.parametrize(
     ("options", "found"),
     [
@@ -484,8 +382,7 @@ def test_exchanges_as_often_as_neighbors_are_searched_are_refused(tmp_path, opti
         gmx_segment(tmp_path, **settings(options=[*options, "-reseed", "5"]))
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_exchanges_just_after_each_search_of_neighbors_are_saved_and_stopped(tmp_path):
     keys = settings("endless", options=["-replex", "21", "-reseed", "5", "-nstlist", "20"], nsteps=1_000_000)
     jobs = [gmx_job(tmp_path, segment, segment_minutes=0.0001, **keys) for segment in range(1, 6)]
@@ -496,8 +393,7 @@ def test_exchanges_just_after_each_search_of_neighbors_are_saved_and_stopped(tmp
     assert [steps for steps in published_steps(jobs[0]) if len({-(-step // 21) for step in steps}) > 1] == []
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_replicas_that_share_a_bias_are_refused(tmp_path):
     keys = settings("shared", **SHARED_BIAS)
 
@@ -505,8 +401,7 @@ def test_replicas_that_share_a_bias_are_refused(tmp_path):
         gmx_segment(tmp_path, **keys)
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_replicas_that_end_at_different_steps_are_refused_unless_the_goal_is_said(tmp_path):
     keys = settings()
     keys["replicas"] = [*tprs("replicas")[:2], *tprs("longer", nsteps=STEPS + 1000)[2:]]
@@ -518,8 +413,7 @@ def test_replicas_that_end_at_different_steps_are_refused_unless_the_goal_is_sai
     assert (record.kind, record.progress.done) == (EndKind.FINISHED, 500)
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_a_replica_under_another_name_does_not_begin_at_step_0(tmp_path):
     keys = settings()
     job = gmx_job(tmp_path, **keys)
@@ -538,8 +432,7 @@ def test_a_replica_under_another_name_does_not_begin_at_step_0(tmp_path):
         gmx_segment(tmp_path, 2, **keys)
 
 
-@pytest.mark.needs("gromacs")
-@pytest.mark.needs("openmpi-bin")
+@needs_mpi
 def test_replicas_are_neither_imported_nor_exported(tmp_path):
     keys = settings()
     job = gmx_job(tmp_path, **keys)

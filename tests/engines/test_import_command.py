@@ -188,7 +188,7 @@ def test_a_run_that_a_job_holds_imports_nothing(tmp_path: Path) -> None:
     half = walked(tmp_path / "half", "--goal", 100)
 
     with (
-        lease.take(job.places.lease, 1, 0.0, print),
+        lease.take(job.places.lease, 1, 0.0),
         pytest.raises(ConfigError, match=r"demo: .*held, segment 1 by process"),
     ):
         taken(job, half)

@@ -13,8 +13,7 @@ from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.export_run import export_run
 from unbroken.job.import_run import import_run
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.imported import Imported
+from unbroken.runs.checkpoint import Checkpoint, Imported
 from unbroken.runs.store import Store
 
 pytestmark = pytest.mark.process
@@ -53,9 +52,11 @@ def test_what_the_program_had_saved_goes_on_as_a_run(tmp_path: Path) -> None:
     toy(tmp_path, goal=40)
 
     loads = "whether the program loads all of its state from these files: only it knows"
-    assert passport.imported == Imported(str(source), (), ("how far it is: 20 was typed", loads))
+    assert passport.imported == Imported(str(source), (), ("how far it is: 20 was typed", loads), ".", 0, 20)
     assert trace_of(tmp_path) == trace_of(tmp_path / "whole")
-    assert json.loads((toy_job(tmp_path).places.final / "summary.json").read_text())["imported"]["from"] == str(source)
+    assert json.loads((toy_job(tmp_path).places.final / "summary.json").read_text())["imported"]["source"] == str(
+        source
+    )
     assert contents(source) == before
 
 
@@ -66,7 +67,7 @@ def test_progress_json_says_how_far_it_is(tmp_path: Path) -> None:
     checkpoint = taken(tmp_path, source)
 
     assert (checkpoint.passport.progress.done, checkpoint.passport.progress.goal) == (20, 40)  # the goal was raised
-    assert not {"progress.json", "imported.json"} & set(checkpoint.passport.files)
+    assert not {"progress.json"} & set(checkpoint.passport.files)
 
 
 @pytest.mark.parametrize(

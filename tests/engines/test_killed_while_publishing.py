@@ -36,6 +36,7 @@ def counter(steps: int, step_seconds: float = 0, **settings: object) -> dict[str
 
 # For `make soak`: a killed piece is made again, one that was handed over is not, and every piece has the same rows.
 CASE = Case(
+    engine="command",
     settings=counter(60, **SAYS, outputs={"table.csv": "rows"}, step_seconds=0.02),
     whole_settings=counter(60, **SAYS, outputs={"table.csv": "rows"}),
     segments=8,

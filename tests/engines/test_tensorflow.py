@@ -15,6 +15,7 @@ ARGS = ["--batch-size", 128]
 PAUSE = ["--pause-seconds", 0.2]
 
 CASE = Case(
+    engine="tensorflow",
     settings={"script": "train.py", "goal": EPOCHS, "args": [*ARGS, *PAUSE]},
     whole_settings={"args": ARGS},
     segments=4,
@@ -24,7 +25,7 @@ CASE = Case(
     per_piece=("model.keras",),  # it has the time at which Keras saved it; its weights are compared in weights.npz
     other_settings={"args": [*ARGS, *PAUSE, "--seed", 1]},
     further_goal=EPOCHS + 1,
-    example_files=("train.py",),
+    files=(ROOT / "examples" / "tensorflow" / "train.py",),
     kills=3,
     cuts=(0.25, 0.5),
 )

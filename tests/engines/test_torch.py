@@ -18,6 +18,7 @@ ARGS = ["--batch-size", 128]
 PAUSE = ["--pause-seconds", 0.1]
 
 CASE = Case(
+    engine="torch",
     settings={"script": "train.py", "goal": EPOCHS, "args": [*ARGS, *PAUSE]},
     whole_settings={"args": ARGS},
     segments=4,
@@ -26,7 +27,7 @@ CASE = Case(
     final_files=("model.pt", "metrics.csv"),
     other_settings={"args": [*ARGS, *PAUSE, "--seed", 1]},
     further_goal=EPOCHS + 1,
-    example_files=("train.py",),
+    files=(ROOT / "examples" / "torch" / "train.py",),
     kills=5,
     cuts=(0.25, 0.5),
 )

@@ -9,6 +9,7 @@ from unbroken.engines.found import read_checked_runs
 from unbroken.engines.toy.engine import counting_command
 
 CASE = Case(
+    engine="toy",
     settings={"goal": 400, "seed": 7, "step_seconds": 0.01},
     whole_settings={"step_seconds": 0},
     segments=6,

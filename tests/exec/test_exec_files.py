@@ -21,6 +21,7 @@ from support.file_programs import (
     TOLD_AFTER_STATE,
     kill_all,
     kill_program,
+    killed_at,
     made,
     tear,
     wait_for,
@@ -60,11 +61,7 @@ def test_what_a_program_appends_to_is_that_of_one_run_after_kills_and_a_time_lim
     more = made(called, APPENDED, goal=85)
     options = ("--outputs", "log.csv", "traj.bin", "--done-if", "done", "--save-minutes", "0", "--keep", *keep)
     for number, kill in ((33, kill_all), (54, kill_program)):
-        called.rest_at(number)
-        process = called.start(*options, **more)
-        wait_for(called, f"rests-at-{number}")
-        kill(called, process)
-        called.go_on()
+        killed_at(called, number, kill, options, more)
     called.rest_at(78)
     assert called.call(*options, "--minutes", "0.08", **more).returncode == 85
     called.go_on()
@@ -82,11 +79,7 @@ def test_what_a_program_appends_to_is_that_of_one_run_after_kills_and_a_time_lim
 def test_a_log_that_stays_open_beside_the_state_holds_up_no_checkpoint(called, keep, kill):
     more = made(called, OPEN_LOG, goal=25)
     options = ("--outputs", "result.txt", "--save-minutes", "0", "--keep", keep)
-    called.rest_at(18)
-    process = called.start(*options, **more)
-    wait_for(called, "rests-at-18")
-    kill(called, process)
-    called.go_on()
+    killed_at(called, 18, kill, options, more)
 
     done = called.call(*options, **more)
 
@@ -99,11 +92,7 @@ def test_an_output_that_is_written_again_and_again_is_no_doubt(called, tmp_path_
     more = made(called, BEST, goal=43)
     options = ("--outputs", "best.txt", "--save-minutes", "0", "--keep", "state")
     for number in (18, 33):
-        called.rest_at(number)
-        process = called.start(*options, **more)
-        wait_for(called, f"rests-at-{number}")
-        kill(called, process)
-        called.go_on()
+        killed_at(called, number, kill, options, more)
 
     done = called.call(*options, **more)
 
@@ -116,11 +105,7 @@ def test_an_output_that_is_written_again_and_again_is_no_doubt(called, tmp_path_
 def test_an_output_that_somebody_wrote_over_is_a_doubt(called):
     more = made(called, OPEN_LOG, goal=25)
     options = ("--outputs", "out/events.log", "--save-minutes", "0", "--keep", "out/state")
-    called.rest_at(18)
-    process = called.start(*options, **more)
-    wait_for(called, "rests-at-18")
-    kill_program(called, process)
-    called.go_on()
+    killed_at(called, 18, kill_program, options, more)
     (called.folder / "out/events.log").write_text("something else, and more of it than there was before\n" * 9)
 
     done = called.call(*options, **more)
@@ -153,11 +138,7 @@ def test_a_state_of_a_killed_process_whose_log_is_unknown_is_left_for_the_checkp
 def test_a_file_that_is_changed_inside_is_not_cut_and_is_a_doubt(called, tmp_path_factory):
     more = made(called, CHANGED_INSIDE, goal=30)
     options = ("--outputs", "out.h5", "--save-minutes", "0", "--keep", "state")
-    called.rest_at(18)
-    process = called.start(*options, **more)
-    wait_for(called, "rests-at-18")
-    kill_program(called, process)
-    called.go_on()
+    killed_at(called, 18, kill_program, options, more)
 
     done = called.call(*options, **more)
 

@@ -1,4 +1,5 @@
 import filecmp
+import json
 import signal
 import subprocess
 import sys
@@ -160,7 +161,8 @@ def test_a_call_that_was_killed_while_it_put_the_results_in_place_is_finished_by
     """As it is left then: some of them there, a draft, no note."""
     assert call(called, mdrun=SHORT).returncode == 0
     whole = (called.folder / "prod.xtc").read_bytes()
-    (store(called) / "placed.json").unlink()
+    noted = json.loads((store(called) / "exec.json").read_text())
+    (store(called) / "exec.json").write_text(json.dumps({**noted, "placed": None}))
     (called.folder / "prod.xtc").unlink()
     (store(called) / fs.unique_name("final")).mkdir()
 
@@ -214,7 +216,7 @@ def test_the_words_of_mdrun_become_settings():
     assert line.threads == 2
     assert line.launcher == ["mpirun", "-np", "4"]
     assert settings["gmx"] == "gmx_mpi"
-    assert line.rest(with_names=False) == ["-table", "table.xvg", "-dlb", "yes"]
+    assert line.rest() == ["-table", "table.xvg", "-dlb", "yes"]
     assert (settings["nb"], settings["pme_ranks"]) == ("gpu", 1)
     names = ("md.xtc", "md.gro", "md.cpt", "md_pullx.xvg", "COLVAR")
     assert [line.result(name) for name in names] == ["traj.xtc", "confout.gro", "state.cpt", "pullx.xvg", "COLVAR"]

@@ -15,6 +15,7 @@ from support.file_programs import (
     PLACES,
     SPECIAL,
     kill_all,
+    killed_at,
     made,
     tear,
     wait_for,
@@ -42,11 +43,7 @@ def kept(called: Called) -> set[str]:
 @pytest.mark.parametrize("glob", ["*", ".", "**/*.pt", "**", "./**"])
 def test_a_glob_that_means_everything_swallows_neither_the_store_nor_results_and_logs(called, glob):
     more = made(called, PLACES, "model/w.pt", "results/w.pt", "logs/w.pt", ".git/w.pt", goal=12)
-    called.rest_at(6)
-    process = called.start(*OPTIONS, "--keep", glob, **more)
-    wait_for_kept(called, "model/w.pt", "6")
-    kill_all(called, process)
-    called.go_on()
+    killed_at(called, 6, kill_all, (*OPTIONS, "--keep", glob), more, kept=("model/w.pt", "6"))
 
     done = called.call(*OPTIONS, "--keep", glob, **more)
 
@@ -59,11 +56,7 @@ def test_a_glob_that_means_everything_swallows_neither_the_store_nor_results_and
 def test_results_and_logs_are_kept_if_a_glob_names_their_folder(called, glob):
     name = glob.replace("*", "1")
     more = made(called, PLACES, name, goal=12)
-    called.rest_at(6)
-    process = called.start(*OPTIONS, "--keep", glob, **more)
-    wait_for_kept(called, name, "6")
-    kill_all(called, process)
-    called.go_on()
+    killed_at(called, 6, kill_all, (*OPTIONS, "--keep", glob), more, kept=(name, "6"))
     (called.folder / name).unlink()
 
     done = called.call(*OPTIONS, "--keep", glob, **more)
@@ -76,11 +69,7 @@ def test_results_and_logs_are_kept_if_a_glob_names_their_folder(called, glob):
 def test_a_link_to_the_latest_state_is_kept_and_put_back_as_a_link(called, kill):
     more = made(called, LATEST, goal=9)
     options = (*OPTIONS, "--keep", "ckpt/**")
-    called.rest_at(5)
-    process = called.start(*options, **more)
-    wait_for_kept(called, "ckpt/step-5/n", "5")
-    kill(called, process)
-    called.go_on()
+    killed_at(called, 5, kill, options, more, kept=("ckpt/step-5/n", "5"))
     (called.folder / "ckpt/latest").unlink()
 
     done = called.call(*options, **more)
@@ -92,11 +81,7 @@ def test_a_link_to_the_latest_state_is_kept_and_put_back_as_a_link(called, kill)
 def test_a_link_that_leads_to_a_newer_state_than_the_saved_one_leads_back(called):
     more = made(called, LATEST, goal=9)
     options = (*OPTIONS, "--keep", "ckpt/**")
-    called.rest_at(5)
-    process = called.start(*options, **more)
-    wait_for_kept(called, "ckpt/step-5/n", "5")
-    kill_all(called, process)
-    called.go_on()
+    killed_at(called, 5, kill_all, options, more, kept=("ckpt/step-5/n", "5"))
     (called.folder / "ckpt/step-6").mkdir()
     (called.folder / "ckpt/latest").unlink()
     (called.folder / "ckpt/latest").symlink_to("step-6")
@@ -112,11 +97,7 @@ def test_names_with_an_at_sign_and_folders_above_are_put_back_where_they_were(ca
     places = ("@/a", "@x/@", "@@", "@save/b.ready", "@stdout", above, "@./d")
     more = made(called, PLACES, *places, goal=9)
     options = (*OPTIONS, "--keep", "@/*", "@x/@", "@@", "@save/b.ready", "@stdout", above, "@./d")
-    called.rest_at(5)
-    process = called.start(*options, **more)
-    wait_for_kept(called, "@@/a", "5")
-    kill(called, process)
-    called.go_on()
+    killed_at(called, 5, kill, options, more, kept=("@@/a", "5"))
     for place in places:
         (called.folder / place).unlink()
 
@@ -164,14 +145,14 @@ def test_an_edited_result_of_a_finished_run_is_in_replaced_before_it_is_put_back
 
 DIES_IN_A_COPY = """
 import os, runpy, signal
-from unbroken.system import fs
+from unbroken.system import copying
 
 def or_die(source, descriptor, target):
     if str(target).endswith("state.chk"):
         target.write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-fs.copy_open_file = or_die
+copying.copy_open_file = or_die
 runpy.run_module("unbroken", run_name="__main__")
 """
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from support.exec_calls import Called
-from support.file_programs import KILLS, PRINTING, made, wait_for, wait_for_moment
+from support.file_programs import KILLS, PRINTING, killed_at, made
 
 pytestmark = pytest.mark.process
 
@@ -55,12 +55,7 @@ def test_lines_that_are_flushed_are_neither_lost_nor_doubled_by_the_end_of_the_t
 @pytest.mark.parametrize("way", ["flush", "print"])
 def test_lines_that_are_flushed_or_printed_by_python_are_neither_lost_nor_doubled_by_a_kill(called, way, kill):
     more = made(called, PRINTING, way, goal=GOAL)
-    called.rest_at(337)
-    process = called.start(*OPTIONS, **more)
-    wait_for(called, "rests-at-337")
-    wait_for_moment(called, "state.txt")
-    kill(called, process)
-    called.go_on()
+    killed_at(called, 337, kill, OPTIONS, more, moment="state.txt")
 
     done = called.call(*OPTIONS, **more)
 
@@ -83,12 +78,7 @@ def test_lines_that_were_lost_in_a_buffer_are_told_and_it_is_not_plainly_finishe
     if kill is None:
         pause(called, 337, **more)
     else:
-        called.rest_at(337)
-        process = called.start(*OPTIONS, **more)
-        wait_for(called, "rests-at-337")
-        wait_for_moment(called, "state.txt")
-        kill(called, process)
-        called.go_on()
+        killed_at(called, 337, kill, OPTIONS, more, moment="state.txt")
 
     done = called.call(*OPTIONS, **more)
     again = called.call(*OPTIONS, **more)

@@ -1,10 +1,8 @@
 """An engine in a package of its own: installed beside unbroken, killed, resumed, shown; nothing of ours changes."""
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.toyrun import until
 from support.workdir import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("engine_package")]  # one process, one installed package
@@ -141,46 +138,34 @@ def snakemake(python: Path, folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def walks_in(folder: Path) -> list[int]:
-    """The walking programs whose working directory lies below the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            is_walk = b"unbroken_walk.walk" in (path / "cmdline").read_bytes().split(b"\0")
-            if is_walk and Path(os.readlink(path / "cwd")).is_relative_to(folder):
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
+@pytest.mark.slow
+def test_the_engine_of_another_package_keeps_the_promises_by_its_own_test(python: Path, tmp_path: Path) -> None:
+    words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
+    assert (EXAMPLE / "tests" / "test_walk.py").read_text().endswith(on_the_page("test_walk.py"))
 
 
-def steps_of(folder: Path) -> int:
-    files = sorted((folder / "results" / "walk" / "work").glob("*/walk/state.json"))
-    return json.loads(files[-1].read_text())["step"] if files else 0
+CHECKED = """
+import sys
+from pathlib import Path
+from unbroken.engines.testing import BrokenPromiseError, Case, check_engine
+case = Case("tally", {"goal": 400}, 6, 0.03, 0.003, ("tally.txt",), {}, None, files=(Path("tally.py").resolve(),))
+try:
+    check_engine(case, Path("checked"))
+except BrokenPromiseError as error:
+    sys.exit(f"found: {error}"[:200])
+"""
 
 
 @pytest.mark.slow
-def test_an_engine_of_another_package_is_killed_and_comes_to_the_result_of_one_piece(
-    python: Path, folder: Path
-) -> None:
-    driver = snakemake(python, folder, "--retries", "0")
-    until(lambda: steps_of(folder) >= 20)
-    (walk,) = walks_in(folder)
-    os.kill(walk, signal.SIGKILL)
-    first, _ = driver.communicate()
-    again = snakemake(python, folder)
-    second, _ = again.communicate()
-    alone = folder / "alone"
-    alone.mkdir()
-    subprocess.run([python, "-m", "unbroken_walk.walk", str(STEPS), "1", "0"], cwd=alone, check=True)
-    status = subprocess.run([python, "-m", "unbroken", "status"], cwd=folder, capture_output=True, text=True)
+def test_a_promise_that_an_engine_does_not_keep_is_found(tally_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "tally.py").write_text(TALLY.replace("OPTIONS", repr(("only the step",))))
 
-    assert driver.returncode == 1, first
-    assert "rule outside_segment" in first
-    assert again.returncode == 0, second
-    assert "resuming from results/walk/checkpoints/" in second
-    assert (folder / "results/walk/final/state.json").read_bytes() == (alone / "state.json").read_bytes()
-    assert f"{STEPS}/{STEPS} steps" in status.stdout
+    done = subprocess.run([tally_python, "-c", CHECKED], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.stderr.startswith("found: tally.txt: not as of one uninterrupted run")
 
 
 def test_its_settings_are_checked_by_its_schema_and_by_itself(python: Path, folder: Path) -> None:

@@ -74,7 +74,7 @@ def _race_for_stale(folder: Path, dead: Claim) -> list[str]:
     (folder / "000001.json").write_text(dead.text)
 
     def work(number: int) -> str:
-        with lease.take(folder, number, 0, lambda line: None) as held:
+        with lease.take(folder, number, 0) as held:
             held.forget_earlier()
             (folder / f"winner-{number}").touch()
             give_up = time.monotonic() + 30
@@ -98,7 +98,7 @@ def churn(folder: Path, rounds: int) -> list[list[str]]:
 
     def work(number: int) -> str:
         for _ in range(rounds):
-            with lease.take(folder, number, 60, lambda line: None) as held:
+            with lease.take(folder, number, 60) as held:
                 os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
                 held.forget_earlier()
                 os.unlink(lock)

@@ -78,7 +78,7 @@ def everything_visible_is_whole(store: Store) -> None:
 
 
 def brought_back(base: Path) -> None:
-    restore("demo", base / "backup", base, lambda line: None, outputs_of)
+    restore("demo", base / "backup", base, outputs_of)
 
 
 # Appends to a table, begins its log again in each call, writes a snapshot, and saves by a rename.

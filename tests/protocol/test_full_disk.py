@@ -13,7 +13,7 @@ from support.toyrun import ROOT, checkpoints, hidden, history, program, start_se
 
 from unbroken.runs import lease
 from unbroken.runs.select import verify
-from unbroken.system import fs
+from unbroken.system import disk
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_when_a_checkpoint_is_published_is_told_with_the_byt
 def test_a_process_that_lives_on_gives_the_run_back_on_a_full_disk_too(small_disk: Mount) -> None:
     """A notebook, say: nobody takes a run from a process that lives."""
     results = small_disk("size=256k") / "results"
-    with lease.take(results / "demo" / "lease", 1, 0.0, print), pytest.raises(OSError, match="No space left"):
+    with lease.take(results / "demo" / "lease", 1, 0.0), pytest.raises(OSError, match="No space left"):
         (results / "ballast").write_bytes(b"x" * 1_000_000)
 
     assert lease.current_claim(results / "demo" / "lease")[1] == "released"
@@ -232,7 +232,7 @@ def test_a_disk_that_is_full_for_snakemakes_own_files_is_told_last_and_by_status
     base = whole_disk
     (base / "config").mkdir()
     (base / "config" / "config.yaml").write_text(CONFIG)
-    (base / "ballast").write_bytes(b"x" * (fs.free_bytes(base) - free_kb * 1024))
+    (base / "ballast").write_bytes(b"x" * (disk.free_bytes(base) - free_kb * 1024))
 
     started = called(base, "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "1")
     status = called(base, "unbroken", "status")

@@ -55,7 +55,7 @@ def with_fault(tmp_path, rehearse):
             "files": ["state.json"],
             "saved_by": "rename",
             "progress_file": "state.json",
-            "progress_json": "step",
+            "progress_pattern": r'"step": (\d+)',
             "outputs": {"table.csv": "rows"},
         }
         run = {"engine": "command", "segments": 9, "segment_minutes": 60, "save_minutes": 0.001}

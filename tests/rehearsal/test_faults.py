@@ -81,7 +81,8 @@ def test_a_program_that_really_resumes_is_identical(with_fault):
     assert re.search(r"^demo: a polite stop: saved at \d+, in [\d.]+ s$", done.said, re.M)
     assert re.search(r"^demo: a SIGKILL in mid-save of state\.tmp after ", done.said, re.M)
     assert re.search(r"^demo: took at most: start [\d.]+ s, save [\d.]+ s, stop [\d.]+ s$", done.said, re.M)
-    read = r"progress was read: progress_json step is 240 in state\.json; it grew from \d+ to 240 steps"
+    matched = r"progress_pattern .* matched once in state\.json, '240' at line 1: .*"
+    read = rf"progress was read: {matched}; it grew from \d+ to 240 steps"
     assert re.search(f"^demo: {read}$", done.said, re.M)
     assert re.fullmatch(read, done.noted["progress_read"])
     assert not (done.folder / "results" / "demo").exists()
@@ -120,11 +121,11 @@ def test_a_planted_fault_is_found(with_fault, fault):
 
 @pytest.mark.slow
 def test_a_progress_that_never_grows_is_found_by_what_was_read(with_fault):
-    done = with_fault("lying progress", progress_json="done")
+    done = with_fault("lying progress", progress_pattern=r'"done": (\d+)')
 
     assert (done.code, done.verdict) == (1, "fails"), done.said
-    said = "its restart files say 0 steps, as at the start: progress_json done is 0 in state.json; it never grew"
-    assert said in done.reason
+    assert "its restart files say 0 steps, as at the start: progress_pattern" in done.reason
+    assert "; it never grew" in done.reason
 
 
 @pytest.mark.slow
@@ -132,7 +133,7 @@ def test_a_pattern_that_matches_something_else_says_how_often_what_last_and_wher
     (tmp_path / "wrapper.py").write_text(WRAPPER)
     own = {"start": [sys.executable, "wrapper.py", "{goal}", "{stop}"], "inputs": ["train.py", "wrapper.py"]}
     own |= {"files": ["state.json", "restart.txt"], "saved_by": "exit", "progress_file": "restart.txt"}
-    done = with_fault("", progress_json="", progress_pattern=r"^saved (\d+)", goal=65, **own)
+    done = with_fault("", progress_pattern=r"^saved (\d+)", goal=65, **own)
 
     assert (done.code, done.verdict) == (1, "fails"), done.said
     matched = r"progress_pattern ^saved (\d+) matched 65 times in restart.txt, last '0' at line 65: 'saved 0 of 65'"
@@ -142,7 +143,7 @@ def test_a_pattern_that_matches_something_else_says_how_often_what_last_and_wher
 @pytest.mark.slow
 def test_a_progress_that_a_command_says_is_told_and_the_command_may_write_beside(with_fault):
     command = ["sh", "-c", """date >> seen; sed -n 's/.*"step": \\([0-9]*\\).*/\\1/p' state.json"""]
-    done = with_fault("", progress_file="", progress_json="", progress_command=command)
+    done = with_fault("", progress_file="", progress_pattern="", progress_command=command)
 
     said = "but for what each piece writes for itself: seen"  # the times that the command has written
     assert (done.code, done.verdict, done.reason) == (0, "identical", said), done.said

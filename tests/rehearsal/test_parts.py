@@ -1,15 +1,10 @@
 """Parts of a rehearsal: file events, frames of trajectories, the verdict in words."""
 
-import itertools
 import os
-import struct
-import tarfile
 
 import pytest
 from support.toyrun import toy_run
 
-from unbroken.config.package_files import root_folder
-from unbroken.engines.gromacs.frames import frame_at, frames
 from unbroken.plan.driver_lines import unrehearsed
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.piece import Way
@@ -70,32 +65,6 @@ def test_a_verdict_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "results" / ".rehearsal" / "demo.json").write_text('{"verdict": "')
 
     assert read_rehearsal("demo", tmp_path) is None
-
-
-def test_the_frame_of_a_real_trajectory_is_named(tmp_path):
-    recorded = root_folder() / "tests" / "recorded" / "gromacs.tar.gz"
-    with tarfile.open(recorded) as archive:
-        (member,) = [each for each in archive.getmembers() if each.name.endswith("parts/md.part0001.xtc")]
-        data = archive.extractfile(member).read()
-    (tmp_path / "md.xtc").write_bytes(data)
-    found = list(frames(tmp_path / "md.xtc"))
-
-    assert [frame.number for frame in found] == list(range(1, len(found) + 1))
-    assert {later.step - frame.step for frame, later in itertools.pairwise(found)} == {found[1].step}
-    assert frame_at(tmp_path / "md.xtc", found[2].begin + 60) == found[2]
-    assert frame_at(tmp_path / "md.xtc", found[2].begin - 1) == found[1]
-
-
-def test_a_frame_of_trr_is_named(tmp_path):
-    """By the layout in trrio.cpp: two frames of two atoms with positions, in single precision."""
-
-    def frame(step):
-        text = struct.pack(">3i", 1993, 13, 12) + b"GMX_trn_file" + struct.pack(">10i", 0, 0, 36, 0, 0, 0, 0, 24, 0, 0)
-        return text + struct.pack(">3i2f", 2, step, 0, step / 1000, 0.0) + bytes(36 + 24)
-
-    (tmp_path / "md.trr").write_bytes(frame(0) + frame(500))
-
-    assert frame_at(tmp_path / "md.trr", len(frame(0)) + 5).describe() == "frame 2 (step 500, 0.5 ps)"
 
 
 def test_a_first_start_says_one_line_of_runs_that_were_not_rehearsed(tmp_path):

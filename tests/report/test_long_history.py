@@ -13,7 +13,6 @@ from support.histories import MONDAY, PLAIN, chain
 
 from unbroken.errors import FormatError
 from unbroken.report.account import account_of
-from unbroken.runs import history as module
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
@@ -64,7 +63,7 @@ def calls_of_the_account(base: Path) -> int:
 
 
 @pytest.mark.process
-def test_status_of_a_hundred_thousand_attempts_reads_the_end_alone(tmp_path: Path) -> None:
+def test_status_of_a_hundred_thousand_attempts_holds_the_newest_alone(tmp_path: Path) -> None:
     written(tmp_path, LINES)
 
     megabytes, text = printed_by(tmp_path, "status", "demo")
@@ -94,12 +93,8 @@ def test_the_account_of_many_attempts_costs_in_proportion(tmp_path: Path) -> Non
     assert calls_of_the_account(many) < 11 * calls_of_the_account(few)
 
 
-@pytest.mark.parametrize("block", [7, 600, 1 << 20])
 @pytest.mark.parametrize("count", [1, 3, 9, 50])
-def test_the_newest_attempts_are_the_last_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, count: int
-) -> None:
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+def test_the_newest_attempts_are_the_last_of_all(tmp_path: Path, count: int) -> None:
     history = History(tmp_path / "history.jsonl")
     for attempt in chain(*range(1, 10)):
         history.append(attempt)

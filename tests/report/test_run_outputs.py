@@ -175,7 +175,7 @@ def test_while_a_job_works_its_outputs_are_not_compared(tmp_path: Path) -> None:
     places = segments(tmp_path, 2)
     (places.output / "log").unlink()
 
-    with lease.take(places.lease, 3, 1.0, print):
+    with lease.take(places.lease, 3, 1.0):
         code, shown = typed(tmp_path, "verify")
 
     assert code == 0

@@ -33,7 +33,7 @@ def walker_settings(**options: object) -> dict[str, object]:
     """Settings for walker.py; `exit_paused` is one of the engine, all others are options of the program."""
     engine = {name: options.pop(name) for name in ("exit_paused",) if name in options}
     style = str(options.get("style", "numbered"))
-    one_file = {"files": ["walk.json"], "progress_file": "walk.json", "progress_json": "state.step"}
+    one_file = {"files": ["walk.json"], "progress_file": "walk.json", "progress_pattern": r'"step": (\d+)'}
     words = [word for name, value in {"limit": "{seconds}", **options}.items() for word in _option(name, value)]
     start = [sys.executable, "-I", "-S", str(WALKER), "--goal", "{goal}", "--stop", "{stop}", *words]
     return {

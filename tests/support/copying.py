@@ -85,7 +85,7 @@ def copy_of(there: Job, engine: Engine) -> None:
     """Do the same for a job of any engine."""
     assert there.run.copies is not None
     with (
-        lease.take(there.places.lease, 1, 60.0, there.tell) as held,
+        lease.take(there.places.lease, 1, 60.0) as held,
         Copier(there, there.run.copies, held, Alarm(), engine),
     ):
         pass

@@ -361,6 +361,21 @@ def tear(called: Called, before: int, name: str, text: str, options: tuple[str, 
     return process
 
 
+def killed_at(called: Called, number: int, kill: Callable[..., int], options: tuple[str, ...], more, **until) -> int:
+    """Call the program, and kill while it rests at a number; `kept` or `moment` says what has to be saved or noted."""
+    called.rest_at(number)
+    process = called.start(*options, **more)
+    if "kept" in until:
+        wait_for_kept(called, *until["kept"])
+    else:
+        wait_for(called, f"rests-at-{number}")
+    if "moment" in until:
+        wait_for_moment(called, until["moment"])
+    code = kill(called, process)
+    called.go_on()
+    return code
+
+
 def kill_program(called: Called, process) -> int:
     """The program alone; the exit code of exec."""
     os.kill(_pid(called), signal.SIGKILL)

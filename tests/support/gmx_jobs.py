@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.toyrun import PYTHONPATH, until
@@ -96,25 +96,32 @@ def start_segment(base: Path, segment: int = 1, **keys: object) -> subprocess.Po
 
 def live_desk(job: Job) -> Path:
     """mdrun's folder of the attempt that works now, or died last."""
-    return max(job.places.work.iterdir()) / "mdrun"
+    return max(job.places.work.iterdir(), default=job.places.work) / "mdrun"
 
 
-def kill_at(process: subprocess.Popen[str], job: Job, step: int) -> Path:
-    """KILL to the segment once mdrun has saved a step as late as this; returns mdrun's folder, now still."""
+def saved_steps(folder: Path, replicas: Sequence[str] = ("",)) -> list[int]:
+    """The step of each simulation's newest checkpoint; 0 where there is none, as between two renames of mdrun."""
+    found = []
+    for replica in replicas:
+        try:
+            found.append(read_cpt(folder / replica / "md.cpt").step)
+        except UnbrokenError:
+            found.append(0)
+    return found
+
+
+def kill_at(process: subprocess.Popen[str], job: Job, step: int, replicas: Sequence[str] = ("",)) -> Path:
+    """KILL to the segment once all have saved a step as late as this; returns mdrun's folder, now still."""
 
     def has_saved() -> bool:
         assert process.poll() is None, process.communicate()
-        files = list(job.places.work.glob("*/mdrun/md.cpt"))
-        try:
-            return bool(files) and max(read_cpt(path).step for path in files) >= step
-        except (UnbrokenError, OSError):  # between its two renames there is none
-            return False
+        return job.places.work.is_dir() and min(saved_steps(live_desk(job), replicas)) >= step
 
     until(has_saved)
     folder = live_desk(job)
     process.kill()
     process.communicate()
-    until(lambda: not writers(folder))
+    until(lambda: not [rank for replica in replicas for rank in writers(folder / replica)])
     return folder
 
 

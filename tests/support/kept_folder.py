@@ -17,7 +17,7 @@ from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.
 KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE"))
@@ -40,7 +40,7 @@ class KeptFolder:
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program", self.lines.append)
+        return Workspace(self.root, self.root / "work" / f"{self.token:06d}" / "program")
 
     def take(self, origin: Checkpoint | None = None) -> OutputList:
         """Begin an attempt from a checkpoint."""
@@ -55,6 +55,11 @@ class KeptFolder:
         self.tracker = self._tracker(restored)
         self.tracker.begin()
         return restored
+
+    def again(self, origin: Checkpoint | None = None) -> OutputList:
+        """End the attempt, and begin another one from a checkpoint."""
+        self.leave()
+        return self.take(origin)
 
     def leave(self) -> None:
         """End the attempt, whose program is gone."""
@@ -87,7 +92,7 @@ class KeptFolder:
         for path in sorted(self.folder.rglob("state*")):
             if path.is_file() and not path.is_symlink():
                 (draft / path.relative_to(self.folder)).parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(path, draft / path.relative_to(self.folder))
+                copying.copy_file(path, draft / path.relative_to(self.folder))
         (draft / "state").touch()
         end = ProgramEnd(is_finished=is_finished, has_saved_last=has_saved_last) if is_at_end else None
         self.tracker.list_into(draft, lengths, opened, end)

@@ -1,7 +1,8 @@
-"""Files of a run as another unbroken leaves them: written by today's writers, with the next number or old tables."""
+"""Files of a run as another unbroken leaves them: written by today's writers, with the next number."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,16 +15,19 @@ from support.toyrun import rewrite_passport
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
 from unbroken.runs import claim, history, lease, record
-from unbroken.runs.checkpoint import FORMAT, OLD_TABLES, folder_name
+from unbroken.runs.checkpoint import FORMAT, folder_name
 from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import FileDigest
-from unbroken.runs.store import FORMAT_FILE, Store
+from unbroken.runs.store import Store
 
 
 def later(written: Format) -> Format:
     return replace(written, newest=written.newest + 1)
+
+
+def number_later(path: Path, written: Format) -> None:
+    path.write_text(json.dumps(written.read(path) | {written.key: written.newest + 1}))
 
 
 def newer_passport(places: RunFolder) -> Path:
@@ -41,18 +45,6 @@ def newer_archived_passport(places: RunFolder) -> Path:
     folder = places.archive / Store(places.checkpoints).archived()[-1]
     rewrite_passport(folder, schema_version=FORMAT.newest + 1)
     return folder / "manifest.json"
-
-
-def old_tables(places: RunFolder) -> Path:
-    """Return a checkpoint above the others that has tables in it, as the first unbroken wrote them."""
-    newest = Store(places.checkpoints).readable()[-1]
-    files = {**newest.passport.files, OLD_TABLES: FileDigest(2, "")}
-    passport = replace(newest.passport, sequence=newest.passport.sequence + 1, files=files)
-    folder = places.checkpoints / folder_name(passport)
-    folder.mkdir()
-    path = folder / "manifest.json"
-    path.write_text(passport.to_text())
-    return path
 
 
 def newer_record(places: RunFolder) -> Path:
@@ -75,31 +67,25 @@ def newer_line(places: RunFolder) -> Path:
 
 def newer_claim(places: RunFolder) -> Path:
     """That of a holder who gave the run back."""
-    with patch.object(claim, "FORMAT", later(claim.FORMAT)), lease.take(places.lease, 1, 0.0, print):
+    with lease.take(places.lease, 1, 0.0):
         pass
-    return sorted(places.lease.glob("*.json"))[-1]
-
-
-def newer_store(places: RunFolder) -> Path:
-    """The folder of checkpoints as a whole."""
-    path = places.checkpoints / FORMAT_FILE
-    path.write_text('{"format": 2}\n')
+    path = sorted(places.lease.glob("*.json"))[-1]
+    number_later(path, claim.FORMAT)
     return path
 
 
 def newer_spec(written: JobSpec, base: Path) -> Path:
     """What the next jobs need to know."""
-    with patch.object(spec, "FORMAT", later(spec.FORMAT)):
-        return base / written.write(base)
+    path = base / written.write(base)
+    number_later(path, spec.FORMAT)
+    return path
 
 
 # What lies in a run's folder, and what a copy of a run has too.
 NEWER: dict[str, Callable[[RunFolder], Path]] = {
     "passport": newer_passport,
     "archived passport": newer_archived_passport,
-    "tables": old_tables,
     "record": newer_record,
     "history": newer_line,
-    "store": newer_store,
     "claim": newer_claim,
 }

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from unbroken.training.torch import DistributedShardedDataset, Saves, Training, seed_everything
+from unbroken.training.torch import Saves, Training, seed_everything
 
 # 53 samples in batches of 5: a row of 11 batches; 6 steps an epoch for two ranks, the last with 2 and 1 samples.
 SAMPLES, BATCH, EPOCHS = 53, 5, 3
@@ -39,7 +39,6 @@ def options():
     parser.add_argument("--dies-at", type=int, default=-1)
     parser.add_argument("--without-average", action="store_true")
     parser.add_argument("--torchdata", action="store_true")
-    parser.add_argument("--sharded", action="store_true")
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--beside", type=int, help="saves beside the training, after so many steps")
     parser.add_argument("--spoils", type=int, nargs=2, default=(-1, -1), help="rank and step")
@@ -75,10 +74,6 @@ def parts_of(given, model, optimizer, size, rank):
         parts["average"] = torch.optim.swa_utils.AveragedModel(model.module)
     if given.torchdata:
         parts["loader"] = stateful_loader(given.workers, size, rank)
-    if given.sharded:
-        numbers = torch.arange(SAMPLES)
-        inputs = torch.randn(SAMPLES, 6, generator=torch.Generator().manual_seed(1))
-        parts["loader"] = DistributedShardedDataset(inputs, inputs.sum(1), numbers, batch_size=BATCH)
     return parts
 
 

@@ -1,11 +1,10 @@
-"""Records runs in mid-life, as each version of unbroken leaves them on disk: tests/recorded/formats.
+"""Record runs in mid-life, as unbroken leaves them on disk: tests/recorded/formats.
 
-    python tests/support/record_formats.py              # those that are not there yet
-    python tests/support/record_formats.py 0.1.0-toy    # this one anew
+    python tests/support/record_formats.py        # those that are not there yet
+    python tests/support/record_formats.py toy    # this one again
 
-What was released is never recorded anew: a version that writes another format gets a recording of its own.  Those of
-the past are made by the commit that is named.  Each is made in namespaces of its own (unshare, util-linux), so that
-neither this machine's name nor its paths are in it; beside it lie the digests of what the same version comes to.
+Whoever changes the format of a file records them again.  Each is made in namespaces of its own (unshare, util-linux),
+so that neither this machine's name nor its paths are in it; next to it lie the digests of what it comes to.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +34,8 @@ FORMATS = ROOT / "tests" / "recorded" / "formats"
 RUN, HOST, USER = "count", "recorder", "recorder"
 # Where the inside works, whatever the folder is called outside.
 INSIDE = Path("/mnt")
-# What is none of a run's state: Snakemake's own notes, logs with the paths of programs, the venv of this machine.
-LEFT_OUT = re.compile(r"logs/|venv/|\.snakemake/(?!(longhaul|unbroken)/)")
+# What is none of a run's state: Snakemake's own notes, logs with the paths of programs.
+LEFT_OUT = re.compile(r"logs/|\.snakemake/(?!unbroken/)")
 
 TOY = {"engine": "toy", "segments": 20, "segment_minutes": 0.001, "settings": {"goal": 5, "step_seconds": 0}}
 COUNTER = """\
@@ -80,21 +78,19 @@ COUNT = {
 
 @dataclass(frozen=True)
 class Recording:
-    """A run, how many of its segments were done, and the commit that did them; this clone if there is none."""
+    """A run, and how many of its segments were done."""
 
     run: Mapping[str, Any]
     segments: int
-    commit: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
-    before: Callable[[Recorder], None] = lambda recorder: None
     after: Callable[[Recorder], None] = lambda recorder: None
 
 
 class Recorder:
     """Makes one recording, inside."""
 
-    def __init__(self, recording: Recording, code: Path, folder: Path) -> None:
-        self._recording, self._code, self.folder = recording, code, folder
+    def __init__(self, recording: Recording, folder: Path) -> None:
+        self._recording, self.folder = recording, folder
         folder.mkdir()
         config = folder / "config" / "config.yaml"
         config.parent.mkdir()
@@ -103,32 +99,24 @@ class Recorder:
             (folder / name).write_text(text)
 
     def python(self, *words: str) -> None:
-        """Runs Python with the recorded version of unbroken."""
         told = {"UNBROKEN_CONSOLE": "off", "UNBROKEN_REPORT": "off", "LOGNAME": USER, "HOME": str(INSIDE)}
-        environment = {**os.environ, **told, "PYTHONPATH": str(self._code / "src")}
+        environment = {**os.environ, **told, "PYTHONPATH": str(ROOT / "src")}
         subprocess.run([sys.executable, *words], cwd=self.folder, env=environment, check=True)
 
     def snakemake(self, *targets: str) -> None:
-        self.python("-m", "snakemake", "--snakefile", str(self._code / "Snakefile"), "--cores", "1", *targets)
+        self.python("-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1", *targets)
 
     def record(self) -> None:
         """So many segments."""
-        self._recording.before(self)
         self.snakemake(f"results/{RUN}/segments/{self._recording.segments:03d}.json")
         self._recording.after(self)
 
     def finish(self) -> dict[str, str]:
         """All of it; the digests of its results."""
-        self._recording.before(self)
         self.snakemake()
         final = self.folder / "results" / RUN / "final"
         names = sorted(path.name for path in final.iterdir() if path.name != "summary.json")
         return {name: hashlib.sha256((final / name).read_bytes()).hexdigest() for name in names}
-
-
-def make_venv(recorder: Recorder) -> None:
-    """An environment without packages; a test makes one of its own."""
-    venv.create(recorder.folder / "venv", symlinks=True)
 
 
 def write_spec(recorder: Recorder) -> None:
@@ -151,31 +139,18 @@ def write_spec(recorder: Recorder) -> None:
 
 
 RECORDINGS = {
-    # The first version with a workflow: claims without node, cluster and memory, attempts without their times.
-    "2026-11-21-toy": Recording(TOY, 3, "06f65cf"),
-    # Milestones in the passport, nodes in the claim.
-    "2026-11-22-toy": Recording(TOY, 3, "025069a"),
-    # The name of today; times in the history.
-    "2026-11-25-toy": Recording(TOY, 3, "33cf37e"),
-    "0.1.0-toy": Recording(TOY, 3, after=write_spec),
-    "0.1.0-command": Recording(COUNT, 4, files={"numbers.sh": COUNTER}),
-    "0.1.0-environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),
+    "toy": Recording(TOY, 3, after=write_spec),
+    "command": Recording(COUNT, 2, files={"numbers.sh": COUNTER}),
 }
 
 
 def record(name: str) -> None:
-    """One of them, outside: the code of its commit, a folder, and the namespaces."""
+    """One of them, outside: a folder, and the namespaces."""
     with tempfile.TemporaryDirectory() as temporary:
-        code, work = Path(temporary) / "code", Path(temporary) / "work"
-        code.mkdir()
+        work = Path(temporary) / "work"
         work.mkdir()
-        commit = RECORDINGS[name].commit
-        if commit:
-            archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True, check=True).stdout
-            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-                tar.extractall(code, filter="data")
         inside = f'hostname {HOST} && mount --bind {work} {INSIDE} && cd {INSIDE} && exec "$@"'
-        words = [sys.executable, __file__, "--inside", name, "--code", str(code if commit else ROOT)]
+        words = [sys.executable, __file__, "--inside", name]
         subprocess.run(
             ["unshare", "--user", "--map-root-user", "--uts", "--mount", "sh", "-c", inside, "sh", *words], check=True
         )
@@ -187,13 +162,13 @@ def record(name: str) -> None:
     print(f"{name}: {(FORMATS / f'{name}.tar.gz').stat().st_size} bytes, {len(files)} files")
 
 
-def record_inside(name: str, code: Path) -> None:
+def record_inside(name: str) -> None:
     """The same, where nothing says which machine it is."""
     assert platform.node() == HOST
     recording = RECORDINGS[name]
-    digests = Recorder(recording, code, INSIDE / f"{name}-whole").finish()
+    digests = Recorder(recording, INSIDE / f"{name}-whole").finish()
     (INSIDE / "digests.json").write_text(json.dumps(digests, indent=2) + "\n")
-    Recorder(recording, code, INSIDE / name).record()
+    Recorder(recording, INSIDE / name).record()
 
 
 def _kept(folder: Path) -> dict[str, Path]:
@@ -235,10 +210,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECORDINGS))
     parser.add_argument("--inside", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--code", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
-        record_inside(given.inside, given.code)
+        record_inside(given.inside)
         return
     for name in given.names or [name for name in RECORDINGS if not (FORMATS / f"{name}.tar.gz").exists()]:
         record(name)

@@ -26,7 +26,7 @@ for word; do
         --wrap=*) wrap=${word#--wrap=};;
     esac
 done
-shows() { echo "me|$3|$1|$2|None|N/A|N/A|$comment|$(pwd -P)"; }
+shows() { echo "me|$3|$1|$2|None|N/A|N/A|N/A|$comment|$(pwd -P)"; }
 """
 # While a task works, squeue shows those behind it.
 _TASKS = """
@@ -47,7 +47,7 @@ class SlurmAtHand:
         self.work, self.folder = work, folder
         (folder / "bin").mkdir(parents=True)
         self.answer("squeue", f"cat {folder}/queue")
-        self.answer("sinfo", "echo 'short*|up|infinite|4|64|256000|gpu:8|idle|(null)'")
+        self.answer("sinfo", "echo 'short*|infinite|4|64|256000|gpu:8'")
         self.answer("scontrol", "printf 'SLURM_VERSION = 25.05.3\\nMaxArraySize = 1001\\n'")
         self.answer("sacct", "exit 1")
         self.answer("scancel", "exit 0")

@@ -22,7 +22,7 @@ class Slurm:
         (folder / "bin").mkdir()
         (folder / "queue").touch()
         self.answer("squeue", f"cat {folder}/queue")
-        self.answer("sinfo", "echo 'short*|up|1-00:00:00|4|64|250|(null)|idle|(null)'")
+        self.answer("sinfo", "echo 'short*|1-00:00:00|4|64|250|(null)'")
         self.takes()
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
 
@@ -51,12 +51,12 @@ class Slurm:
         node = "node1" if state in STARTED else ""
         where = folder or Path().resolve()
         with (self.folder / "queue").open("a") as file:
-            file.write(f"{user}|{node}|{number}|{state}|None|N/A|N/A|{chain_comment(key)}|{where}\n")
+            file.write(f"{user}|{node}|{number}|{state}|None|N/A|N/A|N/A|{chain_comment(key)}|{where}\n")
 
     def ending_for(self, seconds: float) -> None:
         """Let jobs that are COMPLETING have been so for that long."""
         since = int(time.time() - seconds)
-        self.answer("squeue", f"sed '/|COMPLETING|/ s,|N/A|N/A|,|N/A|{since}|,' {self.folder}/queue")
+        self.answer("squeue", f"sed '/|COMPLETING|/ s,|N/A|N/A|N/A|,|N/A|N/A|{since}|,' {self.folder}/queue")
 
     @property
     def told(self) -> list[list[str]]:

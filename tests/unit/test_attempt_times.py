@@ -43,8 +43,8 @@ def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path
 
     killed = start_segment(tmp_path, 2, **settings)
     work = AttemptFolder(places.work / "000002")
-    until(lambda: read_times(work.times).saved is not None and read_times(work.times).first_step is not None)
-    live = read_times(work.times)
+    until(lambda: read_times(work.note).saved is not None and read_times(work.note).first_step is not None)
+    live = read_times(work.note)
     killed.kill(signal.SIGKILL)
     killed.end()
     last_sign = (places.lease / "000002.json").stat().st_mtime
@@ -73,7 +73,7 @@ def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_clai
     until(lambda: (places.lease / "000001.json").exists())
     held.kill(signal.SIGKILL)
     held.end()
-    (tmp_path / "results/demo/work/000001/times.json").unlink(missing_ok=True)
+    (tmp_path / "results/demo/work/000001/attempt.json").unlink(missing_ok=True)
 
     (died,) = all_attempts(places)
     assert died.kind is EndKind.DIED
@@ -92,11 +92,11 @@ def stop_for(seconds: float, *pids: int) -> tuple[float, float]:
 
 
 def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(tmp_path: Path) -> None:
-    patch = {"system.suspension.SUSPENDED_SECONDS": 3.0}
+    patch = {"runs.moments.SUSPENDED_SECONDS": 3.0}
     settings = {"goal": 1_000_000, "save_steps": 1_000_000, "step_seconds": 1.0}
     process = start_segment(tmp_path, 1, patch=patch, segment_minutes=10, stall_minutes=0.15, **settings)
     places = RunFolder("demo", tmp_path)
-    noted = places.work / "000001" / "times.json"
+    noted = places.work / "000001" / "attempt.json"
     until(lambda: read_times(noted).first_step is not None)
 
     began, ended = stop_for(11.0, process.pid, process.child_pid())
@@ -134,7 +134,7 @@ time.sleep(600)
 
 def test_a_save_during_which_the_job_is_suspended_counts_without_that(tmp_path: Path) -> None:
     """Else the next segments would be told to stop so much earlier."""
-    patch = {"system.suspension.SUSPENDED_SECONDS": 3.0}
+    patch = {"runs.moments.SUSPENDED_SECONDS": 3.0}
     process = start_segment(tmp_path, 1, patch=patch, command=[sys.executable, "-c", SAVING], segment_minutes=10)
     places = RunFolder("demo", tmp_path)
     until(lambda: (tmp_path / "saving").exists())
@@ -156,8 +156,8 @@ def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_pa
     told = times.to_json()
     told["suspensions"] += [[1.0], "soon", [2.0, None]]
     assert parse_times({**told, "dreamt": 3.0, "saved": float("nan"), "eligible": "soon"}) == times
-    (tmp_path / "times.json").write_text('{"submitted": ')
-    assert read_times(tmp_path / "times.json") == read_times(tmp_path / "none.json") == NO_TIMES
+    (tmp_path / "attempt.json").write_text('{"times": {"submitted": ')
+    assert read_times(tmp_path / "attempt.json") == read_times(tmp_path / "none.json") == NO_TIMES
 
 
 def test_the_account_of_a_run_that_was_killed_once_and_is_at_work_again(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_account_of_a_run_that_was_killed_once_and_is_at_work_again(tmp_path
     places = RunFolder("demo", tmp_path)
     for token in (1, 2):
         at_work = start_segment(tmp_path, token, **settings)
-        times = places.work / f"{token:06d}" / "times.json"
+        times = places.work / f"{token:06d}" / "attempt.json"
         until(lambda times=times: read_times(times).saved is not None and read_times(times).first_step is not None)
         if token == 1:
             at_work.kill(signal.SIGKILL)

@@ -205,7 +205,7 @@ def test_back_of_a_run_at_work_is_refused(tmp_path: Path) -> None:
     advanced(tmp_path, 3)
 
     with (
-        lease.take(toy_job(tmp_path).places.lease, 4, 0.0, print),
+        lease.take(toy_job(tmp_path).places.lease, 4, 0.0),
         pytest.raises(ConfigError, match="held, segment 4 by process"),
     ):
         go_back("demo", "", tmp_path)
@@ -220,7 +220,7 @@ def test_nothing_else_is_done_before_a_back_that_is_refused(tmp_path: Path) -> N
     for to in ("7", "000009_9-steps"):
         with pytest.raises(ConfigError, match="--to: found"):
             go_back("demo", to, tmp_path, lambda: done.append("before"))
-    with lease.take(toy_job(tmp_path).places.lease, 1, 0.0, print), pytest.raises(ConfigError, match="held, segment"):
+    with lease.take(toy_job(tmp_path).places.lease, 1, 0.0), pytest.raises(ConfigError, match="held, segment"):
         go_back("demo", "", tmp_path, lambda: done.append("before"))
     assert done == []
 

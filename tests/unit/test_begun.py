@@ -33,9 +33,8 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
         run_program(started, program("one_step"), 2, goal=9)
 
     assert end_before_work(raised.value).kind is EndKind.UNAVAILABLE
-    assert not attempts.note(
-        toy_job(started).places, attempts.before_work(None, 2, SegmentEnd(kind=EndKind.REFUSED)), print
-    )
+    refused = attempts.before_work(None, 2, SegmentEnd(kind=EndKind.REFUSED))
+    assert not attempts.note(toy_job(started).places, refused)
     assert not root.exists()
     root.mkdir()  # Snakemake makes the folder of its output
     assert before_work.is_missing(toy_job(started).places)

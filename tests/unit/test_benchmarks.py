@@ -32,7 +32,7 @@ TINY = {
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
     "output_files": ["--files=300", "--size=10", "--rounds=1", "--seconds=0.5"],
-    "save_files": ["--files=300", "--size=10", "--rounds=1", "--each"],
+    "save_files": ["--files=300", "--size=10", "--rounds=1"],
     "save_ranks": ["--megabytes=0.1", "--ranks=2", "--rounds=1", "--saves=4", "--every=4"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
 }

@@ -337,7 +337,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_tasks(
 def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job: ChainJob) -> None:
     """The next task waits, so this job does not come back."""
     slurm_shows(slurm, "RUNNING")
-    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     away = f"[ ! -e {slurm.folder}/away ] || {{ rm {slurm.folder}/away; exit 1; }}"
     slurm.answer("squeue", f"{away}\ncat {slurm.folder}/queue")
     slurm.takes(f"touch {slurm.folder}/away; echo '{line}' >> {slurm.folder}/queue")
@@ -381,7 +381,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     slurm_shows(slurm, "COMPLETING", reason)
     scontrol = slurm.folder / "bin" / "scontrol"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
-    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{line}' >> {slurm.folder}/queue") if is_taken else slurm.refuses(FULL)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
@@ -467,7 +467,7 @@ def test_a_controller_that_is_away_is_asked_again_for_some_minutes(
     monkeypatch.setenv(PATIENCE, "600")
     monkeypatch.setattr(segment_process, "REST_SECONDS", 0.01)
     slurm_shows(slurm, "RUNNING")
-    line = f"me||18|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||18|PENDING|None|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     away = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
     slurm.takes(
         f"[ -e {slurm.folder}/there ] || {{ touch {slurm.folder}/there; rm {slurm.folder}/told.$n; {away}; }}; "

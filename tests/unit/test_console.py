@@ -17,11 +17,10 @@ from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
-from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-from snakemake_logger_plugin_unbroken import LogHandler, live_area
+from snakemake_logger_plugin_unbroken import LogHandler, console, screen
 from snakemake_logger_plugin_unbroken.console import CHATTER_FUNCTIONS, SLURM_PLUGIN, Console
-from snakemake_logger_plugin_unbroken.live_area import LiveArea
+from snakemake_logger_plugin_unbroken.screen import LiveArea
 from unbroken.engines.found import read_checked_runs
 from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
@@ -30,6 +29,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import NO_TIMES
+from unbroken.system import log
 
 SNAKEMAKE = Path(snakemake.__file__).parent
 JOB = {"jobid": 7, "rule_name": "toy_segment", "wildcards": {"run": "demo", "segment": "002"}, "output": ["x"]}
@@ -136,13 +136,17 @@ def test_an_end_that_the_console_tells_is_not_told_by_the_driver_again(monkeypat
     shown.handle(job(LogEvent.JOB_INFO))
     note(replace(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 300 steps"), start="this start"))
     (plan,) = load.driven_plans()
-    told = plan.report()
+    told, next_told = list[str](), list[str]()
+    with log.lines_to(told.append):
+        plan.report()
     shown.close()
     monkeypatch.setenv(driver_start.START, "the next start")
+    with log.lines_to(next_told.append):
+        plan.report()
 
     assert told == []
     assert len([line for line in stream.getvalue().splitlines() if "Ctrl-C" in line]) == 1
-    assert plan.report() == ["demo: stopped by Ctrl-C; saved at 38 of 300 steps; start again and it goes on"]
+    assert next_told == ["demo: stopped by Ctrl-C; saved at 38 of 300 steps; start again and it goes on"]
 
 
 def test_attempts_of_earlier_starts_are_not_told_again() -> None:
@@ -182,7 +186,7 @@ def test_a_segment_that_ctrl_c_ended_before_it_began_is_a_line(
 ) -> None:
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
-    ctrl_c.listen([], print)
+    ctrl_c.listen([])
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     shown.handle(of("job_scheduler", "schedule"))
@@ -255,6 +259,11 @@ def test_snakemake_logs_there_what_is_left_out(module: str, function: str) -> No
     functions = [node for node in ast.walk(ast.parse(source)) if getattr(node, "name", "") == function]
 
     assert any("logger.info(" in ast.unparse(node) for node in functions)
+
+
+def test_what_has_no_field_of_its_own_is_known_by_a_text_of_snakemake_s() -> None:
+    assert f'WorkflowError("{console._SUMMARY}.")' in (SNAKEMAKE / "workflow.py").read_text()
+    assert '".snakemake/scripts"' in (SNAKEMAKE / "script" / "__init__.py").read_text()
 
 
 def test_a_dry_run_is_a_line_for_each_run_on_standard_output() -> None:
@@ -349,25 +358,6 @@ def test_where_looking_after_the_runs_fails_snakemake_s_own_output_goes_on(monke
     assert stream.getvalue().endswith("Select jobs to execute...\n")
 
 
-def test_a_second_logger_for_the_terminal_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Loud(LogHandler):
-        writes_to_stream = property(lambda self: True)
-
-    class Filed(LogHandler):
-        writes_to_stream = property(lambda self: False)
-
-    found = {"unbroken": LogHandler, "loud": Loud, "filed": Filed}
-    monkeypatch.setattr(LoggerPluginRegistry, "get_plugin", lambda self, name: SimpleNamespace(log_handler=found[name]))
-    LogHandler(OutputSettings(log_handler_settings={"filed": None, "unbroken": None}), None).close()
-    with pytest.raises(SystemExit):
-        LogHandler(OutputSettings(log_handler_settings={"unbroken": None, "loud": None}), None)
-
-    said = "unbroken: --logger: found unbroken and loud, but only one can have the terminal"
-    assert capsys.readouterr().err == f"{said}; type --logger loud, or --logger unbroken\n"
-
-
 # --- the live lines ---
 
 
@@ -381,7 +371,7 @@ class Terminal(io.StringIO):
         self._stream = pyte.Stream(self.screen)
         self.size = columns, lines
         monkeypatch.setattr(
-            live_area.os, "get_terminal_size", lambda _: SimpleNamespace(columns=self.size[0], lines=self.size[1])
+            screen.os, "get_terminal_size", lambda _: SimpleNamespace(columns=self.size[0], lines=self.size[1])
         )
 
     def fileno(self) -> int:

@@ -27,7 +27,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.clock import utc_text
 
 
@@ -172,7 +172,7 @@ def test_a_location_that_is_full_costs_one_line_and_is_not_filled_up(
 ) -> None:
     step(base, small_backup, 1)
     if not is_seen_before:  # somebody else was quicker
-        monkeypatch.setattr(fs, "free_bytes", lambda path: 10**12)
+        monkeypatch.setattr(disk, "free_bytes", lambda path: 10**12)
 
     (line,) = run_on(base, small_backup, 2, big_step(2_000_000))
     monkeypatch.undo()
@@ -180,7 +180,7 @@ def test_a_location_that_is_full_costs_one_line_and_is_not_filled_up(
     assert line.endswith("/big: No space left on device; the run continues, and the next checkpoint is tried again")
     assert done(copies(small_backup).store) == [1]
     assert not Transfer(copies(small_backup).store.root).unfinished()
-    assert fs.free_bytes(small_backup) > 500_000
+    assert disk.free_bytes(small_backup) > 500_000
 
 
 @pytest.mark.process

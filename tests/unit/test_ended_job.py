@@ -19,7 +19,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job
-from unbroken.system import fs
+from unbroken.system import disk
 from unbroken.system.clock import unix_seconds
 
 pytestmark = pytest.mark.process
@@ -41,10 +41,10 @@ def answers(monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
         ({"scontrol": FAILED + " EndTime=840"}, ListedJob("17", "FAILED", node="node1", exit_code=75, end_unix=840.0)),
         ({"scontrol": RUNNING}, None),
         (
-            {"sacct": "17|FAILED|node3|1:0|||||840\n"},
+            {"sacct": "17|FAILED|node3|1:0||840\n"},
             ListedJob("17", "FAILED", node="node3", exit_code=1, end_unix=840.0),
         ),
-        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0|||||Unknown\n"}, ListedJob("17", "CANCELLED")),
+        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0||Unknown\n"}, ListedJob("17", "CANCELLED")),
         ({"sacct": ""}, None),
         ({}, None),
     ],
@@ -160,7 +160,7 @@ def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(
         submission = submissions.take("demo", submissions.newest("demo"))
         assert submission is not None
         submissions.fill(submission, number)
-    rows = "18_1|COMPLETED|node1|0:0|||||%d\n18_2|FAILED|node2|75:0|||||%d\n18_3|RUNNING|node1|0:0|||||Unknown\n"
+    rows = "18_1|COMPLETED|node1|0:0||%d\n18_2|FAILED|node2|75:0||%d\n18_3|RUNNING|node1|0:0||Unknown\n"
     slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
 
     assert (lost(START), lost(START)) == ([], [])
@@ -203,10 +203,10 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.runs.before_work.fs.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.runs.before_work.disk.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")
 
-    assert full == f"{places.root}: the disk is full, 12 bytes free, at least {fs.FULL_BYTES - 12:,} missing"
+    assert full == f"{places.root}: the disk is full, 12 bytes free, at least {disk.FULL_BYTES - 12:,} missing"
     assert "work: a link to" in obstacle(places)

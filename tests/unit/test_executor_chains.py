@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -131,15 +132,6 @@ def test_the_spec_says_all_that_a_job_needs(driver: Driver) -> None:
     assert spec.submission.refills
 
 
-def test_a_target_in_mid_chain_submits_as_many_tasks_as_it_needs(driver: Driver) -> None:
-    jobs = driver.plan(*segments(3, segments=30))
-
-    driver.executor.run_job(jobs[0])
-
-    assert driver.slurm.said("--array") == ["1-5%1"]
-    assert read(SPEC).last_segment == 3
-
-
 def test_a_corrupt_spec_is_written_again_and_one_of_a_newer_unbroken_stops_its_run_only(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,25 +231,6 @@ def test_a_single_job_that_does_the_segment_is_taken_over_and_not_submitted_agai
     assert (driver.submitted, driver.slurm.told) == ([job], [])
 
 
-@pytest.mark.parametrize(
-    ("resources", "why"),
-    [
-        ({"mem_mb": lambda job: 100 * int(job.wildcards["segment"])}, "its resources depend on the segment"),
-        ({"mem_mb": lambda job: 100 * job.attempt}, "its resources depend on the attempt"),
-        ({"mem_mb": 100}, ""),
-    ],
-)
-def test_segments_that_ask_for_different_things_are_single_jobs(
-    driver: Driver, resources: dict[str, object], why: str
-) -> None:
-    jobs = driver.plan(*segments(3), resources=resources)
-
-    driver.executor.run_job(jobs[0])
-
-    assert driver.lines()[:-1] == ([f"demo: single jobs instead of one array: {why}"] if why else [])
-    assert {job.attempt for job in jobs} == {1}
-
-
 # --- a segment that needs no job ---
 
 
@@ -265,31 +238,19 @@ def state_of(path: Path) -> tuple[int, int, str]:
     return path.stat().st_ino, path.stat().st_mtime_ns, path.read_text()
 
 
-def test_the_record_of_a_task_that_ran_ahead_is_taken_at_once_without_a_job(driver: Driver) -> None:
-    toy(Path(), 1, goal=10**6, segment_minutes=0.001)
-    toy(Path(), 2, goal=10**6, segment_minutes=0.001)
-    places, second = RunFolder("demo"), segment(2, goal=10**6)
-    before = state_of(places.record(2))
-    job = driver.job(second)
-
-    driver.executor.run_job(job)
-
-    assert (driver.done, driver.submitted, driver.failed, driver.slurm.told) == ([job], [], [], [])
-    assert state_of(places.record(2)) == before
-    assert driver.lines() == ["demo segment 2: its work is done, no job needed"]
-
-
-def test_the_record_of_a_task_that_ran_ahead_is_taken_while_the_task_behind_it_works(driver: Driver) -> None:
+@pytest.mark.parametrize("is_held", [False, True], ids=["", "while the task behind it works"])
+def test_the_record_of_a_task_that_ran_ahead_is_taken_at_once_without_a_job(driver: Driver, is_held: bool) -> None:
     toy(Path(), 1, goal=10**6, segment_minutes=0.001)
     toy(Path(), 2, goal=10**6, segment_minutes=0.001)
     places, job = RunFolder("demo"), driver.job(segment(2, goal=10**6))
     before = state_of(places.record(2))
 
-    with take(places.lease, 3, 0.0, print):
+    with take(places.lease, 3, 0.0) if is_held else nullcontext():
         driver.executor.run_job(job)
 
-    assert (driver.done, driver.failed, driver.slurm.told) == ([job], [], [])
+    assert (driver.done, driver.submitted, driver.failed, driver.slurm.told) == ([job], [], [], [])
     assert state_of(places.record(2)) == before
+    assert driver.lines() == ["demo segment 2: its work is done, no job needed"]
 
 
 def test_a_segment_at_work_before_snakemake_asks_for_it_is_waited_for_by_its_record(driver: Driver) -> None:
@@ -298,7 +259,7 @@ def test_a_segment_at_work_before_snakemake_asks_for_it_is_waited_for_by_its_rec
     submission("17")
     shows(driver.slurm, "17_2 RUNNING", "17_[3-7%1] PENDING")
     job = driver.job(second)
-    with take(places.lease, 2, 0.0, print):
+    with take(places.lease, 2, 0.0):
         driver.executor.run_job(job)
     (info,) = driver.active()
     assert look(driver, [info]) == [info]
@@ -368,7 +329,7 @@ def test_the_record_of_a_segment_from_which_later_ones_went_on_to_the_goal_says_
     assert (len(driver.done), driver.slurm.told) == (1, [])
 
 
-@pytest.mark.parametrize("text", ["{", "", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["{", "", '{"format": 2}'])
 def test_a_corrupt_record_of_work_that_is_done_is_made_again_without_a_job(driver: Driver, text: str) -> None:
     made = toy(Path(), goal=10**6, segment_minutes=0.001)
     RunFolder("demo").record(1).write_text(text)
@@ -403,28 +364,20 @@ def test_a_record_without_work_behind_it_is_removed_before_a_task_takes_the_segm
 # --- found, not submitted ---
 
 
-def test_an_array_of_an_earlier_start_is_taken_over_and_told_once(driver: Driver) -> None:
-    submission("17")
-    shows(driver.slurm, "17_1 RUNNING", "17_[2-7%1] PENDING")
+@pytest.mark.parametrize(
+    ("job_id", "shown"),
+    [("17", ["17_1 RUNNING", "17_[2-7%1] PENDING"]), ("", ["17_[1-7%1] PENDING"])],
+    ids=["of an earlier start", "of a driver that was killed before it noted the number"],
+)
+def test_an_array_is_taken_over_keeps_its_age_and_is_told_once(driver: Driver, job_id: str, shown: list[str]) -> None:
+    submission(job_id)
+    shows(driver.slurm, *shown)
     jobs = driver.plan(*segments(5))
 
     for job in jobs[:2]:
         driver.executor.run_job(job)
 
-    assert (driver.submitted, driver.slurm.told) == (jobs[:2], [])
-    assert driver.lines() == ["demo segment 1: job 17 of its run is in the queue or running already, taken over"]
-
-
-def test_the_array_of_a_driver_that_was_killed_before_it_noted_the_number_is_found_and_keeps_its_age(
-    driver: Driver,
-) -> None:
-    submission()
-    shows(driver.slurm, "17_[1-7%1] PENDING")
-    jobs = driver.plan(*segments(5))
-
-    driver.executor.run_job(jobs[0])
-
-    assert (driver.submitted, driver.slurm.told, driver.canceled()) == (jobs[:1], [], [])
+    assert (driver.submitted, driver.slurm.told, driver.canceled()) == (jobs[:2], [], [])
     assert driver.lines() == ["demo segment 1: job 17 of its run is in the queue or running already, taken over"]
 
 

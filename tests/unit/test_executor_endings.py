@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.driver import Driver, ended, ends_as, segment
-from support.newer import newer_line, newer_record
+from support.newer import newer_line, newer_passport, newer_record
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_interruptible import work
@@ -78,7 +78,7 @@ def test_the_end_of_a_job_is_looked_at_again_while_another_one_holds_the_run_and
     job = driver.job(segment(goal=10**6))
     info = driver.out(job, segment(goal=10**6))
 
-    with take(places.lease, 2, 0.0, print):
+    with take(places.lease, 2, 0.0):
         is_over = driver.ends(info, ended("TIMEOUT"))
         assert (is_over, driver.done, driver.failed, driver.slurm.told) == (False, [], [], [])
         driver.chain(segment())._held_since = time.monotonic() - LEAVING_SECONDS
@@ -165,14 +165,14 @@ def test_what_a_user_has_to_fix_before_a_submission_is_not_waited_for(
 
 def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Driver) -> None:
     places = without_record()
-    (places.checkpoints / "format.json").write_text("{")
+    newer_passport(places)
     job = driver.job(segment())
     info = driver.out(job, segment())
 
     assert driver.ends(info, ended())
 
     assert (driver.done, driver.failed, job.attempt) == ([], [job], job.restart_times + 1)
-    assert "format.json" in driver.lines()[0]
+    assert "found format " in driver.lines()[0]
 
 
 def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:

@@ -8,14 +8,12 @@ from snakemake.resources import Resources
 from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Wildcards
 
-from snakemake_executor_plugin_unbroken.chain_specs import WARN_SECONDS
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
 from unbroken.job import rule_state, submissions
 from unbroken.job.rule_state import RuleState
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import CHAINS
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm.sbatch_options import warning_words
 
 
 def job(**changes: object) -> SimpleNamespace:
@@ -95,11 +93,6 @@ def test_a_job_of_a_rule_is_over_when_a_task_says_so_and_not_when_its_output_is_
     rule_state.note_done(work().key)
 
     assert (before, work().has_record()) == (False, True)
-
-
-@pytest.mark.parametrize(("runtime", "words"), [(4, []), (5, ["--signal=URG@90"])])
-def test_slurm_warns_no_job_in_its_first_half(runtime: int, words: list[str]) -> None:
-    assert warning_words(runtime, WARN_SECONDS) == words
 
 
 def rule(segments: object, **params: object) -> SimpleNamespace:

@@ -8,12 +8,8 @@ from support.toyrun import toy
 from unit.test_executor_outages import Clock, slurm
 
 from snakemake_executor_plugin_unbroken.chain import LOST_LOOKS
-from snakemake_executor_plugin_unbroken.executor import LIFE_SECONDS, SEGMENT
+from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from unbroken.job import submissions
-from unbroken.job.array import Answer, Submitted
-from unbroken.job.other_owner import SILENT_SECONDS
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
 from unbroken.slurm.job import ListedJob
 
 pytestmark = pytest.mark.process
@@ -29,7 +25,7 @@ class Watched:
         self.acted = 0  # how often something would have been done about it
         self.info: SubmittedJobInfo = driver.out(driver.job(segment()), segment())
         self.chain = driver.chain(segment())
-        driver.executor._queue.expect("demo", Submitted(Answer.FOUND, "17", 1))
+        driver.executor._queue.expect()
         driver.lines()
         monkeypatch.setattr(driver.executor, "in_thread", self._act)
 
@@ -135,8 +131,8 @@ def test_accounting_says_how_the_job_of_a_run_ended_that_squeue_has_forgotten(sl
     submission = submissions.take("demo", None)
     assert submission is not None
     submissions.fill(submission, "17")
-    rows = ("17_1|COMPLETED|node1|0:0|||||1000", "17_2|CANCELLED by 1000|node1|0:15|||||2000")
-    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0|||||2000"
+    rows = ("17_1|COMPLETED|node1|0:0||1000", "17_2|CANCELLED by 1000|node1|0:15||2000")
+    never = "17_[3-5]|CANCELLED by 1000|None assigned|0:0||2000"
     slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in (*rows, never)))
 
     ends = [run.look() for _ in range(2)]
@@ -154,23 +150,6 @@ def test_a_record_may_be_seen_after_the_end_of_its_job(slurm: Slurm, run: Watche
     run.look(1.0)
 
     assert (at_once, in_time, run.acted) == (0, 0, 1)
-
-
-def test_a_run_whose_job_gave_it_back_or_fell_silent_is_asked_for_soon(slurm: Slurm, run: Watched) -> None:
-    """Otherwise squeue is asked up to three minutes apart."""
-    shows(slurm, "17 RUNNING")
-    run.looks(20, 60.0)
-    shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
-        assert run.looks(4, LIFE_SECONDS) == [""] * 4  # a heartbeat is heard
-        assert run.looks(4, SILENT_SECONDS / 2)[-1] == "FAILED"
-
-    shows(slurm, "17 RUNNING")
-    assert run.looks(20, 60.0)[-1] == ""
-    shows(slurm, "17 FAILED")
-    with take(RunFolder("demo").lease, 1, 0.0, print):
-        run.look(LIFE_SECONDS)
-    assert run.looks(4, LIFE_SECONDS)[-1] == "FAILED"
 
 
 def test_looking_for_records_takes_a_twentieth_of_the_time_at_most(
@@ -205,5 +184,5 @@ def test_a_task_that_does_not_start_by_itself_is_told_once_with_what_to_type(slu
 
     (line,) = run.driver.lines()
     assert line.startswith(
-        "demo segment 1: job 17_2 does not start by itself (JobHeldUser); it is held; type: scontrol release 17"
+        "demo segment 1: Slurm job 17_2 is PENDING (JobHeldUser): it is held; type: scontrol release 17"
     )

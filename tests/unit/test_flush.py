@@ -1,4 +1,4 @@
-"""Folders of many files: what is asked of the file system, and that each file's own failure is told."""
+"""Folders of many files: each is flushed, and its own failure is told."""
 
 import os
 import re
@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 from support.needs import skip_or_fail
 
-from unbroken.system import flush
 from unbroken.system.flush import MANY, flush_tree
 
 pytestmark = pytest.mark.process
 
-FLUSH = (
-    "import sys; from pathlib import Path; from unbroken.system import flush; {}; flush.flush_tree(Path(sys.argv[1]))"
-)
-ANYWHERE_ELSE = "flush._WHOLE_AT_ONCE = set()"
-needs_strace = pytest.mark.needs("strace")
+FLUSH = "import sys; from pathlib import Path; from unbroken.system import flush; flush.flush_tree(Path(sys.argv[1]))"
 
 
 def many_files(base: Path) -> Path:
@@ -31,77 +26,17 @@ def many_files(base: Path) -> Path:
     return folder
 
 
-def below(folder: Path) -> set[str]:
-    return {str(path) for path in folder.rglob("*")} | {str(folder)}
+@pytest.mark.needs("strace")
+def test_each_file_is_flushed_and_the_folder_last(tmp_path: Path) -> None:
+    folder, output = many_files(tmp_path), tmp_path / "calls"
+    strace = ["strace", "-f", "-qq", "-y", "-e", "trace=fsync,syncfs", "-e", "signal=none", "-o", output]
 
+    subprocess.run([*strace, sys.executable, "-c", FLUSH, folder], check=True)
 
-def flushes(folder: Path, before: str = "pass") -> list[tuple[str, str]]:
-    """Each call by which a process flushed something, and what."""
-    output = folder.parent / "calls"
-    command = [
-        "strace",
-        "-f",
-        "-qq",
-        "-y",
-        "-e",
-        "trace=fsync,syncfs,sync_file_range",
-        "-e",
-        "signal=none",
-        "-o",
-        output,
-    ]
-    subprocess.run([*command, sys.executable, "-c", FLUSH.format(before), folder], check=True)
     found = re.findall(r"^\d+ +(\w+)\(\d+<([^>]*)>", output.read_text(), re.MULTILINE)
-    return [(call, path) for call, path in found]
-
-
-def is_flushed_whole(folder: Path) -> bool:
-    """False where temporary folders are on another file system than ext4 and XFS."""
-    return flush._type_of(os.stat(folder).st_dev) in flush._WHOLE_AT_ONCE
-
-
-@needs_strace
-def test_many_files_are_flushed_by_one_call_then_each_is_asked_whether_its_data_arrived(tmp_path: Path) -> None:
-    folder = many_files(tmp_path)
-
-    calls = flushes(folder)
-
-    if not is_flushed_whole(tmp_path):
-        assert {call for call, _ in calls} == {"fsync"}
-        return
-    asked = calls[1:-2]
-    assert calls[0] == ("syncfs", str(folder))
-    assert {call for call, _ in asked} == {"sync_file_range"}
-    assert {path for _, path in asked} == below(folder)
-    assert calls[-2:] == [("fsync", f"{folder}/part_0/file_000"), ("fsync", str(folder))]
-
-
-@needs_strace
-def test_elsewhere_each_file_is_flushed_by_itself_and_the_folder_last(tmp_path: Path) -> None:
-    folder = many_files(tmp_path)
-
-    calls = flushes(folder, ANYWHERE_ELSE)
-
-    assert {call for call, _ in calls} == {"fsync"}
-    assert {path for _, path in calls} == below(folder)
-    assert calls[-1] == ("fsync", str(folder))
-
-
-@needs_strace
-def test_a_file_on_another_file_system_is_flushed_there(tmp_path: Path) -> None:
-    folder = many_files(tmp_path)
-    other = Path("/dev/shm") / f"unbroken-{os.getpid()}"
-    if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
-        skip_or_fail("missing: another file system (/dev/shm)")
-    other.write_text("elsewhere")
-    try:
-        (folder / "link").symlink_to(other)
-
-        calls = flushes(folder)
-    finally:
-        other.unlink()
-
-    assert calls.count(("fsync", str(other))) == 1
+    assert {call for call, _ in found} == {"fsync"}
+    assert {path for _, path in found} == {str(path) for path in folder.rglob("*")} | {str(folder)}
+    assert found[-1] == ("fsync", str(folder))
 
 
 def test_an_error_of_one_of_many_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +49,6 @@ def test_an_error_of_one_of_many_names_its_file(tmp_path: Path, monkeypatch: pyt
             raise OSError(5, "Input/output error")
         really(descriptor)
 
-    monkeypatch.setattr(flush, "_WHOLE_AT_ONCE", set())
     monkeypatch.setattr(os, "fsync", fsync)
 
     with pytest.raises(OSError, match="Input/output error") as caught:

@@ -9,7 +9,7 @@ import pytest
 from support.toyrun import until
 
 from unbroken.errors import OutageError, StorageError
-from unbroken.system import fs
+from unbroken.system import disk, fs
 
 
 def fail_with(number: int) -> object:
@@ -72,7 +72,7 @@ def test_an_exclusive_file_on_a_full_disk_leaves_no_draft(tmp_path: Path, monkey
 def test_a_full_disk_is_told_with_the_path_and_the_bytes_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fs, "free_bytes", lambda path: 1000)
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 1000)
 
     with pytest.raises(StorageError) as caught, fs.storage_errors(tmp_path, 5000):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -84,7 +84,7 @@ def test_a_full_disk_is_told_with_the_path_and_the_bytes_missing(
 
 
 def test_a_used_up_quota_is_not_called_missing_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fs, "free_bytes", lambda path: 1_000_000)
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
 
     with pytest.raises(StorageError, match="0 missing: a quota, or the number of files, is used up"):  # noqa: SIM117
         with fs.storage_errors(tmp_path, 5000):
@@ -246,7 +246,7 @@ def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("free", "is_quota"), [(0, False), (4096, True)])
 def test_a_disk_without_a_free_byte_is_not_called_a_quota(tmp_path, monkeypatch, free, is_quota):
-    monkeypatch.setattr(fs, "free_bytes", lambda _: free)
+    monkeypatch.setattr(disk, "free_bytes", lambda _: free)
 
     with pytest.raises(StorageError) as error, fs.storage_errors(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "state"))
@@ -262,7 +262,7 @@ def test_a_file_system_that_counts_no_blocks_is_not_called_full() -> None:
     with pytest.raises(StorageError) as error, fs.storage_errors(proc):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/proc/state")
 
-    assert (fs.full_disk([proc]), fs.full_disk_words(proc, 10**15)) == ("", "")
+    assert (disk.first_full([proc]), disk.full_words(proc, 10**15)) == ("", "")
     assert str(error.value) == (
         "/proc/state: No space left on device; earlier checkpoints are untouched; free room, then start again"
     )

@@ -9,17 +9,8 @@ from support.toyrun import toy_run
 
 from unbroken.errors import FormatError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.identity import (
-    MOST_INPUT_BYTES,
-    Identity,
-    IdentityKeys,
-    accept_identity,
-    identity_of,
-    keep_inputs,
-    usable_identities,
-)
+from unbroken.runs.identity import Identity, IdentityKeys, accept_identity, identity_of, usable_identities
 from unbroken.runs.progress import Progress
-from unbroken.system.digests import sha256_of
 
 LAYOUT = IdentityKeys((), (), (), layout_keys=("seed",), layout_run_keys=("threads",), switch_key="step_seconds")
 
@@ -68,15 +59,11 @@ def test_long_values_are_shown_where_they_differ() -> None:
     assert len(line) < 180
 
 
-def test_a_text_that_is_too_large_or_no_text_is_told_by_its_digest_alone(tmp_path: Path) -> None:
-    for name, data in {"large.txt": b"x" * (MOST_INPUT_BYTES + 1), "raw.bin": b"\xff\x00"}.items():
-        (tmp_path / name).write_bytes(data)
-        part = f"content of settings.inputs {name}"
-        was = Identity("", {part: f"sha256 {sha256_of(tmp_path / name)}"}, files={part: tmp_path / name})
-        keep_inputs(tmp_path, was.parts, was.files)
-        now = Identity("", {part: "sha256 other"}, files=was.files)
+def test_a_changed_file_is_named_with_its_setting(tmp_path: Path) -> None:
+    part, path = "content of settings.inputs raw.bin", tmp_path / "raw.bin"
+    now = Identity("", {part: "sha256 other"}, files={part: path})
 
-        assert now.differences(was.parts, tmp_path)[0].startswith(f"{part} was sha256 ")
+    assert now.differences({part: "sha256 one"}) == [f"{path} (settings.inputs) was changed"]
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"format": 2, "accepted": []}', "{}"])

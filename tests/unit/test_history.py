@@ -39,7 +39,19 @@ def test_a_line_torn_by_a_kill_is_passed_over_and_spoils_no_later_one(history: H
     assert [attempt.token for attempt in history.attempts()] == [1, *whole_second, 3]
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", "3", "null", '{"kind": "x"}', '{"kind": "paused"}', "\x00\xff"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '{"format": 2}',
+        "[]",
+        "3",
+        "null",
+        '{"format": 2, "kind": "x"}',
+        '{"format": 2, "kind": "paused"}',
+        "\x00\xff",
+    ],
+)
 def test_a_line_that_is_no_attempt_is_passed_over(history: History, line: str) -> None:
     history.append(ATTEMPT)
     history.path.write_bytes(history.path.read_bytes() + line.encode("latin-1") + b"\n")

@@ -334,7 +334,7 @@ print(array.submit(spec.read(spec.path_of("demo"))).answer.name)
 
 
 def test_of_many_that_submit_at_the_same_moment_one_submits_one_array(slurm: Slurm) -> None:
-    line = f"me||101_[1-11%1]|PENDING|None|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    line = f"me||101_[1-11%1]|PENDING|None|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.answer("squeue", f"sleep 0.2; cat {slurm.folder}/queue")  # all have asked before one of them has submitted
     slurm.takes(f"sleep 0.3; echo '{line}' >> {slurm.folder}/queue")
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}

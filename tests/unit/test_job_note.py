@@ -206,7 +206,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
 def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tmp_path: Path) -> None:
     """It had no time to say that its work begins; else its end would be in the history twice."""
     places = toy_job(tmp_path).places
-    take = f"take(Path({str(places.lease)!r}), 1, 0, print, environment={{'SLURM_JOB_ID': '17'}})"
+    take = f"take(Path({str(places.lease)!r}), 1, 0, environment={{'SLURM_JOB_ID': '17'}})"
     code = f"import os; from pathlib import Path; from unbroken.runs.lease import take; {take}; os.kill(os.getpid(), 9)"
 
     found = ended(tmp_path, [sys.executable, "-c", code])
@@ -220,7 +220,7 @@ def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tm
 def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "0.1")
     places = toy_job(tmp_path).places
-    with take(places.lease, 1, 0, print, environment={"SLURM_JOB_ID": "16"}):
+    with take(places.lease, 1, 0, environment={"SLURM_JOB_ID": "16"}):
         pass
 
     _, end = ended(tmp_path, ["sh", "-c", "exit 1"])

@@ -40,7 +40,7 @@ def job(slurm: Slurm, said: list[str], tmp_path: Path) -> ChainJob:
 
 
 def owned_by(slurm_job: str) -> lease.Lease:
-    return lease.take(RunFolder("demo").lease, 1, 0.0, print, environment={"SLURM_JOB_ID": slurm_job})
+    return lease.take(RunFolder("demo").lease, 1, 0.0, environment={"SLURM_JOB_ID": slurm_job})
 
 
 # --- a run that another job owns ---
@@ -111,7 +111,7 @@ def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_sa
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(after_work, "ENDING_SECONDS", 0.0)
-    slurm.answer("sacct", "echo '17|TIMEOUT|node1|0:0|||||1000'")
+    slurm.answer("sacct", "echo '17|TIMEOUT|node1|0:0||1000'")
     slurm.answer("scontrol", "exit 1")
 
     assert after_work.how_slurm_ends("17") == "TIMEOUT"

@@ -61,7 +61,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
     tmp_path: Path, slurm: Slurm
 ) -> None:
     toy(Path(), 1, goal=10**6, segment_minutes=0.01)
-    row = f"me||101_[1-9%1]|PENDING|Dependency|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
+    row = f"me||101_[1-9%1]|PENDING|Dependency|N/A|N/A|N/A|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{row}' >> {slurm.folder}/queue")
 
     # Long enough to be at work still when the next array is submitted.
@@ -235,16 +235,16 @@ def test_why_a_run_stopped_is_read_by_the_driver_of_that_start_alone(slurm: Slur
     assert (stop_of("demo", START), stop_of("demo", "another")) == ("", "the seed was changed")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"start": "20260101T000000Z-1a2b3c4d"}'])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"stopped": {"start": "20260101T000000Z-1a2b3c4d"}}'])
 def test_a_corrupt_note_says_nothing(slurm: Slurm, text: str) -> None:
     note_stop("demo", START, "x")
-    (CHAINS / "demo" / "stopped.json").write_text(text)
+    (CHAINS / "demo" / "state.json").write_text(text)
 
     assert stop_of("demo", START) == ""
 
 
 def test_a_disk_that_takes_no_note_ends_no_work(slurm: Slurm) -> None:
-    (CHAINS / "demo" / "stopped.json").mkdir()
+    (CHAINS / "demo" / "state.json").mkdir(parents=True)
 
     note_stop("demo", START, "x")
 

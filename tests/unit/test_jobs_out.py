@@ -1,6 +1,7 @@
 """The jobs and tasks of a run as `unbroken status` shows them: what works or is next, and how many wait behind it."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from unbroken.report.account import account_of
 from unbroken.report.status import RunState, status_of
 from unbroken.slurm.job import ListedJob, chain_comment, in_short, tasks_of
-from unbroken.slurm.queue import Queue, described, past_waits, queue_of
+from unbroken.slurm.queue import Queue, described, queue_of
 
 RUNNING = ListedJob("17_3", "RUNNING", "None", chain_comment("demo"))
 LIMITED = ListedJob("17_4", "PENDING", "JobArrayTaskLimit", chain_comment("demo"))
@@ -92,11 +93,11 @@ def test_status_shows_the_task_that_starts_and_how_many_wait(tmp_path: Path) -> 
 @pytest.mark.process
 def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
-        f"me|node1|17_3|RUNNING|None|1|2|unbroken chain demo|{tmp_path}",
-        f"me||17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|unbroken chain demo|{tmp_path}",
-        f"me|node1|17_2|COMPLETED|None|1|2|unbroken chain demo|{tmp_path}",
-        f"me||21_[1-9%1]|PENDING|Priority|N/A|N/A|somebody's|{tmp_path}",
-        "me||22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
+        f"me|node1|17_3|RUNNING|None|0|1|2|unbroken chain demo|{tmp_path}",
+        f"me||17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|N/A|unbroken chain demo|{tmp_path}",
+        f"me|node1|17_2|COMPLETED|None|0|1|2|unbroken chain demo|{tmp_path}",
+        f"me||21_[1-9%1]|PENDING|Priority|N/A|N/A|N/A|somebody's|{tmp_path}",
+        "me||22_[1-9%1]|PENDING|Priority|N/A|N/A|N/A|unbroken chain demo|/elsewhere",
     ]
     answer(tmp_path, monkeypatch, "squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 
@@ -106,46 +107,22 @@ def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, mo
     assert [job.job_id for job in queue.over] == ["17_2"]
 
 
-@pytest.mark.process
-def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = "$(( $(date +%s) - 102 )) $(( $(date +%s) - 100 ))"
-    answer(tmp_path, monkeypatch, "squeue", f'echo "17_[1-5%1] {times}"')
-    queue = Queue(True, tuple(tasks(1, 5, "Priority")))
+def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path) -> None:
+    waiting = [replace(task, submit_unix=time.time() - 102) for task in tasks(1, 5, "Priority")]
 
-    found = account_of("demo", tmp_path, queue)
+    found = account_of("demo", tmp_path, Queue(True, tuple(waiting)))
 
     assert found.end - found.begin == pytest.approx(102, abs=10)
     assert {kind.value for kind, seconds in found.seconds.items() if seconds > 5} == {"queued"}
 
 
-@pytest.mark.process
-def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(tmp_path, monkeypatch, "squeue", 'echo "17_[4-7%1] $(( $(date +%s) - 100 )) N/A"')
-
-    behind = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7))))
-    held = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7, "JobHeldUser"))))
+def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(tmp_path: Path) -> None:
+    waiting = [replace(task, submit_unix=time.time() - 100) for task in tasks(4, 7)]
+    behind = account_of("demo", tmp_path, Queue(True, tuple(waiting)))
+    held = account_of("demo", tmp_path, Queue(True, tuple(replace(task, reason="JobHeldUser") for task in waiting)))
 
     assert {kind.value for kind, seconds in behind.seconds.items() if seconds > 5} == {"queued"}
     assert {kind.value for kind, seconds in held.seconds.items() if seconds > 5} == {"idle"}
-
-
-@pytest.mark.process
-def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin = 1_795_940_002
-    rows = [
-        f"17_2|RUNNING|node1|0:0|short|60|{begin + 7201}|{begin + 7201}|Unknown",  # eligible at its start [22.05]
-        f"17_3|RUNNING|node1|0:0|short|60|{begin}|{begin + 10801}|Unknown",  # it also waited for those before
-        f"17_1|COMPLETED|node1|0:0|short|60|{begin}|{begin + 3600}|{begin + 7200}",
-        f"17_[4-7%1]|PENDING|None assigned|0:0|short|60|{begin}|Unknown|Unknown",
-        f"18|FAILED|node1|1:0|short|60|{begin}|{begin + 30}|{begin + 40}",
-    ]
-    answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
-
-    assert past_waits() == {"short": [(60.0, 30.0), (60.0, 3600.0)]}
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_a_disk_without_room_for_a_checkpoint_like_the_last_is_told_with_the_byt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = toy_job(tmp_path).places.root
-    monkeypatch.setattr("unbroken.job.classify.fs.free_bytes", lambda path: free if path == root else -1)
+    monkeypatch.setattr("unbroken.job.classify.disk.free_bytes", lambda path: free if path == root else -1)
     last = None
     if kept_bytes is not None:
         files = {"state": FileDigest(kept_bytes - 1, "0"), "more": FileDigest(1, "0")}

@@ -47,7 +47,7 @@ def test_the_log_of_the_segment_at_work_is_shown_and_not_the_empty_one_of_a_job_
 ) -> None:
     places.log(3).touch()
     show_log(places, None, follow=False)
-    with lease.take(places.lease, 1, 0.0, print):
+    with lease.take(places.lease, 1, 0.0):
         places.log(3).write_text("waiting: the run is held\n")
         show_log(places, None, follow=False)
     show_log(places, None, follow=False)

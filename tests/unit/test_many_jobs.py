@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from support.toyrun import toy_run
 
 from unbroken.plan.plan import Plan
-from unbroken.plan.resources import shared
+from unbroken.plan.slurm_jobs import shared
 
 
 def test_a_pattern_matches_the_runs_of_its_engine_and_no_others() -> None:

@@ -49,7 +49,7 @@ class Controller:
         return end
 
     def end_job_at(self, end: int) -> None:
-        (self._folder / "new").write_text(f"me|node1|17|RUNNING|None|N/A|{end}||/\n")
+        (self._folder / "new").write_text(f"me|node1|17|RUNNING|None|N/A|N/A|{end}||/\n")
         (self._folder / "new").replace(self._folder / "end")
 
     @property

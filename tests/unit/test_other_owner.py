@@ -39,7 +39,7 @@ def spec(tmp_path: Path, slurm: Slurm) -> JobSpec:
 def owned(**values: object) -> Iterator[None]:
     """A process on a machine that is out of sight owns the run."""
     folder = RunFolder("demo").lease
-    with take(folder, 2, 0.0, print) as held:
+    with take(folder, 2, 0.0) as held:
         path = claim_path(folder, held.claim.token)
         path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere", **values}))
         yield
@@ -57,7 +57,7 @@ def owned(**values: object) -> Iterator[None]:
 def test_the_tasks_of_a_run_wait_for_a_job_of_this_slurm_alone(
     spec: JobSpec, slurm: Slurm, values: dict[str, object], job: str
 ) -> None:
-    slurm.answer("squeue", "echo 'ada|node1|30|RUNNING|None|0|Unknown||/'")
+    slurm.answer("squeue", "echo 'ada|node1|30|RUNNING|None|0|0|Unknown||/'")
     with owned(user="ada", **values):
         found = OtherOwner().find(spec, None)
 

@@ -20,7 +20,7 @@ from unbroken.runs.store import Store
 @pytest.mark.process
 def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:
     places = RunFolder("demo", tmp_path)
-    with lease.take(places.lease, 1, 1.0, print) as held:
+    with lease.take(places.lease, 1, 1.0) as held:
         attempt_folder = AttemptFolder(places.work / f"{held.claim.token:06d}")
         attempt_folder.prepare()
         attempt_folder.progress.write_text(

@@ -12,7 +12,7 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import verified_parts
 from unbroken.runs.select import ancestors
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ def test_bytes_are_copied_by_the_kernel_or_by_us(
     data = os.urandom(3 * 1024 * 1024)
     (tmp_path / "old").write_bytes(data)
     with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
-        done = [fs.copy_range(old.fileno(), new.fileno(), 2_000_000)]
+        done = [copying.copy_range(old.fileno(), new.fileno(), 2_000_000)]
         while done[-1]:
-            done.append(fs.copy_range(old.fileno(), new.fileno(), 2_000_000))
+            done.append(copying.copy_range(old.fileno(), new.fileno(), 2_000_000))
 
     assert sum(done) == len(data)
     assert (tmp_path / "new").read_bytes() == data
@@ -159,4 +159,4 @@ def test_a_full_disk_is_no_reason_to_copy_in_another_way(tmp_path: Path, monkeyp
         (tmp_path / "new").open("wb") as new,
         pytest.raises(OSError, match="full"),
     ):
-        fs.copy_range(old.fileno(), new.fileno(), 1)
+        copying.copy_range(old.fileno(), new.fileno(), 1)

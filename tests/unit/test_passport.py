@@ -10,8 +10,7 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs.checkpoint import FORMAT, data_digest, read_passport
-from unbroken.runs.imported import Imported
+from unbroken.runs.checkpoint import FORMAT, Imported, data_digest, read_import, read_passport
 from unbroken.runs.progress import FileDigest, Progress
 
 
@@ -45,11 +44,21 @@ def test_whatever_is_wrong_with_a_passport_it_is_none_of_a_newer_unbroken(folder
 
 
 def test_what_a_run_was_imported_from_stands_in_it(folder: Path) -> None:
-    imported = Imported("/old", ("a", "b"), ("the loader's place",))
+    imported = Imported("/old", ("a", "b"), ("the loader's place",), "mine.pt", epoch=2)
     (folder / "manifest.json").write_text(replace(PASSPORT, imported=imported).to_text())
 
     assert read_passport(folder).imported == imported
+    assert read_import(folder) is None  # a later checkpoint: the program has saved all of it
     assert json.loads(PASSPORT.to_text())["imported"] is None
+
+
+@pytest.mark.parametrize(("path", "is_told"), [("mine.pt", True), (".", True), ("", False)])
+def test_a_training_is_told_of_the_users_own_file(tmp_path: Path, folder: Path, path: str, is_told: bool) -> None:
+    imported = Imported("/old", path=path, step=20)
+    (folder / "manifest.json").write_text(replace(PASSPORT, segment=0, imported=imported).to_text())
+
+    assert read_import(folder) == (imported if is_told else None)
+    assert (read_import(None), read_import(tmp_path / "none")) == (None, None)
 
 
 # No clock: a machine may stand still for a moment.
@@ -107,19 +116,12 @@ def test_a_passport_that_is_missing_torn_or_no_object_is_refused(folder: Path, t
         read_passport(folder)
 
 
-def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path) -> None:
-    rewrite_passport(folder, schema_version=FORMAT.newest + 1)
-
-    with pytest.raises(FormatError, match=r"found format 3, unbroken \S+ reads 1 to 2"):
-        read_passport(folder)
-
-
-@pytest.mark.parametrize("version", [0, -1, "1", None])
-def test_a_schema_version_that_never_was_is_refused(folder: Path, version: object) -> None:
+@pytest.mark.parametrize("version", [FORMAT.newest + 1, FORMAT.newest - 1, 0, -1, "1", None])
+def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path, version: object) -> None:
     rewrite_passport(folder, schema_version=version)
 
     with pytest.raises(
-        FormatError, match=rf"^{folder}/manifest\.json: found format {version!r}, unbroken \S+ reads 1 t"
+        FormatError, match=rf"^{folder}/manifest\.json: found format {version!r}, unbroken \S+ reads 2;"
     ):
         read_passport(folder)
 
@@ -127,14 +129,12 @@ def test_a_schema_version_that_never_was_is_refused(folder: Path, version: objec
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"segment": "1"}, r"of a wrong type \['segment'\]"),
-        ({"extra": 1}, r"unknown \['extra'\]"),
-        ({"imported": {"from": "/x"}}, "'imported' is malformed, allowed: from"),
-        ({"imported": {"from": "/x", "checked": [1], "not_checked": []}}, "'imported' is malformed"),
+        ({"extra": 1}, "not a passport of unbroken .*'extra'"),
+        ({"imported": {"from": "/x"}}, "not a passport of unbroken .*'from'"),
         ({"progress": {"goal": 1}}, "'done' is None"),
         ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
         ({"files": {"/etc/x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
-        ({"files": {"x": {"size_bytes": "1"}}}, "allowed: size_bytes and digest"),
+        ({"files": {"x": {"size_bytes": "1"}}}, "not a passport of unbroken .*'digest'"),
     ],
 )
 def test_a_passport_of_another_shape_is_refused(folder: Path, changes: dict[str, object], words: str) -> None:
@@ -151,7 +151,7 @@ def test_a_missing_key_is_named(folder: Path) -> None:
     path.write_text(json.dumps(data))
     rewrite_passport(folder)
 
-    with pytest.raises(CheckpointError, match=r"missing keys \['identity'\]"):
+    with pytest.raises(CheckpointError, match=r"not a passport of unbroken .*'identity'"):
         read_passport(folder)
 
 

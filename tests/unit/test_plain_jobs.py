@@ -80,14 +80,3 @@ def test_a_job_that_nobody_knows_fails_after_a_while_in_which_accounting_may_com
 
     assert driver.check() == []
     assert "ended: UNKNOWN" in driver.failed["17"]
-
-
-def test_a_job_on_another_cluster_is_left_to_the_plugin(slurm: Slurm, tmp_path: Path, driver: PlainDriver) -> None:
-    slurm.answer("squeue", "echo '18|RUNNING'")
-    driver.submit("18", cluster="other")
-    slurm.answer(
-        "squeue", f'case "$*" in *--name*) printf "17|RUNNING\\n18|RUNNING\\n";; *) cat {tmp_path}/queue;; esac'
-    )
-    slurm.shows(18, "CANCELLED")
-
-    assert [driver.check(), driver.check()] == [["17", "18"], ["17", "18"]]

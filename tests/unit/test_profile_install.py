@@ -9,13 +9,13 @@ from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
 
 BIG = """\
-batch*|up|2-00:00:00|100|64|256000|(null)|idle|(null)
-batch*|up|2-00:00:00|4|64|512000|gpu:v100:2|idle|(null)
-gpu_a100|up|1-00:00:00|8|128|1000000|gpu:a100:4(S:0-3)|idle|(null)
-2024|up|infinite|1|8|16000|(null)|down|(null)
-empty|up|infinite|0|0|0|(null)|n/a|(null)
+batch*|2-00:00:00|100|64|256000|(null)
+batch*|2-00:00:00|4|64|512000|gpu:v100:2
+gpu_a100|1-00:00:00|8|128|1000000|gpu:a100:4(S:0-3)
+2024|infinite|1|8|16000|(null)
+empty|infinite|0|0|0|(null)
 """
-PLAIN = "debug|up|30:00|2|16|64000|(null)|idle|(null)\n"
+PLAIN = "debug|30:00|2|16|64000|(null)\n"
 
 
 def installed(tmp_path, monkeypatch, sinfo: str) -> tuple[dict, dict, str]:

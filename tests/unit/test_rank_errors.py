@@ -205,14 +205,6 @@ def test_torchs_own_tools_read_what_is_spread(tmp_path: Path) -> None:
     assert all(torch.equal(whole[name], tensor) for name, tensor in expected.items())
 
 
-def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
-    offers = [Offer("draft", node, size, 100) for node, size in (("a", 20), ("a", 20), ("b", 49))]
-
-    assert rank_checkpoint.has_memory(offers)
-    assert not rank_checkpoint.has_memory([*offers, Offer("", "b", 1, 100)])
-    assert not rank_checkpoint.has_memory([*offers, Offer("", "a", 1, 81)])
-
-
 def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
     told = {"RUN": "demo", "SAVE": str(folder), "STOP": str(folder / "stop"), "SAVE_SECONDS": "60"}
     told |= {"PROGRESS": str(folder / "progress.json")}
@@ -228,10 +220,10 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
     asked = []
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
-            link._offers = [Offer("draft", "a", size, 10**9), Offer("", "b", size // 2, size - 1)]
+            link._offers = [Offer("draft", size, True), Offer("", size // 2, False)]
             asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
-    plenty._offers = [Offer("draft", "a", BACKGROUND_BYTES, 10**9), Offer("", "b", 1, 10**9)]
+    plenty._offers = [Offer("draft", BACKGROUND_BYTES, True), Offer("", 1, True)]
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(BACKGROUND_BYTES)
@@ -247,7 +239,7 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 
     monkeypatch.setattr(Ranks, "all_gather", closed)
     link = link_of(Ranks(1, 2), tmp_path)
-    link._offers = [Offer(str(tmp_path), "a", 1, 1)]
+    link._offers = [Offer(str(tmp_path), 1, True)]
 
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):

@@ -23,6 +23,7 @@ from unbroken.runs import lease
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
+from unbroken.system.log import lines_to
 
 pytestmark = pytest.mark.process
 
@@ -52,15 +53,12 @@ def to_the_end(base: Path, backup: Path, segment: int) -> None:
         segment += 1
 
 
-def quiet(line: object) -> None:
-    pass
-
-
 def restored(base: Path, backup: Path) -> list[str]:
     """What the command says after the first location was lost."""
     told: list[str] = []
     shutil.rmtree(base / "results")
-    restore("demo", backup, base, told.append, outputs_of)
+    with lines_to(told.append):
+        restore("demo", backup, base, outputs_of)
     return told
 
 
@@ -169,9 +167,9 @@ def test_where_there_are_no_copies_of_the_run_the_line_says_so(base: Path, backu
     with pytest.raises(
         ConfigError, match=r"--from: found .*base, which holds no copies of demo; allowed: the folder of"
     ):
-        restore("demo", base, base, quiet, outputs_of)
+        restore("demo", base, base, outputs_of)
     with pytest.raises(ConfigError, match=r"--from: .*/demo holds copies of the run 'demo', not of 'other'"):
-        restore("other", backup / "demo", base, quiet, outputs_of)
+        restore("other", backup / "demo", base, outputs_of)
 
 
 def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
@@ -180,7 +178,7 @@ def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
     worked(base, backup)
     other = tmp_path / "other"
     other.mkdir()
-    restore("demo", backup, other, quiet, outputs_of)
+    restore("demo", backup, other, outputs_of)
     before = snapshot(backup)
 
     step(base, backup, 4)
@@ -216,11 +214,11 @@ def test_a_disk_without_space_for_the_run_is_told_and_a_second_try_succeeds(base
     mount_small(base / "results", "size=1m")
     try:
         with pytest.raises(StorageError, match=r"No space left on device; [\d,]+ bytes needed"):
-            restore("demo", backup, base, quiet, outputs_of)
+            restore("demo", backup, base, outputs_of)
         left = os.listdir(base / "results")
     finally:
         unmount(base / "results")
-    restore("demo", backup, base, quiet, outputs_of)
+    restore("demo", backup, base, outputs_of)
 
     assert left == [".restoring-demo"]
     assert checkpoints(job(base))[-1].passport.progress.done == 1
@@ -232,14 +230,14 @@ def test_of_two_that_restore_at_once_one_is_told_to_wait(base: Path, backup: Pat
     draft = base / "results" / ".restoring-demo"
     draft.mkdir(parents=True)
 
-    with lease.take(draft / "lease", 0, 0.0, quiet), pytest.raises(LeaseError, match="held, segment 0 by process"):
-        restore("demo", backup, base, quiet, outputs_of)
+    with lease.take(draft / "lease", 0, 0.0), pytest.raises(LeaseError, match="held, segment 0 by process"):
+        restore("demo", backup, base, outputs_of)
 
 
 def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(base: Path, backup: Path) -> None:
     worked(base, backup)
     there = job(base, 4)
-    with lease.take(there.places.lease, 4, 0.0, there.tell) as held:
+    with lease.take(there.places.lease, 4, 0.0) as held:
         restored(base, backup)
 
         with pytest.raises(LeaseError, match="was taken for dead and the run was taken over"):

@@ -19,7 +19,7 @@ from unbroken.job.rule_work import RuleWork
 from unbroken.job.spec import ChainJob
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import History
-from unbroken.runs.layout import CHAINS, RunFolder
+from unbroken.runs.layout import CHAINS
 from unbroken.runs.segment_end import EndKind
 
 KEY = ".rules/1a2b"
@@ -250,7 +250,7 @@ def test_of_a_corrupt_state_nothing_is_known_yet(slurm: Slurm, text: str) -> Non
 
 def test_the_files_of_its_run_lie_where_the_note_says(slurm: Slurm) -> None:
     assert not RuleState().folder(KEY).root.exists()
-    assert RuleState(note(EndKind.PAUSED)).folder(KEY) == RunFolder("train", Path(), Path(STORE))
+    assert RuleState(note(EndKind.PAUSED)).folder(KEY).root == Path(STORE)
 
 
 def test_a_rule_that_snakemake_asks_for_again_keeps_its_pauses_and_nothing_else(slurm: Slurm) -> None:

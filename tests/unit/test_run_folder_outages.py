@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy
 
-from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken.errors import OutageError, StorageError
 from unbroken.job import background, submissions
 from unbroken.job.submissions import UNANSWERED_SECONDS
 from unbroken.runs import lease
 from unbroken.runs.attempts import attempt_at_work
 from unbroken.runs.before_work import obstacle
 from unbroken.runs.claim import claim_path
-from unbroken.runs.imported import NOTE, read_import_note
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk
 
 
 def failing(number: int) -> Callable[..., object]:
@@ -44,7 +43,7 @@ def places(tmp_path: Path) -> RunFolder:
 
 @pytest.mark.parametrize("instead", [None, "a file"])
 def test_a_holder_whose_folder_was_moved_away_writes_nothing_more(places: RunFolder, instead: str | None) -> None:
-    with lease.take(places.lease, 1, 0.0, print) as held:
+    with lease.take(places.lease, 1, 0.0) as held:
         places.lease.rename(places.lease.with_name("moved"))
         if instead:
             places.lease.write_text(instead)
@@ -54,7 +53,7 @@ def test_a_holder_whose_folder_was_moved_away_writes_nothing_more(places: RunFol
 
 
 def test_a_holder_that_the_disk_does_not_answer_is_not_lost(places: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lease.take(places.lease, 1, 0.0, print) as held:
+    with lease.take(places.lease, 1, 0.0) as held:
         with monkeypatch.context() as patch:
             patch.setattr(lease.os, "listdir", failing(errno.EIO))
             with pytest.raises(OutageError, match="Input/output error; wait until that is over, then start again"):
@@ -87,15 +86,6 @@ def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path)
     assert first.stat().st_mtime_ns == second.stat().st_mtime_ns
 
 
-def test_what_a_training_is_handed_is_read_or_refused(tmp_path: Path) -> None:
-    assert read_import_note(None) is None
-    assert read_import_note(tmp_path) is None
-    (tmp_path / NOTE).write_text('{"path": "a", "epoch": "x"}')
-
-    with pytest.raises(CheckpointError, match=r"imported\.json: cannot be read"):
-        read_import_note(tmp_path)
-
-
 # --- around them ---
 
 
@@ -103,7 +93,7 @@ def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
     places: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places.root.mkdir(parents=True)
-    monkeypatch.setattr(fs, "free_bytes", failing(errno.ESTALE))
+    monkeypatch.setattr(disk, "free_bytes", failing(errno.ESTALE))
 
     assert obstacle(places) == f"{places.root}: {os.strerror(errno.ESTALE)}"
 

@@ -133,38 +133,3 @@ def test_an_attempt_that_is_refused_says_so_to_its_job_and_the_history(tmp_path:
 
         line = history(toy_job(tmp_path))[-1]
         assert (note.has_begun, note.end, line.kind) == (False, part_of(line), EndKind.REFUSED)
-
-
-# --- lines that were written before there was one type for it ---
-
-OLD = {
-    **{name: value for name, value in ATTEMPT.to_json().items() if name not in {"kind", "cause", "job_state", "log"}},
-    **{"outcome": "failed", "cause": "", "end_cause": "", "before_work": ""},
-}
-
-
-@pytest.mark.parametrize(
-    ("old", "kind", "cause", "state"),
-    [
-        ({}, EndKind.FAILED, None, None),
-        ({"outcome": "paused"}, EndKind.PAUSED, None, None),
-        ({"before_work": "never ran", "cause": "NODE_FAIL"}, EndKind.NEVER_RAN, None, EndState.NODE_FAIL),
-        ({"cause": "OUT_OF_MEMORY"}, EndKind.FAILED, None, EndState.OUT_OF_MEMORY),
-        ({"cause": "LAUNCH_FAILED"}, EndKind.FAILED, None, EndState.FAILED),
-        ({"is_hopeless": True, "is_storage_failure": False}, EndKind.FAILED, EndCause.DIVERGED, None),
-        ({"is_storage_failure": True}, EndKind.FAILED, EndCause.STORAGE, None),
-        (
-            {"end_cause": "killed while stopping", "is_storage_failure": True, "cause": "TIMEOUT"},
-            EndKind.FAILED, EndCause.KILLED_STOPPING, EndState.TIMEOUT,
-        ),
-        ({"end_cause": "results not written"}, EndKind.FAILED, EndCause.NO_RESULTS, None),
-    ],
-)  # fmt: skip
-def test_a_line_of_the_first_format_says_the_same(
-    tmp_path: Path, old: dict[str, object], kind: EndKind, cause: EndCause | None, state: EndState | None
-) -> None:
-    (tmp_path / "history.jsonl").write_text(json.dumps({**OLD, **old}) + "\n")
-
-    (line,) = History(tmp_path / "history.jsonl").attempts()
-
-    assert line == replace(ATTEMPT, kind=kind, cause=cause, job_state=state)

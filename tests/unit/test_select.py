@@ -12,6 +12,7 @@ from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
+from unbroken.system import log
 
 
 @pytest.fixture
@@ -21,7 +22,8 @@ def store(tmp_path: Path) -> Store:
 
 def picked(store: Store, told: list[str] | None = None, has_worked: bool = False) -> Checkpoint | None:
     lines = told if told is not None else []
-    return select(store, "demo", lambda identity: identity == PASSPORT.identity, lines.append, has_worked)
+    with log.lines_to(lines.append):
+        return select(store, "demo", lambda identity: identity == PASSPORT.identity, has_worked=has_worked)
 
 
 def truncate(folder: Path) -> None:
@@ -111,7 +113,7 @@ def test_what_was_set_aside_as_bad_and_reads_whole_now_is_back_before_the_run_gi
     assert found is not None and found.name == newer.name
     assert store.names() == [newer.name]
     assert not (store.root / ".quarantine" / f"{newer.name}.reason.json").exists()
-    assert told == [f"{newer.name}: was set aside as bad, and reads whole now; it is back in {store.root}"]
+    assert told == [f"{newer.name}: was quarantined as bad, and is valid now; it is back in {store.root}"]
 
 
 def test_what_was_set_aside_although_it_is_whole_stays_there(store: Store) -> None:
@@ -231,7 +233,7 @@ def test_a_checkpoint_of_another_version_is_named_and_nothing_is_set_aside(
     change(newer.folder)
 
     with pytest.raises(
-        FormatError, match=r"manifest\.json: found format 99, unbroken \S+ reads 1 to 2; nothing was changed; install"
+        FormatError, match=r"manifest\.json: found format 99, unbroken \S+ reads 2; nothing was changed; install"
     ):
         picked(store)
 

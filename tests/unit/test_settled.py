@@ -32,7 +32,7 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Segment:
 
 
 def owned_by_another() -> lease.Lease:
-    return lease.take(Segment(toy_run(), 2, "", ()).folder.lease, 2, 0.0, print, environment={"SLURM_JOB_ID": "40"})
+    return lease.take(Segment(toy_run(), 2, "", ()).folder.lease, 2, 0.0, environment={"SLURM_JOB_ID": "40"})
 
 
 def test_a_record_for_which_no_work_stands_is_removed(second: Segment) -> None:
@@ -107,7 +107,7 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     toy(here, goal=5)
     places = RunFolder("demo")
 
-    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError):
+    with take(places.lease, 1, 0.0), pytest.raises(LeaseError):
         settle_rest(toy_run(goal=5), range(2, 5), print)
     held = [read_record(places.record(number)) for number in (2, 3, 4)]
     is_settled = settle_rest(toy_run(goal=5), range(2, 5), print)
@@ -157,7 +157,7 @@ def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
     toy(here, goal=5)
     places = RunFolder("demo")
 
-    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError, match="held, segment 1 by process"):
+    with take(places.lease, 1, 0.0), pytest.raises(LeaseError, match="held, segment 1 by process"):
         is_done(toy_run(goal=5), 2, print)
 
     assert settled_record(toy_run(goal=5), 2, places) is not None

@@ -24,7 +24,7 @@ from unbroken.system import host
 def held(base: Path, silent_seconds: float = 0.0, **changes: object) -> Path:
     """A run with a checkpoint, and a claim as a process of another machine leaves it that is killed."""
     places = RunFolder("demo", base)
-    with lease.take(places.lease, 1, 1.0, print):
+    with lease.take(places.lease, 1, 1.0):
         publish(Store(places.checkpoints), 1)
     (last,) = places.lease.glob("*.json")
     claim = {**json.loads(last.read_text()), "token": 2, "segment": 2, "released_utc": "", "host": "elsewhere"}
@@ -77,7 +77,7 @@ def test_a_holder_that_is_stopped_on_this_machine_is_named_with_what_to_type(tmp
 
     assert row.state is RunState.WORKING
     assert row.advice.endswith(f"; process {sleeper} is stopped (SIGSTOP, or Ctrl-Z); {todo}")
-    assert str(caught.value).endswith(todo)
+    assert str(caught.value).endswith(f"{todo} and start again")
 
 
 def test_restart_watches_a_silent_holder_before_it_moves_anything(
@@ -88,9 +88,9 @@ def test_restart_watches_a_silent_holder_before_it_moves_anything(
 
     restart_command.restart("demo", tmp_path)
 
-    looking, moved = capsys.readouterr().out.splitlines()
-    assert looking.startswith("demo: held, segment 2 by process ")
-    assert looking.endswith("; looking for up to 2 min whether it lives")
+    waiting, taken, moved = capsys.readouterr().out.splitlines()
+    assert waiting.startswith("demo: waiting: the run is held, segment 2 by process ")
+    assert taken.startswith("demo: took the run over from segment 2 ") and ": no heartbeat in 12 looks" in taken
     assert moved.startswith("demo: everything so far is now in ")
 
 
@@ -101,7 +101,7 @@ def test_restart_is_refused_when_the_silent_holders_heart_beats(
     path = held(tmp_path, silent_seconds=86400)
     monkeypatch.setattr("builtins.print", lambda *_, **__: os.utime(path))
 
-    with pytest.raises(ConfigError, match=r"demo: is being written, segment 2 by process .*; stop that job first"):
+    with pytest.raises(ConfigError, match=r"demo: .*/demo: held, segment 2 by process .*, which is at work"):
         restart_command.restart("demo", tmp_path)
 
     assert path.exists()

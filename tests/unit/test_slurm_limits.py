@@ -9,17 +9,15 @@ from support.toyrun import toy_run
 from unbroken.config.package_files import root_folder
 from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
-from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.client import rows_in
 from unbroken.slurm.partitions import COLUMNS, partitions_in
 
 SINFO = """\
-short*|up|1-00:00:00|4|64|256000|(null)|idle|(null)
-gpu|up|8:00:00|2|32|128000|gpu:a100:4|idle|(null)
-mixed|up|infinite|1|32|128000|gpu:a100:4,gpu:v100:2|idle|(null)
-plain|up|30|1|8|16000|gpu:2|idle|(null)
-closed|inact|infinite|1|8|16000|(null)|idle|(null)
-away|up|infinite|1|8|16000|(null)|drained|(null)
+short*|1-00:00:00|4|64|256000|(null)
+gpu|8:00:00|2|32|128000|gpu:a100:4
+mixed|infinite|1|32|128000|gpu:a100:4,gpu:v100:2
+plain|30|1|8|16000|gpu:2
 """
 SITE = "site: {places: {short: {partition: short}, gpu: {partition: gpu}}}"
 FILE = "profiles/slurm/site.yaml"
@@ -35,7 +33,7 @@ def cluster(accounts: tuple[str, ...] = (), qos: tuple[str, ...] = ()) -> Cluste
 def said(*runs, site: str = SITE, **names: tuple[str, ...]) -> list[str]:
     known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
-    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(**names), lambda: FILE)
+    return limit_mistakes([(run, known.request(run)) for run in runs], cluster(**names), FILE)
 
 
 FITTING = [
@@ -47,7 +45,6 @@ FITTING = [
     {"tasks": 128},
     {"partition": "mixed", "gpus": 2, "gpu_type": "v100", "segment_minutes": 100000},
     {"partition": "short,gpu", "gpus": 1, "threads": 64},
-    {"partition": "closed"},
 ]
 
 
@@ -131,13 +128,13 @@ REFUSED = [
     ),
     (
         {"partition": "shrt"},
-        "partition: found 'shrt', but the partitions of this cluster (sinfo) are short, gpu, mixed, plain, closed and "
-        "away; did you mean `short`?",
+        "partition: found 'shrt', but the partitions of this cluster (sinfo) are short, gpu, mixed and plain; "
+        "did you mean `short`?",
     ),
     (
         {"partition": "short,xyz"},
-        "partition: found 'xyz', but the partitions of this cluster (sinfo) are short, gpu, mixed, plain, closed and "
-        "away; type another partition",
+        "partition: found 'xyz', but the partitions of this cluster (sinfo) are short, gpu, mixed and plain; "
+        "type another partition",
     ),
 ]
 
@@ -153,16 +150,16 @@ def test_a_mistake_of_the_site_names_its_file_and_is_said_once_for_all_runs():
     lines = said(toy_run("a"), toy_run("b"), toy_run("c", place="gpu", gpus=1), site=site)
 
     assert lines == [
-        "site.places.short.partition: found 'long', but the partitions of this cluster (sinfo) are short, gpu, mixed, "
-        "plain, closed and away; edit profiles/slurm/site.yaml",
+        "site.places.short.partition: found 'long', but the partitions of this cluster (sinfo) are short, gpu, mixed "
+        "and plain; edit profiles/slurm/site.yaml",
         "site.gpu_type: found 'h100', but the GPUs of partition gpu are a100 (sinfo); edit profiles/slurm/site.yaml",
     ]
 
 
 def test_a_slip_in_the_site_is_guessed_and_its_file_named():
     assert said(toy_run(), site="site: {partition: shrt}") == [
-        "site.partition: found 'shrt', but the partitions of this cluster (sinfo) are short, gpu, mixed, plain, closed "
-        "and away; did you mean `short`? edit profiles/slurm/site.yaml"
+        "site.partition: found 'shrt', but the partitions of this cluster (sinfo) are short, gpu, mixed and plain; "
+        "did you mean `short`? edit profiles/slurm/site.yaml"
     ]
 
 
@@ -219,23 +216,6 @@ def test_sacctmgr_is_asked_only_where_one_of_them_is_set(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     known, limits = read_site(yaml.safe_load(SITE), known_schemas()), ClusterLimits({})
 
-    assert limit_mistakes([(toy_run(), known.request(toy_run()))], limits, lambda: FILE) == []
+    assert limit_mistakes([(toy_run(), known.request(toy_run()))], limits, FILE) == []
     assert not asked.exists()
     assert limits.qos == limits.accounts == ["high"]
-
-
-def test_a_partition_that_is_away_is_no_mistake_but_said():
-    known = read_site(yaml.safe_load(SITE), known_schemas())
-    runs = [
-        toy_run("a", partition="closed"),
-        toy_run("b", partition="away"),
-        toy_run("c"),
-        toy_run("d", partition="away"),
-    ]
-    asked = [(run, known.request(run)) for run in runs]
-
-    assert limit_mistakes(asked, cluster(), lambda: FILE) == []
-    assert absences(asked, cluster()) == [
-        "partition closed is down or all its nodes are (sinfo); its jobs will wait",
-        "partition away is down or all its nodes are (sinfo); its jobs will wait",
-    ]

@@ -4,19 +4,28 @@ import math
 
 import pytest
 
+from unbroken.slurm import partitions
 from unbroken.slurm.client import rows_in
-from unbroken.slurm.partitions import COLUMNS, minutes_in, partitions_in, together
+from unbroken.slurm.partitions import (
+    COLUMNS,
+    ask_partition,
+    minutes_in,
+    own_spare_nodes,
+    partitions_in,
+    spare_nodes,
+    together,
+)
 
 # sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T|%f': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\
-short*|up|10:00|2|4|4000|(null)|idle|(null)
-short*|up|10:00|2|4|4000|gpu:fake:2|mixed|(null)
-gpu|up|5:00|2|4|4000|gpu:fake:2|idle|(null)
-big|up|2-00:00:00|3|128+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0,2),fs:lustre:1|allocated|(null)
-big|up|2-00:00:00|1|64|257000|gpu:8|drained*|(null)
-old|down|infinite|4|16|64000|(null)|idle|(null)
-gone|up|infinite|2|16|64000|(null)|down*|(null)
-empty|up|infinite|0|0|0|(null)|n/a|(null)
+short*|10:00|2|4|4000|(null)
+short*|10:00|2|4|4000|gpu:fake:2
+gpu|5:00|2|4|4000|gpu:fake:2
+big|2-00:00:00|3|128+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0,2),fs:lustre:1
+big|2-00:00:00|1|64|257000|gpu:8
+old|infinite|4|16|64000|(null)
+gone|infinite|2|16|64000|(null)
+empty|infinite|0|0|0|(null)
 """
 ROWS = rows_in(RECORDED, len(COLUMNS))
 
@@ -58,12 +67,6 @@ def test_gpus_are_counted_by_type_with_and_without_a_name():
     assert (found["short"].gpu_types, found["gpu"].gpus(), found["old"].gpus()) == (["fake"], 2, 0)
 
 
-def test_a_partition_without_a_node_that_could_start_a_job_is_not_there():
-    found = partitions_in(ROWS)
-
-    assert [name for name, partition in found.items() if not partition.is_there] == ["old", "gone", "empty"]
-
-
 def test_partitions_taken_together_have_the_longest_limit_and_all_nodes():
     found = partitions_in(ROWS)
 
@@ -74,3 +77,10 @@ def test_partitions_taken_together_have_the_longest_limit_and_all_nodes():
 
 def test_lines_that_are_no_partition_are_passed_over():
     assert list(partitions_in(rows_in("sinfo: warning\n\n" + RECORDED, len(COLUMNS)))) == list(partitions_in(ROWS))
+
+
+def test_without_a_name_the_default_partition_is_meant_and_outside_of_slurm_none(monkeypatch):
+    monkeypatch.setattr(partitions, "table", lambda *words, **more: ROWS)
+    monkeypatch.delenv("SLURM_JOB_PARTITION", raising=False)
+
+    assert (ask_partition("").node_count, spare_nodes("", 1), own_spare_nodes()) == (4, 3, 0)

@@ -15,9 +15,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import snakemake.api  # before its parts, which import each other
+import snakemake.dag
+import snakemake.parser
 import snakemake_executor_plugin_slurm as plugin
+from snakemake.io import _IOFile
 from snakemake.jobs import AbstractJob, GroupJob
+from snakemake.jobs import Job as SnakemakeJob
+from snakemake.resources import Resource
+from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm import submit_string, utils, validation
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import AbstractExecutor, SubmittedJobInfo
@@ -90,33 +98,112 @@ def test_no_module_imports_snakemake_itself() -> None:
     assert not [path.name for path in folder.glob("*.py") if "from snakemake." in path.read_text()]
 
 
-# --- holding the plugin's executor ---
+# --- what its text says, and what it takes ---
+
+Plugin = plugin.Executor
+OF_A_RULE = ("shadow_depth", "is_handover", "is_checkpoint", "basedir", "script")
+OF_A_JOB = {"conda_env_spec", "container_img_url", "env_modules", "group", "benchmark", "resources"}
+# Where it stands, what stands there, and what to look at if it does not.
+SAYS = [
+    (
+        RemoteExecutor.__init__,
+        "threading.Thread(target=self._wait_thread)",
+        "it starts its thread otherwise",
+    ),
+    (RemoteExecutor.shutdown, "self.wait_thread.join()", "shutdown no longer joins: drop _wait_thread"),
+    (RemoteExecutor._wait_for_jobs, "await self.sleep()", "the thread no longer sleeps"),
+    (Plugin, "self.report_job_submission", "the plugin does not call it"),
+    (Plugin, "self.report_job_success", "the plugin does not call it"),
+    (Plugin, "self.report_job_error", "the plugin does not call it"),
+    (RemoteExecutor.report_job_submission, "self.active_jobs.append(job_info)", "the list of jobs"),
+    (RemoteExecutor.report_job_submission, "with self.lock:", "its lock"),
+    (Plugin.run_jobs, "waiting for more jobs", "run_jobs keeps no jobs: drop `offer` and what is left over"),
+    (Plugin.run_job, "{job.rule.name}: {e}", "run_job's handler: drop ours"),
+    (Plugin, "self._job_submission_executor = ThreadPoolExecutor(", "the pool of threads"),
+    (submit_string.get_submit_command, "--job-name {safe_quote(params.run_uuid)}", "the jobs' name"),
+    (Plugin.__post_init__, "self.run_uuid = str(uuid.uuid4())", "run_uuid"),
+    (Plugin.run_array_jobs, '"run_uuid": self.run_uuid', "the name of arrays"),
+    (Plugin.check_active_jobs, "self.next_seconds_between_status_checks = ", "the plugin's pace"),
+    (Plugin.check_active_jobs, "status in fail_stati", "which ends it recognizes"),
+    (plugin.query_job_status, "status = row[1].strip()", "CANCELLED by"),
+    (Plugin.run_job, 'aux={"slurm_logfile": slurm_logfile}', "where a job's log stands"),
+    (Plugin.additional_general_args, "slurm-jobstep", "a second Snakemake in a step"),
+    (RealExecutor.format_job_exec, "self.additional_general_args(),", "format_job_exec"),
+    (RemoteExecutor.get_job_args, "wait_for_files.append(self.tmpdir)", "no folder: drop get_job_args"),
+    (RemoteExecutor.shutdown, "shutil.rmtree(self.tmpdir", "the folder stays: drop get_job_args"),
+    (Plugin.run_job, "call += set_gres_string(job)", "set_gres_string is no longer added"),
+    (Plugin.__post_init__, 'os.getenv("SNAKEMAKE_SLURM_PARTITIONS")', "where it finds the file of partitions"),
+    (Plugin.run_job, '"account": next(self.get_account_arg(job))', "which account is taken"),
+    (Plugin.get_account_arg, 'yield f" -A {shlex.quote(canonical_account)}"', "how the account is said"),
+    (Plugin.__init__, 'if "SLURM_JOB_ID" in os.environ:', "a driver inside a job"),
+    (Plugin.clean_old_logs, 'self.slurm_logdir.rglob("*.log")', "which logs are removed"),
+    (Plugin, "self.slurm_logdir = _select_logdir(self.workflow)", "where its logs are"),
+    (JobScheduler.exit_gracefully, 'self._user_kill = "graceful"', "what a TERM leaves"),
+    (JobScheduler.__init__, "self._user_kill = None", "what stands there before"),
+    (JobScheduler.schedule, "if executor_error or not running:", "when a scheduler ends"),
+    (JobScheduler._handle_error, "if job.restart_times > job.attempt - 1:", "when a job is tried again"),
+    (AbstractExecutor.report_job_error, "self.workflow.scheduler.error_callback(", "report_job_error"),
+    (
+        RemoteExecutor._wait_for_jobs,
+        "async for job_info in self.check_active_jobs(active_jobs)",
+        "its loop",
+    ),
+    (RemoteExecutor.sleep, "self.next_seconds_between_status_checks", "it sleeps as told"),
+    (JobScheduler.__init__, "self.submit_callback = self._proceed", "immediate submission goes on at the submission"),
+    (JobScheduler.__init__, "self.finish_callback = self._noop", "immediate submission goes on at the submission"),
+    (SnakemakeJob.postprocess, "if error and not self.dag.workflow.execution_settings.keep_incomplete:", "outputs"),
+    (RealExecutor.get_job_args, '"--target-jobs"', "the command of a job names its segment"),
+    (RealExecutor.get_job_args, 'format_cli_arg("--attempt", job.attempt)', "the command of a job names its attempt"),
+    (RealExecutor.format_job_exec, '"-m snakemake"', "the command of a job"),
+    (
+        snakemake.parser.Rule.block_content,
+        '"Multiple {} keywords in rule {}."',
+        "a script excludes notebook:, cwl: and their like",
+    ),
+    (Workflow.rule, "rule.resources.update(", "resources from the command line"),
+    (Workflow.rule, "_parsed_overwrite_resources", "resources from the command line"),
+    *((Rule.__init__, f"self.{name} = ", "what a rule needs of Snakemake") for name in OF_A_RULE),
+]
+LACKS = [
+    (AbstractExecutor, "active_jobs", "a report removes a job: drop `_forget`"),
+    (Plugin.cancel_jobs, "_job_submission_executor", "cancel_jobs stops the pool: drop ours"),
+    (Plugin.check_active_jobs, "self.active_jobs", "the check reads the executor's own list of jobs"),
+    (RealExecutor.get_job_args, "tmpdir", "RealExecutor waits for the folder too"),
+]
+TAKES = [
+    (Plugin.__init__, ["self", "workflow", "logger"]),
+    (Plugin.run_jobs, ["self", "jobs"]),
+    (Plugin.run_job, ["self", "job"]),
+    (Plugin.cancel_jobs, ["self", "active_jobs"]),
+    (Plugin.check_active_jobs, ["self", "active_jobs"]),
+    (SubmittedJobInfo, ["job", "external_jobid", "aux"]),
+    (submit_string.get_submit_command, ["job", "params", "settings", "failed_nodes", "array_job"]),
+    (utils.set_gres_string, ["job"]),
+    (validation.validate_slurm_extra, ["job"]),
+    (JobScheduler.error_callback, ["self", "job"]),
+    (snakemake.dag.DAG.needrun_jobs, ["self", "exclude_finished"]),
+]
+REPORTS = ("report_job_submission", "report_job_success", "report_job_error")
 
 
-def test_the_constructor_takes_workflow_and_logger_and_starts_the_thread_by_its_method() -> None:
-    requires(parameters(plugin.Executor.__init__) == ["self", "workflow", "logger"], "arguments of Executor()")
-    text = source(RemoteExecutor.__init__)
-    requires("threading.Thread(target=self._wait_thread)" in text, "RemoteExecutor starts its thread in another way")
-    requires("_wait_thread" not in vars(plugin.Executor), "the plugin has a monitoring thread of its own")
+@pytest.mark.parametrize(("where", "text", "what"), SAYS)
+def test_the_text_that_was_read_is_there(where: object, text: str, what: str) -> None:
+    requires(text in source(where), what)
 
 
-def test_an_end_waits_for_the_monitoring_thread_which_sleeps_if_it_runs() -> None:
-    requires(
-        "self.wait_thread.join()" in source(RemoteExecutor.shutdown), "shutdown no longer joins: drop _wait_thread"
-    )
-    requires("await self.sleep()" in source(RemoteExecutor._wait_for_jobs), "the thread no longer sleeps")
+@pytest.mark.parametrize(("where", "text", "what"), LACKS)
+def test_what_we_do_instead_is_not_there(where: object, text: str, what: str) -> None:
+    requires(text not in source(where), what)
 
 
-def test_reports_go_through_three_methods_that_the_plugin_leaves_to_snakemake() -> None:
-    for name in ("report_job_submission", "report_job_success", "report_job_error"):
-        requires(name not in vars(plugin.Executor), f"the plugin has its own {name}")
-        requires(f"self.{name}" in source(plugin.Executor), f"the plugin does not call {name}")
+@pytest.mark.parametrize("name", [*REPORTS, "_wait_thread", "run_job_pre"])
+def test_the_plugin_leaves_it_to_snakemake(name: str) -> None:
+    requires(name not in vars(Plugin), f"the plugin has its own {name}")
 
 
-def test_jobs_that_are_out_stand_in_a_list_that_only_the_monitoring_thread_empties() -> None:
-    requires("self.active_jobs.append(job_info)" in source(RemoteExecutor.report_job_submission), "the list of jobs")
-    requires("with self.lock:" in source(RemoteExecutor.report_job_submission), "its lock")
-    requires("active_jobs" not in source(AbstractExecutor), "a report removes a job: drop `_forget`")
+@pytest.mark.parametrize(("function", "expected"), TAKES)
+def test_it_takes_what_it_is_given(function: object, expected: list[str]) -> None:
+    requires(parameters(function) == expected, f"arguments of {function}")
 
 
 def test_our_own_names_in_its_executor_are_not_the_plugins() -> None:
@@ -129,114 +216,52 @@ def test_our_own_names_in_its_executor_are_not_the_plugins() -> None:
     requires(taken - {"_abc_impl"} == overridden, "it has names of ours")
 
 
+def test_a_job_and_its_resources_say_what_they_need_of_snakemake() -> None:
+    requires(set(dir(SnakemakeJob)) >= OF_A_JOB, "what a job needs of Snakemake")
+    requires("is_storage" in dir(_IOFile), "files in a storage")
+    requires("evaluable" in " ".join(vars(Resource)), "resources that are functions")
+    given = Resource.from_cli_expression("tmpdir", "'/scratch'", with_threads_arg=False)
+    requires((given.raw, Resource("tmpdir", "/scratch").raw) == ("'/scratch'", "/scratch"), "as it was written")
+
+
+def test_the_looking_thread_starts_before_the_executor_is_ready() -> None:
+    """So everything that it uses is made before Snakemake's constructor is called."""
+    text = source(RemoteExecutor.__init__)
+    requires(text.index("self.wait_thread.start()") < text.index("self.__post_init__()"), "the looking thread")
+
+
 def test_each_job_is_announced_by_run_job_pre_when_it_is_submitted() -> None:
-    for method in (plugin.Executor._submit_job, plugin.Executor._submit_array_jobs):
+    for method in (Plugin._submit_job, Plugin._submit_array_jobs):
         text = source(method)
         requires(text.index("self.run_job_pre(job)") < text.index("executor.submit("), "run_job_pre comes later")
-    requires("run_job_pre" not in vars(plugin.Executor), "the plugin has its own run_job_pre")
 
 
-def test_jobs_for_an_array_that_is_not_full_are_not_submitted() -> None:
-    text = source(plugin.Executor.run_jobs)
-    requires(parameters(plugin.Executor.run_jobs) == ["self", "jobs"], "arguments of run_jobs")
-    requires("waiting for more jobs" in text, "run_jobs keeps no jobs: drop `offer` and what is left over")
-
-
-def test_the_handler_of_run_job_asks_a_group_for_its_rule_which_it_has_not() -> None:
-    requires(parameters(plugin.Executor.run_job) == ["self", "job"], "arguments of run_job")
-    requires("{job.rule.name}: {e}" in source(plugin.Executor.run_job), "run_job's handler: drop ours")
+def test_a_group_has_no_rule_for_which_the_handler_of_run_job_asks() -> None:
     requires(not hasattr(GroupJob, "rule") and not hasattr(AbstractJob, "rule"), "groups have a rule: drop our handler")
 
 
-def test_jobs_are_submitted_by_a_pool_that_forgets_those_that_wait() -> None:
-    requires("self._job_submission_executor = ThreadPoolExecutor(" in source(plugin.Executor), "the pool of threads")
-    requires("_job_submission_executor" not in source(plugin.Executor.cancel_jobs), "cancel_jobs stops it: drop ours")
-    requires(parameters(plugin.Executor.cancel_jobs) == ["self", "active_jobs"], "arguments of cancel_jobs")
-
-
-def test_all_jobs_of_a_driver_bear_one_name() -> None:
-    requires("--job-name {safe_quote(params.run_uuid)}" in source(submit_string.get_submit_command), "the jobs' name")
-    requires("self.run_uuid = str(uuid.uuid4())" in source(plugin.Executor.__post_init__), "run_uuid")
-    requires('"run_uuid": self.run_uuid' in source(plugin.Executor.run_array_jobs), "the name of arrays")
-
-
-def test_the_status_check_may_be_called_from_any_loop_and_says_when_it_wants_to_be_called_next() -> None:
-    text = source(plugin.Executor.check_active_jobs)
-    requires(inspect.isasyncgenfunction(plugin.Executor.check_active_jobs), "check_active_jobs is no async generator")
-    requires(parameters(plugin.Executor.check_active_jobs) == ["self", "active_jobs"], "arguments of check_active_jobs")
-    requires("self.next_seconds_between_status_checks = " in text, "the plugin's pace")
-    requires("self.active_jobs" not in text, "the check reads the executor's own list of jobs")
-
-
-def test_the_plugin_does_not_recognize_some_endings() -> None:
-    """Else `PlainJobs._without_overlooked` is needless."""
-    text = source(plugin.Executor.check_active_jobs)
-    (known,) = re.findall(r"fail_stati = \(([^)]*)\)", text)
+def test_the_plugin_does_not_recognize_a_preemption_and_is_asked_in_any_loop() -> None:
+    """Else `PlainJobs._end_overlooked` is needless."""
+    requires(inspect.isasyncgenfunction(Plugin.check_active_jobs), "check_active_jobs is no async generator")
+    (known,) = re.findall(r"fail_stati = \(([^)]*)\)", source(Plugin.check_active_jobs))
     requires('"PREEMPTED"' not in known, "PREEMPTED is a failure now")
-    requires(
-        "status in fail_stati" in text and "status = row[1].strip()" in source(plugin.query_job_status), "CANCELLED by"
-    )
 
 
-def test_a_job_is_known_by_its_number_and_its_log() -> None:
-    requires('aux={"slurm_logfile": slurm_logfile}' in source(plugin.Executor.run_job), "where a job's log stands")
-    requires(parameters(SubmittedJobInfo) == ["job", "external_jobid", "aux"], "SubmittedJobInfo")
-
-
-def test_the_settings_that_are_read_are_the_plugins() -> None:
+def test_the_settings_and_values_that_are_read_are_the_plugins() -> None:
     names = {"exclude_failed_nodes", "partition_config", "init_seconds_before_status_checks", "logdir"}
     requires(names <= set(plugin.ExecutorSettings.__dataclass_fields__), "settings")
-
-
-# --- a job's command and words ---
-
-
-def test_a_job_has_a_second_snakemake_by_one_method_which_gives_a_string() -> None:
-    requires("slurm-jobstep" in source(plugin.Executor.additional_general_args), "additional_general_args")
-    requires("self.additional_general_args()," in source(RealExecutor.format_job_exec), "format_job_exec")
-
-
-def test_a_job_of_the_plugin_waits_for_a_folder_that_its_driver_removes() -> None:
-    requires(
-        "wait_for_files.append(self.tmpdir)" in source(RemoteExecutor.get_job_args), "no folder: drop get_job_args"
-    )
-    requires("tmpdir" not in source(RealExecutor.get_job_args), "RealExecutor waits for the folder too")
-    requires("shutil.rmtree(self.tmpdir" in source(RemoteExecutor.shutdown), "the folder stays: drop get_job_args")
-
-
-def test_the_words_for_sbatch_are_made_of_these_values() -> None:
-    expected = ["job", "params", "settings", "failed_nodes", "array_job"]
-    requires(parameters(submit_string.get_submit_command) == expected, "arguments of get_submit_command")
     used = set(re.findall(r"params\.(\w+)", source(submit_string.get_submit_command)))
     requires(used == {"run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"}, "its params")
-    requires(parameters(utils.set_gres_string) == ["job"], "set_gres_string")
-    requires("call += set_gres_string(job)" in source(plugin.Executor.run_job), "set_gres_string is no longer added")
+    needed = set(re.findall(r"self\.(\w+)", source(Plugin.get_partition_arg)))
+    requires(needed == {"_partitions", "_fallback_partition", "logger"}, "get_partition_arg")
 
 
 def test_slurm_extra_is_checked_by_a_function() -> None:
-    requires(parameters(validation.validate_slurm_extra) == ["job"], "validate_slurm_extra")
     with pytest.raises(WorkflowError):
         validation.validate_slurm_extra(SimpleNamespace(resources=Resources(slurm_extra="--job-name=mine"), name="one"))
 
 
-def test_the_choice_of_a_partition_needs_three_things_of_the_executor() -> None:
-    text = source(plugin.Executor.get_partition_arg)
-    requires(
-        set(re.findall(r"self\.(\w+)", text)) == {"_partitions", "_fallback_partition", "logger"}, "get_partition_arg"
-    )
-    file = 'os.getenv("SNAKEMAKE_SLURM_PARTITIONS")'
-    requires(file in source(plugin.Executor.__post_init__), "where the plugin finds the file of partitions")
-
-
-def test_a_job_gets_the_first_of_its_accounts() -> None:
-    requires('"account": next(self.get_account_arg(job))' in source(plugin.Executor.run_job), "which account is taken")
-    requires(
-        'yield f" -A {shlex.quote(canonical_account)}"' in source(plugin.Executor.get_account_arg), "how it is said"
-    )
-
-
 def test_a_driver_in_a_job_forgets_the_variables_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    requires('if "SLURM_JOB_ID" in os.environ:' in source(plugin.Executor.__init__), "a driver inside a job")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")  # where the commands find the cluster
@@ -257,8 +282,6 @@ def test_a_driver_in_a_job_forgets_the_variables_of_the_job(monkeypatch: pytest.
 def test_logs_of_chains_do_not_lie_where_the_plugin_removes_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logdir: Path | None, ours: str, is_refused: bool
 ) -> None:
-    requires('self.slurm_logdir.rglob("*.log")' in source(plugin.Executor.clean_old_logs), "which logs are removed")
-    requires("self.slurm_logdir = _select_logdir(self.workflow)" in source(plugin.Executor), "where its logs are")
     monkeypatch.chdir(tmp_path)
     workflow = SimpleNamespace(workdir_init=str(tmp_path), executor_settings=SimpleNamespace(logdir=logdir))
 
@@ -267,23 +290,6 @@ def test_logs_of_chains_do_not_lie_where_the_plugin_removes_logs(
         return
     with pytest.raises(WorkflowError, match="in which the Slurm plugin removes old logs"):
         refuse_log_folder(workflow, Path(ours))
-
-
-# --- the scheduler ---
-
-
-def test_a_scheduler_notes_that_it_is_told_to_end() -> None:
-    requires('self._user_kill = "graceful"' in source(JobScheduler.exit_gracefully), "what a TERM leaves")
-    requires("self._user_kill = None" in source(JobScheduler.__init__), "what stands there before")
-    requires("if executor_error or not running:" in source(JobScheduler.schedule), "when a scheduler ends")
-
-
-def test_a_job_without_attempts_left_ends_by_the_schedulers_callback() -> None:
-    requires(parameters(JobScheduler.error_callback) == ["self", "job"], "error_callback")
-    requires(
-        "if job.restart_times > job.attempt - 1:" in source(JobScheduler._handle_error), "when a job is tried again"
-    )
-    requires("self.workflow.scheduler.error_callback(" in source(AbstractExecutor.report_job_error), "report_job_error")
 
 
 # --- all of it at work ---

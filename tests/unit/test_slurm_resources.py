@@ -8,8 +8,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.site import Site, read_site
 from unbroken.engines.found import known_schemas
-from unbroken.plan.resources import extra_words, resources
-from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
+from unbroken.plan.slurm_jobs import SlurmPlan, extra_words, missing_site, resources, site_file
 from unbroken.slurm.sbatch_options import more_to_exclude
 
 SITE = (

@@ -167,9 +167,6 @@ WORDS = {  # slurm_extra of a run: what is said after `runs.demo.slurm_extra`
     "[--exclude=./bad.txt]": [
         " item 1: found '--exclude=./bad.txt', allowed: the names of nodes, such as --exclude=node7,node8"
     ],
-    "[--mail-user=a-Jones@b.org]": [
-        " item 1: holds what Snakemake's Slurm plugin takes for the job name, which it sets itself; leave it out"
-    ],
     "--exclude=node7": [
         ": found '--exclude=node7', allowed: a list, each item text that is not empty; type [\"--exclude=node7\"]"
     ],

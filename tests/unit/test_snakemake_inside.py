@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import snakemake.cli
 import snakemake.io
-from snakemake import common, dag, resources
+from snakemake import dag
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.workflow import Workflow
 from support.toyrun import toy_run
@@ -20,6 +20,7 @@ from support.toyrun import toy_run
 from unbroken.plan import snakemake_inside
 from unbroken.plan.plan import Plan
 from unbroken.plan.snakemake_inside import OF_DAG
+from unbroken.system import log
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -49,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 # The sha256 of the sources that were read (9.27.1), their first 16 digits.
-READ = {dag.ScriptProcessor: "d10b32cb98cd4989", resources.Resource.evaluate: "3c11c1b2a9f52625"}
+READ = {dag.ScriptProcessor: "d10b32cb98cd4989"}
 
 
 @pytest.mark.parametrize("changed", READ, ids=lambda thing: thing.__qualname__)
@@ -100,7 +101,7 @@ def test_a_script_that_is_not_there_is_told_as_ever(folder: Path) -> None:
     assert "gone_1.py" in done.stdout + done.stderr
 
 
-def test_each_script_is_looked_at_where_its_name_depends_on_the_job() -> None:
+def test_each_script_is_looked_at_where_its_name_depends_on_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
 
     class Processor:
@@ -109,7 +110,8 @@ def test_each_script_is_looked_at_where_its_name_depends_on_the_job() -> None:
         def process_job(self, job: object) -> None:
             looked.append(job)
 
-    snakemake_inside.look_once_at_each_script(Processor)
+    monkeypatch.setattr(dag, "ScriptProcessor", Processor)
+    snakemake_inside.quicken()
     once, other, varied = [SimpleNamespace(name=name, script=script) for name, script in RULES]
     jobs = [SimpleNamespace(rule=rule) for rule in (once, once, other, varied, varied)]
     first, second = Processor(), Processor()
@@ -121,14 +123,6 @@ def test_each_script_is_looked_at_where_its_name_depends_on_the_job() -> None:
 
 
 RULES = [("once", "a.py"), ("other", "a.py"), ("varied", "{wildcards.x}.py")]
-
-
-def test_the_noted_parameters_are_those_that_snakemake_would_find() -> None:
-    snakemake_inside.quicken()
-    resource = resources.Resource("mem_mb", lambda wildcards, attempt: 100 * attempt)
-
-    assert common.get_function_params(resource.evaluate) == dict(inspect.signature(resource.evaluate).parameters)
-    assert resource.evaluate("wildcards", attempt=2, rulename="x").value == 200
 
 
 def test_what_leaves_out_segments_is_there() -> None:
@@ -149,25 +143,24 @@ def test_what_hides_records_is_there() -> None:
 
 
 def test_where_nothing_can_be_hidden_the_user_is_told_what_to_remove(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(snakemake.io._IOFile, "exists_local")
-    plan = Plan((toy_run(),), tmp_path)
-    plan.hide_outdated()
-    plan.__dict__["_outdated"] = [Path("results/demo/segments/003.json")]
-    plan.hide_outdated()
+    plan, told = Plan((toy_run(),), tmp_path), list[str]()
+    with log.lines_to(told.append):
+        plan.hide_outdated()
+        plan.__dict__["_outdated"] = [Path("results/demo/segments/003.json")]
+        plan.hide_outdated()
 
-    told = "unbroken: these records are out of date; type: rm results/demo/segments/003.json\n"
-    assert capsys.readouterr().err == told
+    assert told == ["these records are out of date; type: rm results/demo/segments/003.json"]
 
 
 def test_another_release_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(resources.Resource, "evaluate")
     monkeypatch.delattr(dag, "ScriptProcessor")
 
     snakemake_inside.quicken()
     monkeypatch.delattr(dag.DAG, "finish")
-    snakemake_inside.leave_out_finished(SimpleNamespace(dag=dag.DAG, touch=False, **DRIVEN), [], print)
+    snakemake_inside.leave_out_finished(SimpleNamespace(dag=dag.DAG, touch=False, **DRIVEN), [])
 
     assert not hasattr(dag.DAG, "finish")
 

@@ -38,7 +38,7 @@ def test_status_tells_what_it_can(file: str, spoilt: str, tmp_path: Path, monkey
     toy(tmp_path, segment_minutes=0.01, goal=10**6)
     job = toy_job(tmp_path, 2, goal=10**6)
     monkeypatch.setenv("COLUMNS", "200")
-    with lease.take(job.places.lease, 2, 0.0, print) as held:
+    with lease.take(job.places.lease, 2, 0.0) as held:
         attempt_folder = job.places.work / f"{held.claim.token:06d}"
         attempt_folder.mkdir()
         path = {

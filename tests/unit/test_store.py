@@ -9,8 +9,8 @@ import pytest
 from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
-from unbroken.errors import CheckpointError, FencedError, FormatError, StorageError
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
+from unbroken.errors import CheckpointError, FencedError, StorageError
+from unbroken.runs.checkpoint import age_by_name, folder_name, verify_files
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
 from unbroken.system import fs
@@ -218,11 +218,22 @@ def test_a_link_to_a_folder_is_no_checkpoint(store: Store) -> None:
     assert store.names() == []
 
 
-def test_a_size_that_the_program_named_wrongly_is_refused(store: Store) -> None:
-    passport = replace(PASSPORT, files={"state": FileDigest(5, "0")})
-
-    with pytest.raises(CheckpointError, match="4 bytes found, the program wrote 5"):
-        store.publish(draft(store), passport, lambda: None)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"files": {"state": FileDigest(5, "0")}}, "4 bytes found, the program wrote 5"),
+        (
+            {"files": {"gone": FileDigest(5, "0"), "away": FileDigest(5, "0")}},
+            "the program named files that are not there: away, gone$",
+        ),
+        ({"algorithm": "md5"}, "digest algorithm 'md5' is unknown"),
+    ],
+)
+def test_what_the_program_says_wrongly_of_its_files_is_refused(
+    store: Store, changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        store.publish(draft(store), replace(PASSPORT, **changes), lambda: None)  # type: ignore[arg-type]
 
 
 def test_a_store_is_made_with_the_folders_above_it(store: Store, tmp_path: Path) -> None:
@@ -241,18 +252,6 @@ def test_a_disk_that_is_full_is_told_with_the_bytes_of_the_checkpoint(store: Sto
         store.publish(folder, PASSPORT, confirm)
 
     assert store.names() == []
-
-
-def test_a_file_that_the_program_named_and_did_not_write_is_refused(store: Store) -> None:
-    passport = replace(PASSPORT, files={"gone": FileDigest(5, "0"), "away": FileDigest(5, "0")})
-
-    with pytest.raises(CheckpointError, match=r"the program named files that are not there: away, gone$"):
-        store.publish(draft(store), passport, lambda: None)
-
-
-def test_a_digest_that_cannot_be_checked_is_refused(store: Store) -> None:
-    with pytest.raises(CheckpointError, match="digest algorithm 'md5' is unknown"):
-        store.publish(draft(store), replace(PASSPORT, algorithm="md5"), lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -296,53 +295,31 @@ def test_names_stand_in_order_of_their_numbers_and_bad_ones_hide_none(store: Sto
     assert [found.name for found in store.readable()] == [made[number].name for number in (5, 7, 999_999, 1_000_000)]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_known"),
-    [
-        ('{"format": 1}', True),
-        ('{"format": 1000}', False),
-        ('{"format": "1"}', False),
-        ("{}", False),
-        ("[]", False),
-        ("1", False),
-        ("{", False),
-    ],
-)
-def test_a_format_of_the_folder_that_is_not_known_stops_whoever_reads_it(
-    store: Store, text: str, is_known: bool
-) -> None:
-    publish(store, 1)
-    (store.root / "format.json").write_text(text)
-
-    if is_known:
-        assert len(store.readable()) == 1
-    else:
-        with pytest.raises(FormatError, match=r"format\.json"):
-            store.readable()
-
-
 def left(store: Store) -> list[int]:
     return [int(name[:6]) for name in store.names()]
 
 
-def test_pruning_keeps_the_newest(store: Store) -> None:
-    for sequence in range(1, 6):
-        publish(store, sequence)
+@pytest.mark.parametrize(
+    ("count", "best", "keep", "milestone_every", "kept"),
+    [
+        (5, 0, 2, 0, [4, 5]),
+        (7, 0, 1, 1, [1, 2, 3, 4, 5, 6, 7]),
+        (7, 0, 1, 3, [3, 6, 7]),
+        (1, 0, 1, 0, [1]),
+        (5, 1, 1, 0, [1, 5]),
+        (5, 3, 1, 0, [3, 5]),
+    ],
+)
+def test_pruning_keeps_the_newest_the_milestones_and_the_last_best_with_its_link(
+    store: Store, count: int, best: int, keep: int, milestone_every: int, kept: list[int]
+) -> None:
+    for sequence in range(1, count + 1):
+        publish(store, sequence, is_best=sequence <= best)
 
-    assert store.prune(keep=2, milestone_every=0) == []
+    assert store.prune(keep, milestone_every) == []
 
-    assert left(store) == [4, 5]
-
-
-def test_pruning_keeps_milestones(store: Store) -> None:
-    for sequence in range(1, 8):
-        publish(store, sequence)
-
-    store.prune(keep=1, milestone_every=1)
-    assert len(left(store)) == 7
-    store.prune(keep=1, milestone_every=3)
-
-    assert left(store) == [3, 6, 7]
+    assert left(store) == kept
+    assert not best or (store.root / "best" / "state").exists()
 
 
 def test_pruning_leaves_alone_what_its_owner_keeps_elsewhere(store: Store, tmp_path: Path) -> None:
@@ -383,24 +360,6 @@ def test_a_link_that_still_names_what_is_pruned_is_put_right_first(store: Store,
     assert name == "latest" or os.readlink(store.root / "best") == names[1]
 
 
-@pytest.mark.parametrize("best", [1, 2, 3])
-def test_pruning_keeps_the_last_best_and_its_link(store: Store, best: int) -> None:
-    for sequence in range(1, 6):
-        publish(store, sequence, is_best=sequence <= best)
-
-    store.prune(keep=1, milestone_every=0)
-
-    assert left(store) == [best, 5]
-    assert (store.root / "best" / "state").exists()
-
-
-def test_pruning_never_removes_the_only_one(store: Store) -> None:
-    publish(store, 1)
-
-    assert store.prune(keep=1, milestone_every=0) == []
-    assert left(store) == [1]
-
-
 def test_an_unreadable_checkpoint_is_not_counted_among_the_newest(store: Store) -> None:
     for sequence in (1, 2, 3):
         publish(store, sequence)
@@ -429,13 +388,6 @@ def test_without_any_best_there_is_no_best_link(store: Store) -> None:
     store.mend_links(first)
 
     assert not (store.root / "best").is_symlink()
-
-
-def test_a_checkpoint_tells_its_age_by_number_then_token(store: Store) -> None:
-    folder = store.root / "x"
-    ages = [Checkpoint(folder, replace(PASSPORT, sequence=s, token=t)).age for s, t in [(1, 9), (2, 1), (2, 3)]]
-
-    assert ages == sorted(ages)
 
 
 def test_a_passport_that_came_along_with_a_copied_checkpoint_is_replaced(store: Store) -> None:

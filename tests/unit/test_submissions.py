@@ -122,7 +122,7 @@ def test_what_waiting_tasks_were_changed_to_is_noted_with_them() -> None:
 
 def test_files_that_are_no_submissions_do_not_count() -> None:
     (CHAINS / "demo").mkdir(parents=True)
-    for name in ("spec.json", "stopped.json", "1.json.draft"):
+    for name in ("spec.json", "state.json", "1.json.draft"):
         (CHAINS / "demo" / name).write_text("{}")
 
     assert (submissions.newest("demo"), submissions.any_of("demo")) == (None, False)

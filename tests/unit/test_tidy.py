@@ -18,9 +18,9 @@ from unbroken.runs.store import Store
 def tidy(tmp_path: Path) -> Iterator[Recovery]:
     """What the second attempt at a run sees of the first one."""
     job = toy_job(tmp_path)
-    with lease.take(job.places.lease, 1, 0.0, print):
+    with lease.take(job.places.lease, 1, 0.0):
         pass
-    with lease.take(job.places.lease, 1, 0.0, print) as held:
+    with lease.take(job.places.lease, 1, 0.0) as held:
         found = Recovery(job, ToyEngine(tmp_path), held, Store(job.places.checkpoints))
         found.prepare_folders()
         yield found

@@ -39,6 +39,7 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
     """
     for given in (3, 12, 48):
         base = tmp_path / str(given)
+        base.mkdir()
         slow = {**SLOW, "segment_minutes": 2 * given / 60}
         job = toy_job(base, **slow)
         ends = []

@@ -214,7 +214,7 @@ def test_each_attempt_has_its_times_also_one_that_was_killed(tmp_path: Path) -> 
     found = account([stopped, died, finished], time.time())
     assert found.kills == 1
     assert found.seconds[Kind.USEFUL] > 0 and found.seconds[Kind.SAVING] > 0
-    assert sorted(path.name for path in (folder / "lease").iterdir()) == ["000003.json", "000003.times.json"]
+    assert sorted(path.name for path in (folder / "lease").iterdir()) == ["000003.attempt.json", "000003.json"]
 
 
 def test_a_save_beside_the_training_counts_by_what_that_stood_still(

@@ -15,8 +15,8 @@ from torch.optim.swa_utils import AveragedModel  # noqa: E402
 from unbroken.training.core.session import differences  # noqa: E402
 from unbroken.training.torch import BestCopy, Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
+from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
 
 # torch itself, where it loads its compiler.
 pytestmark = [
@@ -158,9 +158,3 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
     assert list(saved["model"]) == list(blocks().state_dict())
     assert saved["model"]._metadata == blocks().state_dict()._metadata
     assert torch.equal(here.state_dict()[next(iter(here.state_dict()))], blocks()[0].weight)
-
-
-def test_a_checkpoint_with_the_names_of_compiled_blocks_in_it_is_read() -> None:
-    old, here = compiled_by_blocks(blocks()).state_dict(), blocks()
-    put_back({"model": here}, {"model": old}, "ckpt")
-    assert torch.equal(here[0].weight, blocks()[0].weight)

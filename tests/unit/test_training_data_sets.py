@@ -202,6 +202,25 @@ def test_what_is_drawn_for_a_batch_that_is_read_at_once_is_that_of_one_piece(wor
     )
 
 
+def test_a_data_set_on_a_device_gives_whole_batches() -> None:
+    class OnDevice(Dataset):
+        def __init__(self, *tensors):
+            self.tensors = tensors
+
+        def __len__(self):
+            return len(self.tensors[0])
+
+        def __getitems__(self, indices):
+            return [tensor[indices] for tensor in self.tensors]
+
+    training = Training()
+    loader = training.loader(OnDevice(torch.arange(10), 2 * torch.arange(10)), 4, collate_fn=list)
+    batches = [pair for _ in training.epochs(1) for pair in training.batches(loader)]
+
+    assert all(torch.equal(2 * one, other) for one, other in batches)
+    assert sorted(number for one, _ in batches for number in one.tolist()) == list(range(10))
+
+
 def test_a_wrapper_of_torch_around_single_samples_has_one_seed_for_each_sample() -> None:
     """A sample draws the same in batches of any size, as without the wrapper."""
     noisy = Numbers(lambda value: value + random.random())

@@ -15,8 +15,6 @@ from torch.utils.data import Dataset  # noqa: E402
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     InterruptibleBatchSampler,
-    InterruptibleDistributedSampler,
-    InterruptibleSampler,
     Training,
     seed_everything,
 )
@@ -41,26 +39,9 @@ def rows(batch):
     return [each.tolist() for each in batch]
 
 
-def again_and_again(loader):
-    while True:
-        yield from loader
-
-
-def by_iter(first, second, training, epoch):
-    unlabeled = iter(second)
+def by_next(first, second, training, epoch):
     for batch in training.batches(first):
-        yield rows(batch), rows(next(unlabeled))
-
-
-def by_renewed_iter(first, second, training, epoch):
-    unlabeled = iter(second)
-    for batch in training.batches(first):
-        try:
-            other = next(unlabeled)
-        except StopIteration:
-            unlabeled = iter(second)
-            other = next(unlabeled)
-        yield rows(batch), rows(other)
+        yield rows(batch), rows(next(second))
 
 
 def by_zip(first, second, training, epoch):
@@ -68,33 +49,13 @@ def by_zip(first, second, training, epoch):
         yield rows(batch), rows(other)
 
 
-def by_zip_ahead(first, second, training, epoch):
-    for other, batch in zip(again_and_again(second), training.batches(first), strict=False):
-        yield rows(batch), rows(other)
-
-
-def by_generator(first, second, training, epoch):
-    unlabeled = again_and_again(second)
+def by_late_use(first, second, training, epoch):
+    """Draws in some epochs, and more than one batch at a time."""
     for batch in training.batches(first):
-        yield rows(batch), rows(next(unlabeled))
+        yield rows(batch), [rows(next(second)) for _ in range(training.batch % 3)] if epoch else []
 
 
-def by_one_draw_each(first, second, training, epoch):
-    for batch in training.batches(first):
-        yield rows(batch), rows(next(iter(second)))
-
-
-def by_passes(first, second, training, epoch):
-    """Passes of each kind: complete before the loop, left early in it, complete at the end of the epoch."""
-    before = [rows(other) for other in second]
-    kept = iter(second)
-    for batch in training.batches(first):
-        part = [rows(other) for other, _ in zip(second, range(2), strict=False)] if training.batch % 2 else []
-        yield rows(batch), rows(next(kept)), part
-    yield before, [rows(other) for other in second]
-
-
-def train(folder: Path, body, *, second=24, workers=0, stop_at=None, epochs=3, across=None):
+def train(folder: Path, body, *, second=24, workers=0, stop_at=None, epochs=3, is_endless=True):
     """Returns what each step saw; `stop_at` 6.5 is between two epochs, of 6 steps each."""
     seed_everything(1)
     model, seen = torch.nn.Linear(1, 1), []
@@ -102,8 +63,8 @@ def train(folder: Path, body, *, second=24, workers=0, stop_at=None, epochs=3, a
         training = Training(model=model, folder=folder)
         loaders = [training.loader(Numbers(24), 4, num_workers=workers)]
         loaders += [training.loader(Numbers(second, 100), 4, num_workers=workers)]
-        if across:
-            loaders[1] = across(loaders[1])
+        if is_endless:
+            loaders[1] = training.endless(loaders[1])
         for epoch in training.epochs(epochs):
             for found in body(*loaders, training, epoch):
                 seen.append((epoch, training.step, found))
@@ -140,95 +101,94 @@ def repeated_once(seen):
     return [each for place, each in enumerate(seen) if each not in seen[:place]]
 
 
-# A generator that is made in each epoch and kept is that of the next test.
-BODIES = (by_iter, by_renewed_iter, by_zip, by_zip_ahead, by_generator, by_one_draw_each, by_passes)
+@pytest.mark.parametrize("body", [by_next, by_zip, by_late_use])
+@pytest.mark.parametrize("size", [10, 60])
+def test_an_endless_loader_of_any_length_goes_on_where_it_was(body, size: int, tmp_path: Path) -> None:
+    assert_pieces_are_the_whole(tmp_path, [1, 6, 6.5, 8], body, second=size)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("body", BODIES)
-def test_a_second_loader_goes_on_where_it_was(body, tmp_path: Path) -> None:
-    assert_pieces_are_the_whole(tmp_path, [1, 6, 6.5, 8], body)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("body", "size"),
-    [(by_renewed_iter, 8), (by_renewed_iter, 60), (by_zip_ahead, 10), (by_zip_ahead, 60), (by_generator, 10)],
-)
-def test_a_second_loader_of_another_length_goes_on_where_it_was(body, size: int, tmp_path: Path) -> None:
-    assert_pieces_are_the_whole(tmp_path, [1, 2, 6, 6.5, 9], body, second=size)
-
-
-def by_kept_generator(first, second, training, epoch):
-    training.kept = again_and_again(second)
-    for batch in training.batches(first):
-        yield rows(batch), rows(next(training.kept))
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("body", [by_generator, by_kept_generator])
-def test_a_generator_that_is_made_in_each_epoch_begins_again_as_it_was_seen_to_do(body, tmp_path: Path) -> None:
-    assert_pieces_are_the_whole(tmp_path, [2, 8, 12, 12.5], body, second=60)
-
-
-@pytest.mark.process
-def test_a_generator_of_which_nobody_knows_whether_it_outlives_its_epoch_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(tmp_path, by_kept_generator, second=60, stop_at=6.5)
-    train(tmp_path, by_kept_generator, second=60)
-
-    assert "unbroken: loader 1 continues at batch 6, because an iterator over it was in use at the checkpoint; " in (
-        capsys.readouterr().out
-    )
-
-
-def by_pieces_that_are_kept(first, second, training, epoch):
-    """Evaluates on two batches now and then, and leaves the iterator where it is."""
-    for batch in training.batches(first):
-        if training.batch % 2:
-            part = iter(second)
-            yield rows(batch), rows(next(part)), rows(next(part))
-
-
-@pytest.mark.process
-def test_an_iterator_that_is_left_before_its_end_is_begun_again_or_the_script_is_refused(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", by_pieces_that_are_kept)
-    train(tmp_path / "late", by_pieces_that_are_kept, stop_at=4)
-    train(tmp_path / "early", by_pieces_that_are_kept, stop_at=2)
-
-    assert train(tmp_path / "late", by_pieces_that_are_kept) == whole[2:]
-    with pytest.raises(CheckpointError, match="loader 1 was continued after the restart, and the script begins it aga"):
-        train(tmp_path / "early", by_pieces_that_are_kept)
-
-
-@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_second_loader_goes_on_with_worker_processes(workers: int, tmp_path: Path) -> None:
-    assert_pieces_are_the_whole(tmp_path, [2, 8], by_renewed_iter, second=12, workers=workers)
+def test_an_endless_loader_goes_on_with_worker_processes(workers: int, tmp_path: Path) -> None:
+    assert_pieces_are_the_whole(tmp_path, [2, 8], by_next, second=12, workers=workers)
 
 
-def drawn_across(first, unlabeled, training, epoch):
+def test_other_data_in_an_endless_loader_are_refused(tmp_path: Path) -> None:
+    train(tmp_path, by_next, stop_at=2)
+
+    with pytest.raises(
+        CheckpointError, match="the checkpoint was made with 6 batches in loader 1, and it has 15; allo"
+    ):
+        train(tmp_path, by_next, second=60)
+
+
+def by_passes(first, second, training, epoch):
+    """Passes before the loop, at some steps in it, left before their end, and at the end of the epoch."""
     for batch in training.batches(first):
-        yield rows(batch), rows(next(unlabeled))
+        is_asked = training.batch % 2
+        part = [rows(other) for other, _ in zip(second, range(2), strict=False)] if is_asked else []
+        yield rows(batch), part, [rows(next(iter(second))) for _ in range(2)] if is_asked else []
+    yield [rows(other) for other in second], [rows(other) for other in second]
 
 
-def after_one_draw(loader):
-    found = iter(loader)
-    next(found)
-    return found
+def test_passes_that_a_script_makes_itself_are_those_of_one_piece_and_each_is_another(tmp_path: Path) -> None:
+    assert_pieces_are_the_whole(tmp_path, [1, 4, 6, 6.5, 8], by_passes, is_endless=False)
+    passes = [str(part) for *_, found in train(tmp_path / "again", by_passes, is_endless=False) for part in found[1:]]
+
+    assert len({*passes} - {"[]"}) == len([each for each in passes if each != "[]"])
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(("across", "size"), [(again_and_again, 20), (after_one_draw, 200), (iter, 100)])
-def test_an_iterator_that_lives_longer_than_an_epoch_goes_on_where_it_was(across, size: int, tmp_path: Path) -> None:
-    assert_pieces_are_the_whole(tmp_path, [1, 4, 6, 6.5, 9, 12.5], drawn_across, second=size, across=across)
+def by_iter(first, second, training, epoch):
+    others = iter(second)
+    yield from ((rows(batch), rows(next(others))) for batch in training.batches(first))
+
+
+def by_generator(first, second, training, epoch):
+    def again_and_again():
+        while True:
+            yield from second
+
+    others = again_and_again()
+    yield from ((rows(batch), rows(next(others))) for batch in training.batches(first))
+
+
+def by_kept_iterator(first, second, training, epoch):
+    for batch in training.batches(first):
+        if training.step == 8:
+            training.kept = iter(second)
+            next(training.kept)
+        yield rows(batch)
+
+
+@pytest.mark.parametrize("body", [by_iter, by_generator, by_kept_iterator])
+def test_an_iterator_that_a_restart_would_begin_again_is_refused_before_a_checkpoint_is_made(
+    body, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match=r"an iterator over loader 1 is in use next to batches\(\).*endless\(loader\)"):
+        train(tmp_path, body, is_endless=False, stop_at=10)
+
+    assert not (tmp_path / "checkpoints" / "latest").exists()
+
+
+def test_what_an_endless_loader_cannot_do_is_refused() -> None:
+    training = Training()
+    first, second = (training.loader(Numbers(8), 4) for _ in range(2))
+    endless = training.endless(second)
+
+    assert training.endless(second) is endless
+    with pytest.raises(TypeError, match="a batch was drawn before the epoch's first batch"):
+        next(endless)
+    with pytest.raises(TypeError, match=r"given a DataLoader, allowed: a loader of training\.loader"):
+        training.endless(torch.utils.data.DataLoader(Numbers(8)))
+    for _ in training.epochs(1):
+        with pytest.raises(TypeError, match=r"allowed: one made before epochs\(\)"):
+            training.endless(training.loader(Numbers(8), 4))
+        list(training.batches(first))
 
 
 def test_loaders_of_one_length_have_orders_and_draws_of_their_own() -> None:
     training = Training()
     loaders = [training.loader(Numbers(1000), 1000) for _ in range(3)]
-    found = [next(rows(batch) for batch in loader) for loader in loaders for _ in training.epochs(2)]
+    found = [next(rows(batch) for batch in loader) for loader in loaders for _ in range(2)]
     pairs = [(one, other) for place, one in enumerate(found) for other in found[:place]]
 
     for one, other in pairs:
@@ -236,14 +196,13 @@ def test_loaders_of_one_length_have_orders_and_draws_of_their_own() -> None:
         assert len({*one[1]} & {*other[1]}) < 20
 
 
-@pytest.mark.process
 def test_loaders_that_are_made_in_each_epoch_have_the_same_order_after_a_restart(tmp_path: Path) -> None:
     def made_anew(first, second, training, epoch):
         newest = training.loader(Numbers(24), 4)
-        for batch, other in zip(training.batches(newest), training.loader(Numbers(24), 4), strict=True):
-            yield rows(batch), rows(other)
+        for batch in training.batches(newest):
+            yield rows(batch), rows(next(iter(training.loader(Numbers(24), 4))))
 
-    assert_pieces_are_the_whole(tmp_path, [2, 6, 6.5, 8], made_anew)
+    assert_pieces_are_the_whole(tmp_path, [2, 6, 6.5, 8], made_anew, is_endless=False)
 
 
 class Weights(torch.nn.Module):
@@ -263,12 +222,12 @@ def train_by_weights(folder: Path, *, stop_at=None, epochs=3, replacement=True, 
         hard = training.loader(
             Numbers(24), 4, order=lambda g: torch.multinomial(weights, 24, replacement=replacement, generator=g)
         )
+        others = training.endless(hard) if is_second else None
         if asks_length:
             len(hard)
         for epoch in training.epochs(epochs):
             if training.batch == 0:
                 weights.mul_(1 + torch.arange(24) % (epoch + 2))
-            others = iter(hard) if is_second else None
             for batch in training.batches(plain if is_second else hard):
                 chosen = next(others) if others else batch
                 seen.append((epoch, training.step, rows(chosen)))
@@ -281,7 +240,6 @@ def train_by_weights(folder: Path, *, stop_at=None, epochs=3, replacement=True, 
     return seen
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     "options",
     [{}, {"replacement": False}, {"asks_length": True}, {"is_second": True}],
@@ -298,21 +256,16 @@ def test_an_order_by_weights_that_follow_the_losses_is_that_of_its_epoch(options
         assert last_state(folder) == last_state(tmp_path / "whole"), number
 
 
-def sampler_of(kind, weights):
-    def order(generator):
-        return torch.multinomial(weights, 24, generator=generator)
-
-    options = {"rank": 0, "ranks": 1} if kind is InterruptibleDistributedSampler else {}
-    return kind(24, *([4] if kind is InterruptibleBatchSampler else []), order=order, **options)
+def sampler_of(weights):
+    return InterruptibleBatchSampler(24, 4, order=lambda g: torch.multinomial(weights, 24, generator=g))
 
 
-@pytest.mark.parametrize("kind", [InterruptibleSampler, InterruptibleDistributedSampler, InterruptibleBatchSampler])
-def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_now(kind, tmp_path: Path) -> None:
-    sampler = sampler_of(kind, torch.ones(24))
+def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_now(tmp_path: Path) -> None:
+    sampler = sampler_of(torch.ones(24))
     whole = list(sampler)
     sampler.advance(2)
     torch.save(sampler.state_dict(), tmp_path / "state.pt")
-    again = sampler_of(kind, torch.arange(1.0, 25))
+    again = sampler_of(torch.arange(1.0, 25))
     len(again)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
@@ -320,10 +273,9 @@ def test_a_sampler_goes_on_with_the_order_of_its_epoch_whatever_the_weights_are_
     assert sampler.state_dict().keys() - {"order"} == {"seed", "epoch", "done", "size"}
 
 
-@pytest.mark.parametrize("kind", [InterruptibleSampler, InterruptibleDistributedSampler, InterruptibleBatchSampler])
-def test_an_epoch_is_drawn_where_it_begins_and_not_where_its_length_is_asked(kind) -> None:
+def test_an_epoch_is_drawn_where_it_begins_and_not_where_its_length_is_asked() -> None:
     weights = torch.ones(24)
-    early, late = sampler_of(kind, weights), sampler_of(kind, weights)
+    early, late = sampler_of(weights), sampler_of(weights)
     len(early)
     weights *= torch.arange(1.0, 25)
 
@@ -343,20 +295,18 @@ kept.register_buffer("weights", weights)
 training = Training(kept=kept)
 numbers = torch.utils.data.TensorDataset(torch.arange(40))
 hard = training.loader(numbers, 2, order=lambda g: torch.multinomial(weights, 40, generator=g))
-others = training.loader(numbers, 2)
+others = training.endless(training.loader(numbers, 2))
 for epoch in training.epochs():
-    beside = iter(others)
     for (batch,) in training.batches(hard):
         weights[batch] = rank + training.step % 5 + 1.0
         with open(f"{sys.argv[1]}/seen-{rank}", "a") as file:
-            print(epoch, *batch.tolist(), *next(beside)[0].tolist(), file=file)
+            print(epoch, *batch.tolist(), *next(others)[0].tolist(), file=file)
         if training.step + 1 == 14:
             os.kill(os.getpid(), signal.SIGUSR1)
 training.finish()
 """
 
 
-@pytest.mark.process
 def test_ranks_whose_weights_differ_share_one_order_and_others_go_on_with_it(tmp_path: Path) -> None:
     together = ForkedRanks(tmp_path / "run", RANKS, [str(tmp_path)], ranks=2)
     together.run()
@@ -400,13 +350,8 @@ hard = training.loader(Noisy(), 4, order=by_loss, num_workers=2)
 more = training.loader(Batched(), 4, num_workers=1, persistent_workers=True)
 short = training.loader(torch.utils.data.Subset(Noisy(), range(12)), 4)
 
-def again_and_again(loader):
-    while True:
-        yield from loader
-
-shorts = again_and_again(short)
+shorts, others = training.endless(short), training.endless(more)
 for epoch in training.epochs():
-    others = iter(more)
     for index, noise in training.batches(hard):
         drawn = torch.stack([noise, next(others)[1], next(shorts)[1], next(shorts)[0].double()])
         kept.weights[index] = 0.5 * kept.weights[index] + drawn[0].abs().float()
@@ -422,7 +367,6 @@ training.finish({"model.pt": model.state_dict()})
 """
 
 
-@pytest.mark.process
 def test_kills_change_no_byte_of_a_training_with_loaders_of_each_kind(tmp_path: Path) -> None:
     whole = TrainingParent(tmp_path / "whole", EVERYTHING, [str(tmp_path)])
     pieces = TrainingParent(tmp_path / "pieces", EVERYTHING, [str(tmp_path), "4", "12", "23"], save_seconds=0.01)

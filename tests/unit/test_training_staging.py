@@ -7,14 +7,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.disks import mount_small, unmount
 
 from unbroken.errors import StorageError
-from unbroken.system import log
 from unbroken.training import staging
 from unbroken.training.staging import staged
 
@@ -72,10 +70,10 @@ def fast(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    with log.lines_to(lines.append):
-        yield lines
+    monkeypatch.setattr(staging, "say", lines.append)
+    return lines
 
 
 def test_a_folder_is_copied_once_and_anew_when_it_changed(tmp_path: Path, fast: Path, told: list[str]) -> None:

@@ -16,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.torch import InterruptibleSampler, RandomKept, Training, seed_everything  # noqa: E402
+from unbroken.training.torch import InterruptibleBatchSampler, RandomKept, Training, seed_everything  # noqa: E402
 
 # torchdata 0.11, the newest there is, calls it.
 pytestmark = [
@@ -188,8 +188,8 @@ def test_another_number_of_workers_is_refused_in_one_line(tmp_path: Path) -> Non
         (lambda: StatefulDataLoader(range(9), shuffle=True, generator=torch.Generator()), "has a generator of its own"),
         (lambda: StatefulDataLoader(range(9), sampler=RandomSampler(range(9))), "order of a RandomSampler of torch"),
         (
-            lambda: StatefulDataLoader(range(9), sampler=InterruptibleSampler(9)),
-            r"an InterruptibleSampler moves by advance\(\) alone",
+            lambda: StatefulDataLoader(range(9), batch_sampler=InterruptibleBatchSampler(9, 2)),
+            r"an InterruptibleBatchSampler moves by advance\(\) alone",
         ),
     ],
 )

@@ -52,17 +52,32 @@ def frozen(module, *, is_frozen=True):
         parameter.requires_grad = not is_frozen
 
 
-@pytest.mark.parametrize("is_frozen_first", [True, False])
-def test_layers_that_are_unfrozen_at_an_epoch_are_so_after_a_restart(tmp_path, is_frozen_first) -> None:
+def begin_frozen(model):
+    frozen(model[0])
+
+
+CHANGES = {
+    "unfrozen": (begin_frozen, None, lambda model: frozen(model[0], is_frozen=False)),
+    # Then each start has them frozen behind the checkpoint.
+    "unfrozen, and frozen after Training": (None, begin_frozen, lambda model: frozen(model[0], is_frozen=False)),
+    "eval mode": (None, None, lambda model: model[0].eval()),
+    "a number on a module": (None, None, lambda model: setattr(model[0][2], "p", 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_at_an_epoch_is_so_after_a_restart(tmp_path, name) -> None:
+    before, after, change = CHANGES[name]
+
     def program(folder, trap):
         model = classifier()
-        if is_frozen_first:
-            frozen(model[0])
+        if before:
+            before(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
         training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-        if not is_frozen_first:  # then each start has them frozen behind the checkpoint
-            frozen(model[0])
-        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and frozen(model[0], is_frozen=False))
+        if after:
+            after(model)
+        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and change(model))
 
     whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
 
@@ -88,35 +103,6 @@ def test_what_a_script_froze_otherwise_than_the_checkpoint_is_said_at_the_first_
     ]
 
 
-def test_modules_that_are_put_into_eval_mode_at_an_epoch_are_so_after_a_restart(tmp_path) -> None:
-    def program(folder, trap):
-        model = classifier()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and model[0].eval())
-
-    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
-
-    assert in_pieces == whole
-
-
-def test_a_number_on_a_module_that_changes_at_an_epoch_is_so_after_a_restart(tmp_path) -> None:
-    def program(folder, trap):
-        model = classifier()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-
-        def less_dropout(epoch):
-            if epoch == 2:
-                model[0][2].p = 0.1
-
-        return fit(training, model, optimizer, trap, less_dropout)
-
-    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
-
-    assert in_pieces == whole
-
-
 def test_a_tensor_that_an_epoch_begins_with_on_a_module_stays_there(tmp_path) -> None:
     class Scaled(nn.Linear):
         scale = calls = None
@@ -138,47 +124,6 @@ def test_a_tensor_that_an_epoch_begins_with_on_a_module_stays_there(tmp_path) ->
     whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
 
     assert in_pieces == whole
-
-
-def test_a_group_that_is_added_at_an_epoch_is_there_after_a_restart(tmp_path) -> None:
-    def program(folder, trap):
-        model = classifier()
-        optimizer = torch.optim.AdamW(model[1].parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-
-        def train_all(epoch):
-            if epoch == 2:
-                optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
-
-        found = fit(training, model, optimizer, trap, train_all)
-        return found, [group["lr"] for group in optimizer.param_groups]
-
-    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
-
-    assert in_pieces == whole
-    assert whole[1] == [0.05, 0.01]
-
-
-def test_a_group_of_parameters_that_no_model_has_is_said_when_it_is_added(tmp_path, capsys) -> None:
-    def program(folder, trap):
-        model, other = classifier(), nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
-
-        def more(epoch):
-            if epoch == 2 and training.batch == 0:
-                optimizer.add_param_group({"params": other.parameters()})
-
-        return fit(training, model, optimizer, trap, more)
-
-    pieces(program, tmp_path / "run", [], is_ended=True)
-
-    said = [line for line in capsys.readouterr().out.splitlines() if "add_param_group" in line]
-    assert said == [
-        "unbroken: optimizer.add_param_group(...) was given parameters of no model that Training(...) has, so a "
-        "restart cannot add them; allowed: parameters of its models; type Training(..., model=model), or add them in "
-        "Training(prepare=...)"
-    ]
 
 
 def test_what_a_script_made_of_its_parts_can_be_made_before_a_checkpoint_is_loaded(tmp_path, capsys) -> None:
@@ -209,20 +154,23 @@ def test_what_a_script_made_of_its_parts_can_be_made_before_a_checkpoint_is_load
     assert "prepare" not in capsys.readouterr().out
 
 
-def test_other_names_in_a_model_than_at_the_start_are_said_at_once(tmp_path, capsys) -> None:
+def test_other_names_in_a_model_and_other_groups_than_at_the_start_are_said_at_once(tmp_path, capsys) -> None:
     model = classifier()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.05)
     training = Training(model=model, optimizer=optimizer, folder=tmp_path / "run", saves=OFTEN)
 
     def prune_one(epoch):
         if epoch == 1:
             prune.identity(model[1], "weight")
+            optimizer.add_param_group({"params": [model[1].bias]})
 
     fit(training, model, optimizer, lambda: None, prune_one)
 
     assert [line for line in capsys.readouterr().out.splitlines() if "prepare" in line] == [
         "unbroken: model has 1.weight_orig, 1.weight_mask now, which it had not when Training(...) was made: a restart "
-        "can load it only if it is made so before, by the epoch; type: Training(..., prepare=function)"
+        "can load it only if it is made so before, by the epoch; type: Training(..., prepare=function)",
+        "unbroken: optimizer has group 1 now, which it had not when Training(...) was made: a restart can load it only "
+        "if it is made so before, by the epoch; type: Training(..., prepare=function)",
     ]
 
 
@@ -300,14 +248,22 @@ model = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5)), nn.Linear
 for parameter in model[0].parameters():
     parameter.requires_grad = False
 optimizer = torch.optim.AdamW(model[1].parameters(), lr=0.05)
-training = Training(model=model, optimizer=optimizer, folder=sys.argv[1], saves=Saves(steps=1))
+
+def add_group(training):
+    if training.epoch > 2 or (training.epoch == 2 and training.batch):
+        optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
+
+training = Training(
+    model=model, optimizer=optimizer, folder=sys.argv[1], saves=Saves(steps=1), prepare=add_group
+)
 x, y = torch.randn(20, 6), torch.randint(3, (20,))
 loader = training.loader(torch.utils.data.TensorDataset(x, y), 5)
 for epoch in training.epochs(5):
     if epoch == 2:
         for parameter in model[0].parameters():
             parameter.requires_grad = True
-        optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
+        if training.batch == 0:
+            optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
         model[0][1].eval()
     for inputs, targets in training.batches(loader):
         loss = nn.functional.cross_entropy(model(inputs), targets)

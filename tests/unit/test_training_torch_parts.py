@@ -6,7 +6,6 @@ import random
 import signal
 import sys
 import threading
-import tracemalloc
 import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
@@ -28,7 +27,6 @@ from unbroken.training.core.position import Position  # noqa: E402
 from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
-    InterruptibleDistributedSampler,
     Training,
     random_state,
     save_verified,
@@ -41,9 +39,9 @@ from unbroken.training.torch.batch_source import feed_of  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
-from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.samplers import EpochOrder, SamplePlan, drawn, order_of  # noqa: E402
+from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
+from unbroken.training.torch.samplers import EpochOrder, SamplePlan  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -505,28 +503,14 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
 
 def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
     size = 100_000
-    shuffled, straight = (drawn(order_of(size, shuffle), 0, 0) for shuffle in (True, False))
+    shuffled, straight = (EpochOrder(size, 0, shuffle).draw(0) for shuffle in (True, False))
     assert sorted(shuffled) == list(straight)
     assert sys.getsizeof(shuffled) < 5 * size and sys.getsizeof(straight) < 100
     for own in ([3, 1, 3], [2**31 - 1, -1], [2**31, 5], []):
-        assert list(drawn(lambda generator, own=own: own, 0, 0)) == own
+        assert list(EpochOrder(0, 0, order=lambda generator, own=own: own).draw(0)) == own
     for wrong in ([0.5], torch.tensor([0.5]), torch.tensor([True, False])):
         with pytest.raises(TypeError):
-            drawn(lambda generator, wrong=wrong: wrong, 0, 0)
-
-
-@pytest.mark.parametrize("tail", ["repeat", "drop", "uneven"])
-def test_going_on_in_an_epoch_copies_no_order(tail: str) -> None:
-    size = 100_001
-    sampler = InterruptibleDistributedSampler(size, rank=1, ranks=4, tail=tail)
-    sampler.advance(100)
-    tracemalloc.start()
-    first = next(iter(sampler))
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-
-    assert first == drawn(order_of(size, True), 0, 0)[401]
-    assert used < size
+            EpochOrder(0, 0, order=lambda generator, wrong=wrong: wrong).draw(0)
 
 
 def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class OwnFolder(ForkedRanks):
 def test_a_folder_that_another_process_holds_ends_every_rank_with_the_same_line(tmp_path: Path) -> None:
     """The first alone takes it; the others would wait for it until their connection breaks."""
     parent = OwnFolder(tmp_path / "run", TEXT, ["ddp"], ranks=2)
-    with lease.take(parent.root / "own" / "lease", 1, 0.0, print):
+    with lease.take(parent.root / "own" / "lease", 1, 0.0):
         code = parent.run()
 
     assert code == 1
@@ -252,21 +252,3 @@ def test_a_stateful_loader_goes_on_on_each_rank_and_on_no_other_number_of_them(t
     assert files_of(pieces) == files_of(whole)
     assert refused == 1
     assert "made by 2 ranks, each with a state of its own for loader, which 1 cannot share; allowed: 2" in other.log
-
-
-@pytest.mark.slow
-def test_data_held_by_the_ranks_goes_on_on_as_many_and_on_others(tmp_path: Path) -> None:
-    arguments = ["ddp", "--sharded", "--without-average"]
-    whole, pieces = ranks(tmp_path / "whole", *arguments), ranks(tmp_path / "run", *arguments, "--signals", 8)
-    whole.run_to_the_end()
-    pieces.run_to_the_end()
-    fewer = ranks(tmp_path / "fewer", *arguments, "--signals", 4)
-    fewer.run()
-    fewer.arguments, fewer.ranks = ["plain", "--sharded", "--without-average"], 0
-    fewer.run_to_the_end()
-
-    assert pieces.codes == [85, 0]
-    assert files_of(pieces) == files_of(whole)
-    assert fewer.codes == [85, 0]
-    for parent in (whole, fewer):
-        assert [seen_in(parent, epoch) for epoch in range(3)] == [every_sample_once()] * 3

@@ -39,25 +39,6 @@ def made(folder, model=None, optimizer=None, **parts):
     return Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN, **parts), model, optimizer
 
 
-def test_a_metric_of_torchmetrics_is_made_to_give_its_state_and_named(tmp_path, capsys) -> None:
-    torchmetrics = pytest.importorskip("torchmetrics", reason="missing: torchmetrics")
-    accuracy = torchmetrics.Accuracy(task="binary")
-    both = torchmetrics.MetricCollection([torchmetrics.MeanMetric(), torchmetrics.SumMetric()])
-
-    for metric in (accuracy, both):
-        assert not metric.state_dict()
-        made(None, accuracy=metric)
-        assert metric.state_dict()
-        made(None, accuracy=metric)
-
-    said = [line for line in capsys.readouterr().out.splitlines() if "accuracy" in line]
-    assert said == [
-        f"unbroken: accuracy ({kind}): torchmetrics leaves its state out of state_dict, so it is made persistent here, "
-        "as by accuracy.persistent(True)"
-        for kind in ("BinaryAccuracy", "MetricCollection")
-    ]
-
-
 def test_a_metric_of_several_ranks_that_is_not_each_ones_own_is_named() -> None:
     torchmetrics = pytest.importorskip("torchmetrics", reason="missing: torchmetrics")
     parts = {"mean": torchmetrics.MeanMetric(), "sum": torchmetrics.SumMetric(), "model": nn.Linear(2, 1)}
@@ -192,20 +173,6 @@ def test_an_optimizer_and_a_scheduler_that_training_was_not_given_are_named(tmp_
         "starts at 0 after a restart; type: Training(..., scheduler=scheduler)",
         "unbroken: an optimizer (AdamW) that Training(...) was not given has changed model.weight; its state is not "
         "saved; type: Training(..., optimizer=optimizer)",
-    ]
-
-
-def test_what_decides_how_torch_computes_is_named_if_the_training_changes_it(tmp_path, capsys) -> None:
-    training, model, optimizer = made(tmp_path / "run")
-    before = torch.get_float32_matmul_precision()
-    try:
-        fit(training, model, optimizer, each=lambda: torch.set_float32_matmul_precision("medium"))
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-    assert [line for line in capsys.readouterr().out.splitlines() if "precision" in line] == [
-        "unbroken: torch.get_float32_matmul_precision() is medium now, highest when Training(...) was made, and is not "
-        "saved; set it before Training, or in each epoch by its number; type: if epoch >= ...: before batches()"
     ]
 
 

@@ -26,7 +26,7 @@ from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
-from unbroken.training.torch.tracker import Tracker  # noqa: E402
+from unbroken.training.torch.parts import Tracker  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("first hour")
 
 NEED_A_RUN = ["logs", "accept", "restart", "back", "export", "rehearse"]
 # Each command as it is typed where there is nothing yet.
-COMMANDS = ["status", "account", "advise", "run", "report", "verify", "run demo", "status demo", "account demo"]
+COMMANDS = ["status", "account", "run", "report", "verify", "run demo", "status demo", "account demo"]
 COMMANDS += ["report demo", "verify demo", "notify --check", "notify --test", "import demo --from old"]
 COMMANDS += [f"{name} demo" for name in NEED_A_RUN]
 
@@ -63,7 +63,7 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_looked_for(work:
     assert not (work.root / "rusn").exists()
 
 
-@pytest.mark.parametrize("line", ["status", "account", "report", "advise", "import demo --from x", "rehearse demo"])
+@pytest.mark.parametrize("line", ["status", "account", "report", "import demo --from x", "rehearse demo"])
 def test_a_config_that_is_named_and_not_there_is_answered_with_those_beside_it(work: WorkDir, line: str) -> None:
     work.configure({"demo": one_step_segments(segments=3, goal=2)})
 
@@ -79,7 +79,7 @@ def configured(work: WorkDir) -> WorkDir:
     return work
 
 
-OF_A_RUN = ["status", "account", "advise", "run", "report", "verify", *NEED_A_RUN, "import --from old"]
+OF_A_RUN = ["status", "account", "run", "report", "verify", *NEED_A_RUN, "import --from old"]
 
 
 @pytest.mark.parametrize("line", OF_A_RUN)
@@ -104,7 +104,6 @@ SLIPS = {
     "status --jsn": "status: no such option: --jsn; did you mean `--json`?",
     "watch --dirctory .": "watch: no such option: --dirctory; did you mean `--directory`?",
     "account --jsn": "account: no such option: --jsn; did you mean `--json`?",
-    "advise --profle x": "advise: no such option: --profle; did you mean `--profile`?",
     "run --slrum": "run: no such option: --slrum; did you mean `--slurm`?",
     "logs demo --folow": "logs: no such option: --folow; did you mean `--follow`?",
     "verify --x": "verify: no such option: --x",

@@ -1,8 +1,6 @@
 """What changes the result is refused before anything is queued; what changes only the running starts nothing again."""
 
 import os
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,48 +72,13 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
     assert done.code == 1
     assert line.startswith(
         f"unbroken: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
-        "data.txt (settings.inputs) was changed: line 1 was '1 2 3', is '1 2 4'; all of it: diff results/demo/inputs/"
-    )
-    assert line.endswith(
-        "; allowed: the same, or a new run name; type: unbroken accept demo (go on from the old checkpoints with the "
-        "change), or unbroken restart demo (set the old results aside and begin anew)"
+        "data.txt (settings.inputs) was changed; allowed: the same, or a new run name; type: unbroken accept demo "
+        "(go on from the old checkpoints with the change), or unbroken restart demo (set the old results aside and "
+        "begin anew)"
     )
     assert "Traceback" not in done.text
     assert "Building DAG" not in done.text
     assert len(begun.history("demo")) == 2
-
-
-def test_a_changed_script_is_refused_with_its_first_changed_line_and_the_whole_diff_to_type(begun: WorkDir) -> None:
-    begun.write(
-        "program.py",
-        PROGRAM.replace("import os, sys", "import os, sys  # mine").replace("sys.exit", "print(1)\nsys.exit"),
-    )
-
-    done = begun.snakemake("-n")
-
-    (line,) = done.lines("unbroken: ")
-    told, typed = re.search(
-        r"program.py \(settings.script\) was changed: (.*); all of it: (diff \S+ program.py); ", line
-    ).groups()
-    shown = subprocess.run(["sh", "-c", typed], cwd=begun.root, capture_output=True, text=True)
-    assert told == "line 2 was 'import os, sys', is 'import os, sys  # mine' (and 1 more)"
-    assert shown.returncode == 1
-    assert [each for each in shown.stdout.splitlines() if each[0] in "<>"] == [
-        "< import os, sys",
-        "> import os, sys  # mine",
-        "> print(1)",
-    ]
-
-
-def test_the_diff_of_a_refusal_can_be_typed_from_another_folder(begun: WorkDir, tmp_path: Path) -> None:
-    begun.write("data.txt", "1 2 4\n")
-    (tmp_path / "else").mkdir()
-
-    done = WorkDir(tmp_path / "else").unbroken("accept", "demo", "-d", "../work")
-
-    typed = re.search(r"all of it: (diff \S+ \S+);", done.text)[1]
-    shown = subprocess.run(["sh", "-c", typed], cwd=tmp_path / "else", capture_output=True, text=True)
-    assert shown.stdout.splitlines()[1:] == ["< 1 2 3", "---", "> 1 2 4"]
 
 
 def test_a_thread_count_that_shapes_the_result_is_refused(begun: WorkDir) -> None:
@@ -151,7 +114,7 @@ def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> N
     accepted, done = begun.unbroken("accept", "demo"), begun.snakemake()
 
     assert accepted.code == 0
-    assert accepted.text.startswith("demo: accepted: data.txt (settings.inputs) was changed: line 1 was '1 2 3', ")
+    assert accepted.text.startswith("demo: accepted: data.txt (settings.inputs) was changed; it goes on from ")
     assert accepted.text.endswith(f"; it goes on from {begun.history('demo')[1].to_checkpoint} with: unbroken run\n")
     assert done.code == 0
     assert [attempt.progress_to for attempt in begun.history("demo")] == [1, 2, 3]

@@ -1,6 +1,6 @@
 # What all engines' rules share: one short function for each question that a rule asks of the plan.
 
-from unbroken.engines.gromacs.prepare import prepared_record
+from unbroken.engines.gromacs.tpr import prepared_record
 
 
 def previous_record(wildcards):

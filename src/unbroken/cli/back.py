@@ -12,6 +12,7 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import QUARANTINE, Store
+from unbroken.system import log
 
 REASON = "set aside by hand: unbroken back"
 
@@ -26,7 +27,8 @@ def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] =
     store = Store(places.checkpoints)
     kept, newer = _split(run, store.readable(), to)
     try:
-        held = lease.take(places.lease, kept.passport.segment, 0.0, print)
+        with log.lines_to(print):
+            held = lease.take(places.lease, kept.passport.segment, 0.0)
     except LeaseError as error:
         raise ConfigError([f"{run}: {error}"]) from error
     with held:

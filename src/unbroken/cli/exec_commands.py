@@ -19,6 +19,7 @@ from unbroken.exec.stores import set_aside
 from unbroken.report.run_folders import goes_on_with
 from unbroken.runs import lease
 from unbroken.runs.layout import STORES, RunFolder
+from unbroken.system import log
 
 _MARK = "# Made by: unbroken launcher"
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -36,7 +37,7 @@ def accept_command_line(places: RunFolder, store: Path) -> None:
 
 def begin_anew(places: RunFolder, store: Path) -> None:
     """Move everything to a backup, as --anew does, without a program; raise ConfigError if the run is held."""
-    with lease.take(places.lease, 0, 0.0, say):
+    with log.lines_to(say), lease.take(places.lease, 0, 0.0):
         aside = set_aside(places, places.base / STORES / ".restarted" / places.name)
         if (call := read_call(store)) is not None:
             replace(call, is_finished=False).write(store)

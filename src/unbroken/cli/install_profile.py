@@ -15,9 +15,9 @@ from unbroken.config.found import near
 from unbroken.config.messages import listed
 from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.errors import ConfigError
+from unbroken.plan.slurm_jobs import PARTITIONS, SITE
 from unbroken.slurm.partitions import Partition, ask_partitions
 
-SITE, PARTITIONS = "site.yaml", "partitions.yaml"
 _PLACES = "  places:\n"
 # What a clone holds before its cluster's partitions are named.
 _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"

@@ -14,7 +14,6 @@ import typer
 
 from unbroken import __version__
 from unbroken.cli import (
-    advise_command,
     convert_command,
     exec_commands,
     import_export,
@@ -49,7 +48,6 @@ from unbroken.report.known import (
     CONFIG,
     config_of,
     existing_run_folder,
-    known_names,
     no_config,
     refuse_unknown,
     runs_of,
@@ -64,7 +62,7 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.slurm.this_job import own_job_id
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
 # While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
@@ -135,20 +133,6 @@ def account(
 
 
 @app.command()
-def advise(
-    only: RunNames = None,
-    directory: Directory = HERE,
-    config: Config = CONFIG,
-    profile: Annotated[str, typer.Option("--profile", help="Whose site.yaml says what the jobs ask.")] = "slurm",
-) -> None:
-    """Find the partition and segment length that reach the goal first; asks Slurm, submits nothing."""
-    runs = {known.name: known for known in runs_of(directory, config, must_exist=True)}
-    names = (name for name in known_names(runs, only, directory) if name in runs)
-    _, code = ask_each(names, lambda name: advise_command.advise(runs[name], directory, profile))
-    raise typer.Exit(code)
-
-
-@app.command()
 def run(
     context: typer.Context,
     runs: RunNames = None,
@@ -198,7 +182,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         raise ConfigError([f"{run}: has no checkpoint yet; to start it, type: snakemake"])
     assignment = plan.assignment(run)
     identity = identity_of(assignment.run, assignment.keys, directory)
-    changes = identity.differences(newest.passport.identity_parts, places.root)
+    changes = identity.differences(newest.passport.identity_parts)
     if not changes:
         say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
@@ -218,7 +202,8 @@ def restore_run(
     directory: Directory = HERE,
 ) -> None:
     """Restore a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
-    restore(run, source, directory, say, outputs_of)
+    with log.lines_to(say):
+        restore(run, source, directory, outputs_of)
     say(f"{run}: it continues with: snakemake")
 
 
@@ -229,7 +214,7 @@ def back(
     directory: Directory = HERE,
 ) -> None:
     """Let a run resume from an earlier checkpoint; the newer ones are quarantined (nothing is deleted)."""
-    refuse_newer(existing_run_folder(run, directory), is_thorough=True)
+    refuse_newer(existing_run_folder(run, directory))
     for line in go_back(run, to, directory, partial(cancel_its_waiting, run, directory)):
         say(line)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.install_profile import SITE, Installed, install, link, profile_folder, user_folder
+from unbroken.cli.install_profile import Installed, install, link, profile_folder, user_folder
 from unbroken.errors import ConfigError
+from unbroken.plan.slurm_jobs import SITE
 
 To = Annotated[Path | None, typer.Option("--to", help="The folder that becomes the profile; else profiles/NAME.")]
 User = Annotated[bool, typer.Option("--user", help="For all your workflows: into ~/.config/snakemake.")]

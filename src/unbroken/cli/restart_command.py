@@ -9,32 +9,38 @@ from pathlib import Path
 
 from unbroken.cli.exec_commands import begin_anew
 from unbroken.cli.say import HERE, Directory, RunName, say
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, LeaseError
 from unbroken.job import left_out, submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
 from unbroken.runs import lease
 from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.claim import if_stopped
-from unbroken.runs.layout import RESULTS
+from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
+from unbroken.system import log
 from unbroken.system.clock import folder_stamp, utc_now
 
 
 def restart(run: RunName, directory: Directory = HERE) -> None:
     """Move everything that a run has done to a backup folder (nothing is deleted), so that it starts from zero."""
     places = existing_run_folder(run, directory)
-    refuse_newer(places, is_thorough=True)
-    claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
-    if claim is not None and not why_free:
-        raise ConfigError(
-            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
-        )
+    refuse_newer(places)
     if places.store is not None:
         begin_anew(places, places.store)
         return
-    cancel_its_waiting(run, directory)
+    try:
+        with log.lines_to(lambda line: say(f"{run}: {line}")):
+            held = lease.take_if_idle(places.lease, 0)
+    except LeaseError as error:
+        raise ConfigError([f"{run}: {error}"]) from error
+    with held:
+        cancel_its_waiting(run, directory)
+        held.folder = _move_aside(run, places, directory) / places.lease.name
+
+
+def _move_aside(run: str, places: RunFolder, directory: Path) -> Path:
+    """Move the run's folder to a backup, or only the link that it is; return where its files are now."""
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,9 +50,10 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
         places.root.unlink()
         say(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
         say(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
-        return
+        return real
     os.rename(places.root, target)
     say(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+    return target
 
 
 def cancel_its_waiting(run: str, directory: Path) -> None:

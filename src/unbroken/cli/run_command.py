@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli.install_profile import user_folder
-from unbroken.config.package_files import install_line, root_folder, workflow_folder
+from unbroken.config.package_files import install_line, snakefile
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
@@ -40,7 +40,7 @@ def command_for(
     found = ["--logger", "unbroken"] if "--logger" not in words else []
     found += ["--snakefile", str(_snakefile(directory))]
     found += ["--directory", str(directory)] if directory != Path() else []
-    found += ["--profile", folder_of_profile(profile, directory)] if profile else []
+    found += ["--profile", _folder_of_profile(profile, directory)] if profile else []
     found += words
     typed = shlex.join(found) + (f" -- {' '.join(_braced(targets))}" if targets else "")
     return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
@@ -65,11 +65,10 @@ def _snakefile(directory: Path) -> Path:
         return own
     if not (directory / CONFIG).is_file():
         raise no_config(directory)
-    whole = root_folder() / "Snakefile"  # in a clone
-    return whole if whole.is_file() else workflow_folder() / "Snakefile"
+    return snakefile()
 
 
-def folder_of_profile(name: str, directory: Path) -> str:
+def _folder_of_profile(name: str, directory: Path) -> str:
     """Return a profile folder in `directory` if there is one, else the name, which Snakemake looks up itself."""
     own = directory / "profiles" / name
     for folder in (directory / name, own):

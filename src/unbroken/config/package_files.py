@@ -44,3 +44,9 @@ def install_line(*options: str, extra: str = "") -> str:
 def workflow_folder() -> Path:
     """Return the folder with the Snakefile, the rules and the schemas."""
     return root_folder() / "workflow"
+
+
+def snakefile() -> Path:
+    """Return the Snakefile that has the default profile beside it: the clone's, else the installed one."""
+    whole = root_folder() / "Snakefile"
+    return whole if whole.is_file() else workflow_folder() / "Snakefile"

@@ -11,6 +11,7 @@ from unbroken.config.messages import key_mistakes, refused, unknown
 from unbroken.config.schema import Schemas, SettingKey
 from unbroken.errors import Mistake
 from unbroken.runs.run import RunSpec
+from unbroken.slurm.sbatch_options import wrong_words
 
 _OF_A_RUN = ("partition", "account", "qos", "constraint", "gpu_type")
 _A_PLACE = {"type": "object", "allowed": "keys of the site"}
@@ -113,8 +114,5 @@ def _place_mistakes(place: object, written: object, schemas: Schemas) -> Iterato
 
 def extra_mistakes(key: str, value: list[Any], spot: Spot) -> Iterator[Mistake]:
     """Yield a mistake for each word for sbatch that unbroken sets itself."""
-    # Snakemake's plugin, whose list it asks, takes long to import, and few runs have such words.
-    from unbroken.slurm.sbatch_options import wrong_words
-
     for number, text in wrong_words(value):
         yield Mistake(text, where=spot.at(key, Item(number)))

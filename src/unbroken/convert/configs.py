@@ -153,16 +153,16 @@ def _gromacs(reading: Reading, mdrun: MdrunLine, launcher: list[str]) -> list[Se
     if launcher and said["ranks"] != 1 and is_launcher(launcher[0]):
         found += [("launcher", [*launcher, "-n", "{ranks}"], "")]
     found += [(key, value, "") for key, value in said.items() if value != _DEFAULTS.get(key)]
-    rest = words_in(options_of(mdrun.rest(with_names=True)), _LEFT_OUT)
+    rest = mdrun.rest(_LEFT_OUT)
     return [*found, *([("options", rest, "")] if rest else [])] if made else []
 
 
 def _grompp(reading: Reading) -> list[Setting]:
     """Return the settings from which the engine makes the tpr."""
     words = reading.names.words(" ".join(reading.grompp or [])) or ["", "", "-t", ""]
-    options = dict(options_of(words[2:]))
+    options = options_of(words[2:])
     values = {"mdp": "grompp.mdp", "structure": "conf.gro", "topology": "topol.top"}
     values |= {key: options[option][0] for option, key in _GROMPP.items() if options.get(option)}
-    rest = words_in(list(options.items()), {*_GROMPP, "-o", "-po", "-pp"})
+    rest = words_in(options, {*_GROMPP, "-o", "-po", "-pp"})
     found: list[Setting] = [(key, value, "grompp") for key, value in values.items()]
     return [] if "-t" in options else [*found, *([("grompp_options", rest, "grompp")] if rest else [])]

@@ -6,8 +6,8 @@ sees no run or a complete one.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,16 +28,16 @@ from unbroken.runs.record import read_record
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree
 
+logger = logging.getLogger(__name__)
 # More claims may have followed the last one that the replica knows of: no job of the lost run meets its own number.
 TOKENS_APART = 1000
-Tell = Callable[[str], None]
 
 
-def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:
+def restore(run: str, source: Path, base: Path, outputs_of: OutputsOf) -> Checkpoint:
     """Build `results/<run>` from its replica and return the checkpoint from which it resumes.
 
     `source` is the folder of `copies:`, or the run's folder in there; `outputs_of` returns what lies outside of a
@@ -48,22 +48,23 @@ def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsO
     folder, draft = RunFolder(run, base), RunFolder(f".restoring-{run}", base)
     replica = _found(run, source)
     _refuse_existing(folder, replica)
-    refuse_newer(replica.folder, is_thorough=True)
+    refuse_newer(replica.folder)
     with fs.storage_errors(draft.root, fs.tree_bytes(replica.root)):
         draft.root.mkdir(parents=True, exist_ok=True)
         confirm_own(draft.root)
-        with lease.take(_seeded(draft, replica), 0, 0.0, tell) as held:
+        with lease.take(_seeded(draft, replica), 0, 0.0) as held:
             _copy_all(replica, draft)
-            newest = _keep_good(run, replica, draft, lambda line: tell(f"{run}: {line}"), outputs_of)
+            newest = _keep_good(run, replica, draft, outputs_of)
             _keep_history(replica, draft, newest)
             flush_tree(draft.root)
-            _take_over(replica, folder, draft, tell)
+            _take_over(replica, folder, draft)
             _refuse_existing(folder, replica)
             held.forget_earlier()
             os.rename(draft.root, folder.root)
             held.folder = folder.lease
             fs.flush_folder(folder.root.parent)
-    tell(f"{run}: restored in {folder.root} from {replica.root}: {describe_done(newest)}, checkpoint {newest.name}")
+    done = describe_done(newest)
+    logger.info("%s: restored in %s from %s: %s, checkpoint %s", run, folder.root, replica.root, done, newest.name)
     return newest
 
 
@@ -80,10 +81,10 @@ def _copy_all(replica: Replica, draft: RunFolder) -> None:
         target.mkdir(exist_ok=True)
         for name in names:
             if not fs.is_unique_name(name):
-                fs.copy_file(Path(base, name), target / name)
+                copying.copy_file(Path(base, name), target / name)
 
 
-def _keep_good(run: str, replica: Replica, draft: RunFolder, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:
+def _keep_good(run: str, replica: Replica, draft: RunFolder, outputs_of: OutputsOf) -> Checkpoint:
     """Remove from the draft what is no good; return the checkpoint to resume from, NoCheckpointError if none is good.
 
     That is the newest that lacks no outputs, or else the newest.
@@ -93,7 +94,7 @@ def _keep_good(run: str, replica: Replica, draft: RunFolder, tell: Tell, outputs
         try:
             good.append(verify(store.root / name, run))
         except CheckpointError as error:
-            tell(f"a copy is bad and left out: {error}")
+            logger.warning("%s: a copy is bad and left out: %s", run, error)
             fs.remove_tree(store.root / name)
     if not good:
         raise NoCheckpointError(f"{replica.root}: no good copy of a checkpoint; {run} was not restored")
@@ -103,7 +104,8 @@ def _keep_good(run: str, replica: Replica, draft: RunFolder, tell: Tell, outputs
         is_left_out = each.age > newest.age
         what = "is left out" if is_left_out else "a run that resumes from it may end with doubts"
         if lacking[each.name] and each.age >= newest.age:
-            tell(f"the copy of {each.name} lacks outputs, and {what}: {shortened(lacking[each.name])}")
+            names = shortened(lacking[each.name])
+            logger.warning("%s: the copy of %s lacks outputs, and %s: %s", run, each.name, what, names)
         if is_left_out:
             fs.remove_tree(each.folder)
     for output in (each for each in outputs_of(newest) if outputs.find(each) is None):
@@ -157,13 +159,13 @@ def _seeded(draft: RunFolder, replica: Replica) -> Path:
     return draft.lease
 
 
-def _take_over(replica: Replica, folder: RunFolder, draft: RunFolder, tell: Tell) -> None:
+def _take_over(replica: Replica, folder: RunFolder, draft: RunFolder) -> None:
     """Give the run and its replica a new number: the lost run, should it come back, copies nothing there any more."""
     note = Note(folder.name, uuid4().hex, str(folder.root.parent.resolve() / folder.name))
     try:
         write_note(replica.root, note)
     except StorageError as error:
-        tell(f"{folder.name}: {error}; should the lost run come back, it copies there too")
+        logger.warning("%s: %s; should the lost run come back, it copies there too", folder.name, error)
     else:
         write_note(draft.root, note)
 

@@ -15,7 +15,7 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import FILE_NAME, Checkpoint, reading
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import FileDigest
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.copying import append_part
 from unbroken.system.digests import digest_file
 from unbroken.system.flush import flush_tree
@@ -115,7 +115,7 @@ def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callabl
     found, at, unflushed = os.fstat(source.fileno()), begin, 0
     new = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        if min(size - begin, found.st_blocks * 512) > fs.free_bytes(target.parent):
+        if min(size - begin, found.st_blocks * 512) > disk.free_bytes(target.parent):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.ftruncate(new, at)
         os.lseek(new, at, os.SEEK_SET)
@@ -129,7 +129,7 @@ def extend(source: BinaryIO, target: Path, begin: int, size: int, check: Callabl
         with contextlib.suppress(OSError):  # some file systems have no permissions
             os.fchmod(new, stat.S_IMODE(found.st_mode) | stat.S_IRUSR | stat.S_IWUSR)
     except OSError as error:
-        if fs.is_full(error):  # what does not fit must not fill the disk for others
+        if disk.is_full(error):  # what does not fit must not fill the disk for others
             os.ftruncate(new, begin)
         raise OSError(error.errno, error.strerror, str(target)) from None
     finally:

@@ -1,1 +1,30 @@
-"""Define the interface of an engine, and hold the engines."""
+"""Define the interface of an engine, and hold the engines.
+
+What an engine of another package needs is exported here; `unbroken.engines.testing` checks it.
+"""
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.starter import Starter
+from unbroken.errors import Mistake
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.process import Child
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import RunOutput
+from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.run import RunSpec
+
+__all__ = [
+    "EXIT_FINISHED",
+    "EXIT_PAUSED",
+    "Checkpoint",
+    "Child",
+    "Engine",
+    "HandedOver",
+    "Handover",
+    "Mistake",
+    "Progress",
+    "RunOutput",
+    "RunSpec",
+    "Starter",
+    "Task",
+]

@@ -46,10 +46,6 @@ from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import RunSpec
 
 
-def _say_nothing(_line: str) -> None:
-    pass
-
-
 def _never() -> bool:
     return False
 
@@ -64,7 +60,6 @@ class Task:
     attempt_folder: AttemptFolder
     deadline_unix: float
     stop_unix: float = math.inf  # when it will be asked, should it not have left by then
-    tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
     is_warned: Callable[[], bool] = _never  # whether a signal has come that asks us, and maybe the program, to leave
 
     @property

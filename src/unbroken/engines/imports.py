@@ -11,8 +11,7 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
-from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint, read_passport, verify_files
-from unbroken.runs.imported import NOTE, ImportNote
+from unbroken.runs.checkpoint import FILE_NAME, IMPORT_SEGMENT, PARTS, Checkpoint, Imported, read_passport, verify_files
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
@@ -39,11 +38,14 @@ class ImportSource:
 
 @dataclass(frozen=True)
 class ImportedFiles:
-    """Say how far the files in the draft of a run's first checkpoint are; the lines are for the manifest."""
+    """Say how far the files in the draft of a run's first checkpoint are; the rest is for the manifest (`Imported`)."""
 
     handover: Handover
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
+    path: str = ""
+    epoch: int = 0
+    step: int = 0
 
 
 @contextmanager
@@ -96,8 +98,7 @@ def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> Imported
         handover = _read_handover(root / HANDOVER_FILE)
         found = ImportedFiles(handover, (f"how far it is: {HANDOVER_FILE} says it",), (loads,))
     elif source.done is not None:
-        handover = _typed(run, source, source.done, draft)
-        found = ImportedFiles(handover, (), (f"how far it is: {source.done:.10g} was typed", loads))
+        found = _typed(run, source, source.done, loads)
     else:
         unit = run.settings.get("goal_unit", "steps")
         raise ConfigError([f"{run.name}: {source.path}: does not say how many {unit} are done; type --done N"])
@@ -105,15 +106,15 @@ def import_contract(run: RunSpec, source: ImportSource, draft: Path) -> Imported
     return found
 
 
-def _typed(run: RunSpec, source: ImportSource, done: float, draft: Path) -> Handover:
-    """Note in the draft how far the files are; raise ConfigError if it is no whole number."""
+def _typed(run: RunSpec, source: ImportSource, done: float, loads: str) -> ImportedFiles:
+    """Return how far the files are, as the user typed it; raise ConfigError if it is no whole number."""
     unit = str(run.settings.get("goal_unit", "steps"))
     if done != int(done) and unit in ("epochs", "steps"):
         raise ConfigError([f"{run.name}: --done: found {done:g}, allowed: a whole number"])
     path = "." if source.path.is_dir() else source.path.name
-    note = ImportNote(path, epoch=int(done)) if unit == "epochs" else ImportNote(path, step=int(done))
-    note.write(draft)
-    return Handover(Progress(done, run.goal, unit))
+    lines = (f"how far it is: {done:.10g} was typed", loads)
+    epoch, step = (int(done), 0) if unit == "epochs" else (0, int(done))
+    return ImportedFiles(Handover(Progress(done, run.goal, unit)), (), lines, path, epoch, step)
 
 
 def _read_handover(path: Path) -> Handover:
@@ -128,7 +129,7 @@ def _refuse_file(root: Path, name: str) -> None:
     path = root / name
     if path.is_symlink() or not path.is_file():
         raise CheckpointError(f"{path}: not a plain file; a checkpoint holds no links")
-    if name.split("/")[0] in (PARTS, NOTE):
+    if name.split("/")[0] in (PARTS, FILE_NAME):
         raise CheckpointError(f"{path}: the name {name.split('/')[0]} belongs to unbroken; rename yours")
     if _is_torn(path):
         raise CheckpointError(f"{path}: torn: the end of the file is missing")
@@ -167,4 +168,6 @@ def _import_checkpoint(checkpoint: Checkpoint, draft: Path) -> ImportedFiles:
         algorithm=passport.algorithm,
         digests=passport.files,
     )
-    return ImportedFiles(handover, (f"checkpoint {checkpoint.name} of unbroken: every byte, by its manifest",))
+    lines = (f"checkpoint {checkpoint.name} of unbroken: every byte, by its manifest",)
+    before = passport.imported if passport.imported and passport.segment == IMPORT_SEGMENT else Imported("")
+    return ImportedFiles(handover, lines, (), before.path, before.epoch, before.step)

@@ -13,7 +13,7 @@ from unbroken.config.found import absent
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.errors import AbsentFileError, ConfigError
 from unbroken.exec.options import Options
-from unbroken.runs.formats import Format
+from unbroken.runs.formats import Format, known_fields
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
@@ -45,9 +45,8 @@ class Call:
         return (*self.program, *self.more)
 
     def write(self, store: Path) -> None:
-        """Write it in one step."""
-        store.mkdir(parents=True, exist_ok=True)
-        FORMAT.write(store / CALL, asdict(self))
+        """Write it in one step; what else is noted in its file stays."""
+        FORMAT.update(store / CALL, asdict(self))
 
 
 def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[str] = ()) -> Call:
@@ -63,7 +62,7 @@ def call_of(options: Options, folder: Path, before: Call | None, more: Sequence[
 def read_call(store: Path) -> Call | None:
     """Return what a run was called with; None if it is new."""
     try:
-        return Call(**FORMAT.read(store / CALL))
+        return Call(**known_fields(Call, FORMAT.read(store / CALL)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from unbroken.engines.base import Task
+from unbroken.engines.files.called_place import CalledPlace
 from unbroken.engines.files.engine import SupervisedEngine
-from unbroken.engines.files.in_place import InPlaceSupervisor
 from unbroken.engines.files.keep import Keep
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.stored import put_file
@@ -28,7 +28,7 @@ PRINTED_NAME = "stdout"
 HEARING_SECONDS = 0.2
 
 
-class ExecEngine(CalledEngine, SupervisedEngine[InPlaceSupervisor]):
+class ExecEngine(CalledEngine, SupervisedEngine):
     """Run a program that has no engine, with its kept files or the contract."""
 
     name = NAME
@@ -55,12 +55,12 @@ class ExecEngine(CalledEngine, SupervisedEngine[InPlaceSupervisor]):
 
     def command(self, task: Task) -> list[str]:
         """Return the program as it was typed, or --resume, with all files in their places."""
-        self._pending += self._supervisor(task).begin()
+        self._pending += self.supervisor(task).begin()
         program = self._keep.program
         return list(program.resume if task.origin else program.start)
 
-    def new_supervisor(self, task: Task) -> InPlaceSupervisor:
-        return InPlaceSupervisor(task, self._keep)
+    def place(self, task: Task) -> CalledPlace:
+        return CalledPlace(task, self._keep)
 
     def folder(self, task: Task) -> Path:
         return self.base
@@ -87,7 +87,7 @@ class ExecEngine(CalledEngine, SupervisedEngine[InPlaceSupervisor]):
 
     def exit_meaning(self, task: Task, code: int) -> int:
         """Return 0 as done only if the program was not asked to leave; a death by our signal is a pause."""
-        is_asked = self._supervisor(task).stop_asked_unix is not None or self._is_warned(task, code)
+        is_asked = self.supervisor(task).stop_asked_unix is not None or self._is_warned(task, code)
         self._is_ended = code < 0 or (is_asked and code > 128)
         if code == EXIT_PAUSED or (is_asked and self._is_ended):
             return EXIT_PAUSED
@@ -107,7 +107,7 @@ class ExecEngine(CalledEngine, SupervisedEngine[InPlaceSupervisor]):
         """Return what --done-if and --goal say; None if neither was given."""
         says = [(self.base / self.options.done_if).exists()] if self.options.done_if else []
         if self.options.goal is not None:
-            reached = self._supervisor(task).reached()
+            reached = self.supervisor(task).place.reached()
             says.append(reached is not None and reached >= self.options.goal)
         return all(says) if says else None
 
@@ -115,11 +115,11 @@ class ExecEngine(CalledEngine, SupervisedEngine[InPlaceSupervisor]):
         """Return what it left; of one that is done its results too."""
         missing = [name for name, path in self._results.items() if not os.path.lexists(path)] if self._is_done else []
         is_finished = self._is_done and not missing
-        found = self._at_end(task, has_left_well and not self._is_ended, is_finished=is_finished)
+        found = self.at_end(task, has_left_well=has_left_well and not self._is_ended, is_finished=is_finished)
         if is_finished:
             if self.printed is not None:
                 put_file(self.printed, self.base / self.options.stdout)
-            keep_results(self._results, found[-1].draft, task.tell)
+            keep_results(self._results, found[-1].draft)
         elif self._is_done:
             self._why = f"--outputs: it made no {', '.join(missing)}"
         return found

@@ -21,23 +21,20 @@ from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.files.states import stamp_of
 from unbroken.engines.files.stored import Replaced, put_file
 from unbroken.engines.found import known_schemas
-from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
-from unbroken.engines.gromacs.mdrun_line import MdrunLine
-from unbroken.engines.gromacs.outputs import ONLY_IF_NAMED
+from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
+from unbroken.exec.call import CALL, FORMAT
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.formats import Format
 from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
-# The digest of a checkpoint, and the stamps of the results that were put in place from it.
-PLACED = "placed.json"
-FORMAT = Format()
+# Noted with the call: the digest of a checkpoint, and the stamps of the results that were put in place from it.
+PLACED = "placed"
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
@@ -96,7 +93,7 @@ class PlacingEngine(CalledEngine):
         finally:
             fs.remove_tree(made)
         note = {"checkpoint": checkpoint.passport.digest, "files": {name: self._stamp(name) for name in found}}
-        FORMAT.write(self.store / PLACED, note)
+        FORMAT.update(self.store / CALL, {PLACED: note})
         return done
 
     def _refuse_missing(self, found: Mapping[str, Path]) -> None:
@@ -122,7 +119,7 @@ class PlacingEngine(CalledEngine):
 
     def _placed(self) -> tuple[str, dict[str, list[int]]]:
         try:
-            note = FORMAT.found(self.store / PLACED)
+            note = FORMAT.found(self.store / CALL)[PLACED]
             return note["checkpoint"], dict(note["files"])
         except (ValueError, TypeError, KeyError):
             return "", {}
@@ -149,10 +146,7 @@ class CalledGromacs(PlacingEngine, GromacsEngine):
         line = self._line = MdrunLine(self.options.program)
         self.run = self.run.changed(threads=line.threads or self.run.resources.threads)
         # mdrun works in a folder of its own, and its results get their names when they are put in place.
-        options = [
-            str(self.base / word) if _is_file(self.base / word) else word for word in line.rest(with_names=False)
-        ]
-        options += [option for option in ONLY_IF_NAMED if line.has(option)]
+        options = [str(self.base / word) if _is_file(self.base / word) else word for word in line.rest()]
         names = {"tpr": line.tpr, "launcher": line.launcher, "inputs": self._inputs(line.tpr)}
         return {**line.settings(), **names, "options": options}
 

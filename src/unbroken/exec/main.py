@@ -38,7 +38,7 @@ from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 # Slurm's times are whole seconds, and its clock and ours drift.
 ROUNDING_SECONDS = 5.0
@@ -46,15 +46,13 @@ ROUNDING_SECONDS = 5.0
 
 def main(words: Sequence[str]) -> int:
     """Make one call and return its exit code."""
-    name, call = "exec", None
+    call = None
     try:
-        options = parse(words)
-        name = options.name
         with fs.os_errors(Path()):
-            call = _Exec(options)
+            call = _Exec(parse(words))
             return call.run()
     except UnbrokenError as error:
-        lines = [f"{name}: {error.line}"] if error.run else str(error).splitlines()
+        lines = [f"{error.run}: {error.line}"] if error.run else str(error).splitlines()
         for line in lines:
             print(f"unbroken: {line}", file=sys.stderr, flush=True)
         if call is not None and isinstance(error, ConfigError | FormatError):
@@ -80,8 +78,15 @@ class _Exec:
         """Let the same computation resume, or begin; put the results of a finished one back."""
         if self.options.requeue and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
-        self._engine = self._engine_of_call()
-        self._job = self._waiting_job()
+        kind: type[CalledEngine] = ExecEngine
+        if self.options.engine:
+            from unbroken.exec.engines import KINDS  # more than the standard library
+
+            kind = KINDS[self.options.engine]
+        self._engine = kind(self.options, self.folder, self.store, run_of(self.options, self.around))
+        # What waits for its turn: which segment it is, is known when the run is held.
+        log, keys = self.places.log(1).with_name("calls.log"), IdentityKeys((), (), ())
+        self._job = Job(self._engine.run, keys, self._next_segment(), 1, own_log=log, store=self.store)
         try:
             record = run_segment(self._job, self._engine, self._prepare)
             if record.kind is EndKind.FINISHED:
@@ -96,19 +101,6 @@ class _Exec:
         write_note(self._note, ExecNote(self.options.name, str(self.store), kind, self._segment, reason))
 
     # --- before ---
-
-    def _engine_of_call(self) -> CalledEngine:
-        kind: type[CalledEngine] = ExecEngine
-        if self.options.engine:
-            from unbroken.exec.engines import KINDS  # more than the standard library
-
-            kind = KINDS[self.options.engine]
-        return kind(self.options, self.folder, self.store, run_of(self.options, self.around))
-
-    def _waiting_job(self) -> Job:
-        """Return what waits for its turn: which segment it is, is known when the run is held."""
-        log = self.places.log(1).with_name("calls.log")
-        return Job(self._engine.run, IdentityKeys((), (), ()), self._next_segment(), 1, Path(), log, self.store)
 
     def _attempts(self) -> list[Attempt]:
         return History(self.places.history).attempts()
@@ -182,7 +174,7 @@ class _Exec:
             self._say(f"doubt: {doubt}")
         if self._engine.has_started and not self.options.engine:
             return  # the program has put them in place
-        with lease.take(self.places.lease, self._segment, 60.0, self._say):
+        with log.lines_to(self._say), lease.take(self.places.lease, self._segment, 60.0):
             names = ", ".join(self._engine.put_back(newest))
         if self._engine.has_started:
             self._say(f"results: {names or 'in place'}")
@@ -206,7 +198,7 @@ class _Exec:
 
     def _paused(self) -> int:
         if self.options.requeue and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
-            self._job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
+            self._say(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
         return EXIT_PAUSED
 
     def _say(self, line: str) -> None:

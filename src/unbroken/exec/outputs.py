@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from unbroken.exec.options import Options
 from unbroken.program.process import Streams
 from unbroken.runs.checkpoint import Checkpoint, verify_files
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs, jsontext
+from unbroken.system import copying, fs, jsontext
 from unbroken.system.digests import digest_file
+
+logger = logging.getLogger(__name__)
 
 OUTPUTS = "outputs"
 LINKS = "output-links.json"
@@ -112,7 +115,7 @@ def _pass_on(out: int, target: int, log: int) -> None:
 # --- results ---
 
 
-def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str], None]) -> None:
+def keep_results(results: Mapping[str, Path], draft: Path) -> None:
     """Copy the results into a draft, by the names that they have where the program was called.
 
     Links stay links; pipes, sockets and devices are left out with a line.
@@ -126,9 +129,9 @@ def keep_results(results: Mapping[str, Path], draft: Path, tell: Callable[[str],
             elif source.is_file():
                 target = draft / OUTPUTS / stored(kept)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(source, target)
+                copying.copy_file(source, target)
             else:
-                tell(f"--outputs: {kept} is a pipe, a socket or a device, and is left out")
+                logger.warning(f"--outputs: {kept} is a pipe, a socket or a device, and is left out")
     if links:
         (draft / LINKS).write_text(json.dumps(links) + "\n")
 

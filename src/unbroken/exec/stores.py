@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unbroken.engines.files.states import glob_pattern
+from unbroken.engines.files.stored import by_number, numbered
 from unbroken.errors import ConfigError
 from unbroken.exec.call import CALL, Call, read_call
 from unbroken.exec.engine import PRINTED_NAME
@@ -60,7 +61,7 @@ def known_stores(base: Path) -> dict[str, Path]:
 def set_aside(places: RunFolder, folder: Path) -> Path:
     """Move what was saved to a new folder in `folder`, and return that; its lease must be held."""
     confirm_all_own([*places.own, folder])
-    aside = fs.numbered(folder, folder_stamp(utc_now()))
+    aside = numbered(folder, folder_stamp(utc_now()))
     aside.mkdir(parents=True)
     for part in _PARTS:
         with suppress(FileNotFoundError):
@@ -71,7 +72,7 @@ def set_aside(places: RunFolder, folder: Path) -> Path:
 def begin_from_zero(places: RunFolder) -> Path:
     """Move what was saved in the store to a backup; the two newest backups stay.  The caller must hold the lease."""
     aside = set_aside(places, places.root / OLD)
-    for old in fs.by_number(aside.parent)[:-OLD_STATES]:
+    for old in by_number(aside.parent)[:-OLD_STATES]:
         fs.remove_tree(old)
     return aside
 

@@ -35,9 +35,6 @@ MOST_OF_FOLDER = 1000
 # If the first task starts in the very first scheduling pass, the others do not begin to age [measured, 22.05: 6 of 6
 # arrays; with a begin 0 of 6].
 BEGIN = "--begin=now+2"
-# After so long the begin has come.  Nothing wakes the scheduler then: on an idle cluster with Slurm's default
-# SchedulerParameters the first task would start up to 30 s late [measured, 22.05].
-WAKE_SECONDS = 3.0
 # Others fill the site's queue too: far less is tried next.
 SITE_FULL_DIVISOR = 8
 
@@ -178,11 +175,6 @@ def submit_knowing(
     done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
     submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
     return done
-
-
-def wake_scheduler(key: str, job_id: str) -> None:
-    """Let Slurm look for free nodes now, for all jobs: it does after any change of a job."""
-    ask("scontrol", "update", f"JobId={job_id}", f"Comment={chain_comment(key)}")
 
 
 def _behind(jobs: Sequence[ListedJob], key: str) -> list[str]:

@@ -26,7 +26,7 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import killed_words
-from unbroken.system import fs
+from unbroken.system import disk
 
 
 def judge(work: Work) -> SegmentEnd:
@@ -72,9 +72,9 @@ def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
         words.append(work.engine.why_nothing_newer(work.task))
     if not end.kind.settles:
         needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
-        disk = fs.full_disk_words(work.job.places.root, needed)
-        words.append(disk)
-        if disk or fs.tells_of_storage(work.error):
+        full = disk.full_words(work.job.places.root, needed)
+        words.append(full)
+        if full or disk.reports_storage(work.error):
             cause = cause or EndCause.STORAGE
         if work.is_out_of_memory:
             more = f"the next attempt asks for {work.job.run.resources.memory_growth:g} times as much (memory_growth)"

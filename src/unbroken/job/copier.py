@@ -27,7 +27,7 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.run import CopySettings
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.clock import unix_seconds
 
 # How long the end of a segment waits for a copy under way, which the next job continues.
@@ -134,7 +134,7 @@ class Copier:
                 self.busy = ""
                 self._mirror()
         except OSError as error:
-            if fs.is_full(error):  # what does not fit must not fill the disk for others
+            if disk.is_full(error):  # what does not fit must not fill the disk for others
                 self._tidy()
             raise
 

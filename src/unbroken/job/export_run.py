@@ -50,7 +50,7 @@ def export_run(job: Job, engine: Engine, target: Path, which: str, tell: Callabl
 
 def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
     """Return the checkpoint, every byte of it read; a bad one stays where it is."""
-    refuse_newer(job.places, is_thorough=True)
+    refuse_newer(job.places)
     found = list(reversed(Store(job.places.checkpoints).readable()))
     if which:
         found = [each for each in found if which in (each.name, str(each.passport.sequence))]

@@ -16,9 +16,9 @@ from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import make_folders
 from unbroken.runs import before_work, lease
 from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import IMPORT_SEGMENT as SEGMENT
+from unbroken.runs.checkpoint import Checkpoint, Imported
 from unbroken.runs.identity import Identity, identity_of
-from unbroken.runs.imported import SEGMENT, UNFINISHED, Imported
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
@@ -26,7 +26,7 @@ from unbroken.runs.progress import Handover
 from unbroken.runs.run import RunSpec
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree
 
@@ -49,16 +49,17 @@ def import_run(job: Job, engine: Engine, source: ImportSource, tell: Callable[[s
     identity = identity_of(run, job.keys, job.base)
     confirm_all_own(places.own)
     try:
-        held = lease.take(places.lease, SEGMENT, 0.0, tell)
+        with log.lines_to(tell):
+            held = lease.take(places.lease, SEGMENT, 0.0)
     except LeaseError as error:
         raise ConfigError([f"{run.name}: {error}"]) from error
     with held, fs.os_errors(places.root):
         held.confirm()
         _refuse_begun(run, places)
-        fs.write_atomic(places.root / UNFINISHED, f"{source.path.resolve()}\n")
+        fs.write_atomic(places.importing, f"{source.path.resolve()}\n")
         checkpoint = _publish(job, engine, source, held, identity)
         held.confirm()
-        (places.root / UNFINISHED).unlink(missing_ok=True)
+        places.importing.unlink(missing_ok=True)
         held.forget_earlier()  # those of imports that were killed
         before_work.note_begun(places)
     return checkpoint
@@ -82,7 +83,8 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
         if output.exists():
             held.confirm()
             _put_in_place(places, output)
-        imported = Imported(os.fspath(source.path.resolve()), found.checked, found.not_checked)
+        where = os.fspath(source.path.resolve())
+        imported = Imported(where, found.checked, found.not_checked, found.path, found.epoch, found.step)
         progress = found.handover.progress if run.goal is None else replace(found.handover.progress, goal=run.goal)
         first = Handover(
             progress,
@@ -97,7 +99,7 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
         published = store.publish(draft, manifest, held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
         if not store.names():
-            (places.root / UNFINISHED).unlink(missing_ok=True)
+            places.importing.unlink(missing_ok=True)
         raise
     finally:
         fs.remove_tree(scratch)

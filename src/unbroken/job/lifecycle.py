@@ -33,7 +33,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import before_work, lease, times
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.identity import identity_of, keep_inputs, usable_identities
+from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.own_folder import confirm_all_own
@@ -42,7 +42,7 @@ from unbroken.runs.record import Record
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
@@ -58,15 +58,16 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
         before_work.refuse_missing(folder)
         confirm_all_own(folder.own)
         refuse_newer(folder)
-        with lease.take(
-            folder.lease,
-            job.segment,
-            patience_seconds(job),
-            job.tell,
-            partial(alarm.leave_if_heard, job.run.name, "waiting"),
-            mem_mb=job.run.resources.mem_mb,
-            leaves_to=partial(leaves_to, job),
-        ) as held:
+        with log.lines_to(job.tell):
+            held = lease.take(
+                folder.lease,
+                job.segment,
+                patience_seconds(job),
+                partial(alarm.leave_if_heard, job.run.name, "waiting"),
+                mem_mb=job.run.resources.mem_mb,
+                leaves_to=partial(leaves_to, job),
+            )
+        with held:
             if prepare is not None:
                 job = prepare(held)
             _log_what_was_given(job, engine)
@@ -102,6 +103,10 @@ class _Segment:
         self.cause: EndCause | None = None  # of an error that is raised now
 
     def run(self) -> Record:
+        with log.lines_to(lambda line: self.job.tell(line)):
+            return self._run()
+
+    def _run(self) -> Record:
         self.held.confirm()
         record = self._or_noted(self._prepare)
         while isinstance(record, Work):
@@ -148,7 +153,6 @@ class _Segment:
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
             raise IdentityError(refusal(run.name, origin, self.identity), run=run.name)
-        keep_inputs(self.job.places.root, self.identity.parts, self.identity.files)
         kind = settled_kind(run, segment, origin, self.attempts.all)
         if origin is None or kind is None:
             return self._one_before(origin) if self.attempts.goes_back() and origin else self._new_work(origin)
@@ -189,14 +193,21 @@ class _Segment:
         rest = partial(self.alarm.rest, run=self.job.run.name, meanwhile="the file server was silent")
         give_up = end_note.give_up_at()
         try:
-            origin = select(
-                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, rest, skip, give_up
-            )
+            with log.lines_to(self.job.tell):
+                origin = select(
+                    self.store,
+                    self.job.run.name,
+                    self._is_accepted,
+                    has_worked=has_worked,
+                    rest=rest,
+                    skip=skip,
+                    give_up=give_up,
+                )
         except IdentityError as error:
             found = refusal(self.job.run.name, self.store.readable()[-1], self.identity)
             raise IdentityError(found, run=self.job.run.name) from error
         if origin is None:
-            refuse_unfinished(self.job.run.name, self.job.places.root)
+            refuse_unfinished(self.job.places)
             self.job.tell("starting from the beginning: the run has no checkpoint yet")
         else:
             self.held.confirm()
@@ -250,7 +261,7 @@ class _Segment:
         folder = work.task.attempt_folder
         with suppress(OSError):
             folder.root.mkdir()
-            folder.times.write_text(times.FORMAT.text(work.moments.so_far.to_json()))
+            folder.note.write_text(times.FORMAT.text({"times": work.moments.so_far.to_json()}))
         error: UnbrokenError | None = None
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
@@ -270,7 +281,7 @@ class _Segment:
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
             ends = limits.write_deadline()
-            leave_note(attempt_folder, origin, made)
+            note = leave_note(attempt_folder, origin, made)
         is_warned = partial(bool, self.alarm.heard)
         task = Task(
             job.run,
@@ -279,10 +290,9 @@ class _Segment:
             attempt_folder,
             ends,
             limits.deadline.unix(limits.margin.stop_seconds),
-            job.tell,
             is_warned,
         )
-        moments = Moments(attempt_folder.times, limits.slurm_job, self.held.clock_ahead_seconds)
+        moments = Moments(attempt_folder.note, limits.slurm_job, self.held.clock_ahead_seconds, note)
         moments.begin(own_start_unix(), next(reversed(attempts), None))
         publisher = Publisher(
             job, self.engine, self.store, self.held.claim.token, self.held.confirm, made, limits.slurm_job, origin,

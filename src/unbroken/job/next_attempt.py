@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from unbroken.errors import FormatError
+from unbroken.errors import FormatError, StorageError
 from unbroken.job import submissions
 from unbroken.job.array import alive_of, is_of
 from unbroken.job.end_note import said_by_exit_code
@@ -17,18 +17,16 @@ from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
-from unbroken.runs.before_work import obstacle
-from unbroken.runs.formats import Format
+from unbroken.runs.before_work import STATE, obstacle, state_path
 from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.layout import CHAINS, LOGS, RunFolder
+from unbroken.runs.layout import LOGS, RunFolder
 from unbroken.runs.policy import Next, NextAction, next_action_now
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
-from unbroken.slurm.partitions import default_partition, own_spare_nodes, spare_nodes
+from unbroken.slurm.partitions import own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
+from unbroken.system.log import lines_to
 
-_STOPPED = "stopped.json"
-FORMAT = Format()
 # Of more jobs that ended before their work a run has stopped long before.
 MOST_ASKED = 5
 # How often the queue is asked.
@@ -41,14 +39,16 @@ class Stop(Exception):
 
 def note_stop(key: str, start: str, why: str) -> None:
     """Write why a run has stopped; a disk that takes no note ends no work."""
-    with suppress(OSError):
-        FORMAT.write(CHAINS / key / _STOPPED, {"start": start, "why": why})
+    with suppress(OSError, StorageError):
+        STATE.update(state_path(key), {"stopped": {"start": start, "why": why}})
 
 
 def stop_of(key: str, start: str) -> str:
     """Return why the chain has stopped since this start of snakemake; empty if it has not, or nothing says so."""
-    stopped = FORMAT.found(CHAINS / key / _STOPPED)
-    return str(stopped.get("why", "")) if stopped.get("start") == start else ""
+    match STATE.found(state_path(key)).get("stopped"):
+        case {"start": found, "why": str(why)} if found == start:
+            return why
+    return ""
 
 
 def wait_until_left(job: ChainJob) -> list[ListedJob] | None:
@@ -101,7 +101,7 @@ def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[
         return NextAction(Next.RESUME if is_taken else Next.RETRY, f"nothing began in it; log: {spec.submission.logs}")
 
     def spare() -> int:
-        return spare_nodes(run.resources.partition or default_partition(), run.resources.nodes or run.resources.tasks)
+        return spare_nodes(run.resources.partition or "", run.resources.nodes or run.resources.tasks)
 
     try:
         _, action = _by_policy(spec, segment, unrecorded(spec, log, segment, last), spare)
@@ -149,7 +149,8 @@ def unrecorded(
     newest = known[-1] if known else None
     segment = segment or (newest.segment if newest else 1)
     lines = [_line_of(spec.folder, job, segment, newest) for job in over]
-    return [line for line in lines if not endings.note(spec.folder, line, log)]
+    with lines_to(log):
+        return [line for line in lines if not endings.note(spec.folder, line)]
 
 
 def last_job(key: str, jobs: Sequence[ListedJob]) -> ListedJob:

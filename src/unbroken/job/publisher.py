@@ -37,7 +37,7 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
@@ -234,7 +234,8 @@ def write_results(
         with fs.os_errors(job.places.root), job.engine_errors(partial(_refused, job, checkpoint), _OF_THE_ENGINE):
             fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
             doubts = engine.result_doubts(job.run, checkpoint)
-            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
+            with log.lines_to(job.tell):
+                final.write(job.places, checkpoint, fill, attempts, confirm, expected, doubts)
     except LeaseError:
         raise
     except UnbrokenError as error:

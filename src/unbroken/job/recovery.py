@@ -29,16 +29,15 @@ from unbroken.runs import attempts
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim, Life, life_of
-from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.identity import Identity
-from unbroken.runs.imported import UNFINISHED
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.store import Store
+from unbroken.runs.times import FORMAT
 from unbroken.slurm.queue import ended
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
 from unbroken.system.host import boot_id
 
@@ -47,7 +46,6 @@ _CANNOT_BE_SAVED = (
     CheckpointError, SegmentError, ForeignFolderError, OutageError,
     OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
 )  # fmt: skip
-FORMAT = Format()
 # How long the guards of an attempt that has just died may take.
 LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
@@ -61,11 +59,13 @@ def make_folders(places: RunFolder) -> None:
     confirm_all_own(places.own)
 
 
-def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> None:
+def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Computation) -> dict[str, object]:
     """Note in a new attempt folder what it computes, from which checkpoint it resumes, and its save folder."""
     identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
-    note = {"origin": origin.name if origin else None, **identity, "environment": dict(made.environment)}
-    attempt_folder.note.write_text(FORMAT.text({**note, "save_inode": attempt_folder.open_save().inode}))
+    resumed = {"origin": origin.name if origin else None, "save_inode": attempt_folder.open_save().inode}
+    note: dict[str, object] = {**resumed, **identity, "environment": dict(made.environment)}
+    attempt_folder.note.write_text(FORMAT.text(note))
+    return note
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Recovery:
             for found in self._states(self._task(claim.segment, origin, folder)):
                 publisher.publish(found)
         except _CANNOT_BE_SAVED as error:
-            if isinstance(error, OSError) and fs.is_full(error):
+            if isinstance(error, OSError) and disk.is_full(error):
                 left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
                 raise StorageError(f"{folder.root}: {error.strerror or 'no room left'}: {left}") from error
             # It is made again.
@@ -185,6 +185,8 @@ class Recovery:
         """Return the note of an attempt that resumed from `origin`; None of another, which has nothing to add to it."""
         try:
             note = FORMAT.read(attempt_folder.note)
+            if "identity" not in note:  # it ended while it made the results
+                return None
             made = Computation(Identity(note["identity"], note["parts"]), note.get("environment", {}))
             attempt_folder.save_inode = int(note["save_inode"])
         except FileNotFoundError:  # it ended before its work
@@ -198,7 +200,7 @@ class Recovery:
         return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
 
     def _task(self, segment: int, origin: Checkpoint | None, folder: AttemptFolder) -> Task:
-        return Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
+        return Task(self.job.run, segment, origin, folder, time.time())
 
     def _states(self, task: Task) -> list[HandedOver]:
         """Return what the engine finds, or else what was being published: never both, whose outputs may overlap."""
@@ -284,10 +286,10 @@ def _last_change(folder: Path) -> float:
     return last
 
 
-def refuse_unfinished(run: str, root: Path) -> None:
+def refuse_unfinished(places: RunFolder) -> None:
     """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
     try:
-        source = (root / UNFINISHED).read_text().strip()
+        source, run = places.importing.read_text().strip(), places.name
     except FileNotFoundError:
         return
     raise ConfigError(

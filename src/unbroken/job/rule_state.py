@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from unbroken.errors import FormatError
+from unbroken.runs.before_work import STATE, state_path
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
-from unbroken.runs.formats import Format
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
 from unbroken.runs.progress import amount
@@ -21,7 +21,6 @@ from unbroken.runs.segment_end import EndKind
 
 # An empty file next to the state: the rule's job has ended well.
 DONE = "done"
-FORMAT = Format()
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,13 @@ class RuleState:
 
     def write(self, key: str) -> None:
         """Write it in one step."""
-        (CHAINS / key).mkdir(parents=True, exist_ok=True)
-        FORMAT.write(CHAINS / key / "state.json", asdict(self))
+        STATE.update(state_path(key), asdict(self))
 
 
 def read_state(key: str) -> RuleState:
     """Return what was written last; nothing known yet if nothing was, or it is corrupt."""
     with suppress(ValueError, TypeError, KeyError):
-        data = FORMAT.found(CHAINS / key / "state.json")
+        data = STATE.found(state_path(key))
         note = ExecNote.parse(data["note"]) if data["note"] else None
         counts = int(data["pauses"]), int(data["failures"])
         return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])

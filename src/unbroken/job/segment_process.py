@@ -28,6 +28,7 @@ from unbroken.runs.lease import newest_claim
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system.clock import utc_now
+from unbroken.system.log import lines_to
 
 PATIENCE = "UNBROKEN_PATIENCE_SECONDS"
 PATIENCE_SECONDS = 600.0
@@ -155,7 +156,8 @@ def note_before_work(
     `job` are fields of the attempt.
     """
     line = endings.before_work(next(reversed(History(folder.history).attempts()), None), segment, end, **job)
-    return None if endings.note(folder, line, log) else line
+    with lines_to(log):
+        return None if endings.note(folder, line) else line
 
 
 def follow(

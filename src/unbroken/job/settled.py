@@ -21,6 +21,7 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
+from unbroken.system.log import lines_to
 
 Log = Callable[[str], None]
 
@@ -41,7 +42,7 @@ def is_done(run: RunSpec, segment: int, log: Log) -> bool:
         return False
     read_record(path)
     try:
-        with lease.take(folder.lease, segment, 0.0, log) as held:
+        with lines_to(log), lease.take(folder.lease, segment, 0.0) as held:
             record = settled_record(run, segment, folder)
             held.confirm()
             if record is not None:
@@ -74,7 +75,7 @@ def settle_rest(run: RunSpec, segments: Sequence[int], log: Log, base: Path = Pa
     Never waits.  Raise LeaseError if a job still holds the run, such as one that is just leaving.
     """
     folder = RunFolder(run.name, base)
-    with lease.take(folder.lease, segments[0], 0.0, log) as held:
+    with lines_to(log), lease.take(folder.lease, segments[0], 0.0) as held:
         first = settled_record(run, segments[0], folder)
         if first is None or first.kind is not EndKind.FINISHED or first.has_worked:
             return False

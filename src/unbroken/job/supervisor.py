@@ -23,11 +23,13 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
-from unbroken.runs.progress import Handover
+from unbroken.runs.progress import Handover, write_progress
 
 # Patience with a program that was asked to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
 HEARING_SECONDS = 1.0
+# So often the progress of a program that does not write it itself is written down.
+NOTE_SECONDS = 0.5
 # A URG so near the known end is Slurm's warning; an earlier one was sent on purpose.
 REMINDER_SECONDS = 240.0
 TERM_PATIENCE_SECONDS = 30.0
@@ -69,6 +71,7 @@ class Work:
     _advance: tuple[float | None, int] = (None, -1)
     _advanced_at: float = 0.0
     _reminders: int = 0
+    _next_note: float = 0.0
 
     def __post_init__(self) -> None:
         self.given_seconds = self.limits.deadline.left_seconds()
@@ -149,6 +152,7 @@ class Work:
                 self.held.confirm()
             self._publish(self.engine.states(self.task))
             self._note_first_step()
+            self._note_progress()
             if not self._stop_asked:
                 self.limits.watch(self.moments.watch.seconds_between(0.0, math.inf))
             if self._stop_asked or self._begins_to_stop(program):
@@ -198,6 +202,15 @@ class Work:
         origin = self.task.origin.passport.progress.done if self.task.origin else 0.0
         if progress is not None and progress.done > origin:
             self.moments.note("first_step")
+
+    def _note_progress(self) -> None:
+        """Write the progress that the engine reads, for `unbroken status`; with the contract the program writes it."""
+        now = time.monotonic()
+        if type(self.engine).progress is Engine.progress or now < self._next_note:
+            return
+        self._next_note = now + NOTE_SECONDS
+        if (progress := self.engine.progress(self.task)) is not None:
+            write_progress(self.task.attempt_folder.progress, progress)
 
     def _begins_to_stop(self, program: child.Child) -> bool:
         """Ask the program to stop if there is a reason."""

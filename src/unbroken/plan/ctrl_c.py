@@ -6,10 +6,11 @@ Snakemake waits for its jobs after it, and passes nothing on: a terminal signals
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
@@ -23,14 +24,15 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.system.clock import age_seconds, duration
 
+logger = logging.getLogger(__name__)
 # How Snakemake calls the copy of a script that it starts.
 _SCRIPT = re.compile(r"/\.snakemake/scripts/[^/]*segment\.py$")
 
 
-def listen(runs: Sequence[RunSpec], tell: Callable[[str], None]) -> None:
+def listen(runs: Sequence[RunSpec]) -> None:
     """Let the first Ctrl-C save, the second say what a third one would lose, and the third kill."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, CtrlC(runs, tell).hear)
+        signal.signal(signal.SIGINT, CtrlC(runs).hear)
 
 
 def was_heard() -> bool:
@@ -42,8 +44,8 @@ def was_heard() -> bool:
 class CtrlC:
     """A handler of SIGINT that counts."""
 
-    def __init__(self, runs: Sequence[RunSpec], tell: Callable[[str], None]) -> None:
-        self._runs, self._tell, self.heard = runs, tell, 0
+    def __init__(self, runs: Sequence[RunSpec]) -> None:
+        self._runs, self.heard = runs, 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Handle one Ctrl-C; raise KeyboardInterrupt at the first, as without this handler."""
@@ -64,7 +66,8 @@ class CtrlC:
             if newest is not None:
                 ago = duration(age_seconds(newest.passport.created_utc))
                 kept = f"its newest checkpoint has {describe_done(newest)}, {ago} ago"
-            self._tell(f"{run.name}: still saving; {kept}; Ctrl-C once more kills it, and what came after that is lost")
+            lost = "Ctrl-C once more kills it, and what came after that is lost"
+            logger.warning(f"{run.name}: still saving; {kept}; {lost}")
 
 
 def _is_ours(run: RunSpec) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import threading
@@ -13,12 +14,13 @@ from typing import Any
 from unbroken.job import background
 from unbroken.job.background import PageProcess
 from unbroken.plan import ctrl_c, snakemake_inside
-from unbroken.plan.driver_lines import tell, tell_full_disk_at_exit, unrehearsed
+from unbroken.plan.driver_lines import show_full_disk_at_exit, show_until_the_end, unrehearsed
 from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.runs.layout import NOTES
 
+logger = logging.getLogger(__name__)
 MINUTE = 60.0
 WRITER = "The snakemake that drives these runs"
 LOOK_SECONDS = 1.0
@@ -31,6 +33,8 @@ class Driver:
     def __init__(self, plan: Plan, workflow: Any, config: Mapping[str, object]) -> None:
         self._plan, self._workflow, self._config = plan, workflow, config
         self._page = PageWriter(plan.base)
+        if workflow.is_main_process:
+            show_until_the_end()
 
     def start(self) -> None:
         """Refuse mistakes, remove outdated records and log warnings before the first job; then follow the jobs."""
@@ -38,19 +42,19 @@ class Driver:
         executor = self._workflow.executor_plugin.name
         refuse_missing_site(plan, executor)
         _keep_private(plan.base, self._workflow.configfiles)
-        tell_full_disk_at_exit(plan.base)
+        show_full_disk_at_exit(plan.base)
         plan.remove_outdated()
-        tell(unrehearsed(runs, plan.base))
-        tell(unused_least_minutes(runs, executor))
+        for line in [*unrehearsed(runs, plan.base), *unused_least_minutes(runs, executor)]:
+            logger.warning(line)
         background.want_notifications(bool(self._config.get("notify")), plan.base)
-        snakemake_inside.leave_out_finished(self._workflow, runs, _tell_line)
-        ctrl_c.listen(runs, _tell_line)
+        snakemake_inside.leave_out_finished(self._workflow, runs)
+        ctrl_c.listen(runs)
         self._page.begin(self._config)
 
     def end(self) -> None:
         """Log the state of each unfinished run, unless jobs continue without a driver; write the last page."""
         if not self._workflow.remote_execution_settings.immediate_submit:
-            tell(self._plan.report())
+            self._plan.report()
             background.notify(self._plan.base, is_over=True)
         self._page.end()
 
@@ -88,10 +92,6 @@ class PageWriter:
 def written_page(base: Path) -> list[str]:
     """Return the page of all runs, as an input that exists: empty before the first one is written."""
     return [str(background.PAGE)] if (base / background.PAGE).is_file() else []
-
-
-def _tell_line(line: str) -> None:
-    tell([line])
 
 
 def _keep_private(base: Path, configs: Iterable[str | Path]) -> None:

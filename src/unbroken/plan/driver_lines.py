@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from unbroken.plan import elsewhere
-from unbroken.plan.on_disk import has_finished, last_record
+from unbroken.plan.on_disk import RunOnDisk
 from unbroken.runs import driver_start
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
@@ -20,43 +21,34 @@ from unbroken.runs.record import Record
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
-from unbroken.system import fs
+from unbroken.system import disk, log
 
-# With a console, the driver's own lines come in their order among Snakemake's.
 _SNAKEMAKES_LOGGER = "snakemake.logging"
 _BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.LOSES_OUTPUT)
 _MOST_NAMES = 3
 
 
-def tell(lines: Iterable[str]) -> None:
-    """Print lines of the driver's own on its screen."""
-    for line in map(elsewhere.from_where_it_was_typed, lines):
-        if driver_start.is_screen_taken():
-            logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
-        else:
-            with _between_lines():
-                sys.stderr.write(f"unbroken: {line}\n")
+def show(line: str) -> None:
+    """Print a line of the driver's own on its screen, in its order among Snakemake's."""
+    logging.getLogger(_SNAKEMAKES_LOGGER).info(f"unbroken: {elsewhere.from_where_it_was_typed(line)}")
 
 
-@contextmanager
-def _between_lines() -> Iterator[None]:
-    """Hold back our handler of Snakemake's output and Snakemake's own, whose threads write a line in two pieces."""
-    with ExitStack() as held:
-        for handler in logging.getLogger(_SNAKEMAKES_LOGGER).handlers:
-            handler.acquire()
-            held.callback(handler.release)
-        with driver_start.screen_lock:
-            yield
+@cache
+def show_until_the_end() -> None:
+    """Show the log of this process until it ends, once, also where a workflow imports unbroken twice."""
+    screen = ExitStack()
+    screen.enter_context(log.lines_to(show))
+    atexit.register(screen.close)
 
 
-def tell_full_disk_at_exit(base: Path) -> None:
+def show_full_disk_at_exit(base: Path) -> None:
     """Print a line at the end of this process if a disk is full that Snakemake or the runs write to."""
 
-    def tell_last() -> None:
-        if full := fs.full_disk([(base / NOTES).parent, base / RESULTS]):
+    def show_last() -> None:
+        if full := disk.first_full([(base / NOTES).parent, base / RESULTS]):
             sys.stderr.write(f"unbroken: {full}\n")
 
-    atexit.register(tell_last)
+    atexit.register(show_last)
 
 
 def unrehearsed(runs: Iterable[RunSpec], base: Path) -> list[str]:
@@ -77,11 +69,11 @@ def unrehearsed(runs: Iterable[RunSpec], base: Path) -> list[str]:
     return told
 
 
-def standing(run: RunSpec, base: Path) -> str:
+def standing(found: RunOnDisk) -> str:
     """Return one line on a run that is not finished: how far it is, and what to type; empty for one that is."""
-    folder = RunFolder(run.name, base)
-    last, attempts = last_record(folder), all_attempts(folder)
-    if has_finished(folder, run) or _is_told_by_console(attempts):
+    run, folder, last = found.run, found.folder, found.last
+    attempts = all_attempts(folder)
+    if found.is_finished or _is_told_by_console(attempts):
         return ""
     if attempts and not attempts[-1].kind.settles:
         return f"{run.name}: {_stopped(attempts[-1], run)}"

@@ -14,11 +14,11 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, UnbrokenError
 from unbroken.job import end_note
 from unbroken.plan import elsewhere, snakemake_inside
-from unbroken.plan.driver_lines import tell
+from unbroken.plan.driver_lines import show
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import missing_site
 from unbroken.runs import driver_start
-from unbroken.system import fs
+from unbroken.system import fs, log
 
 _driven: list[Plan] = []
 
@@ -49,7 +49,7 @@ def load_plan(
         elsewhere.note_typed(typed_directory)
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
-        with fs.os_errors(Path()):
+        with fs.os_errors(Path()), log.lines_to(show):
             if lines := [line for file in files for line in yaml_file.mistakes(Path(file))]:
                 raise ConfigError(lines)
             config = with_site_of_the_profile(config, brought or {})
@@ -70,7 +70,7 @@ def _check(plan: Plan, files: Sequence[str]) -> None:
     plan.check(files)
     plan.hide_outdated()
     if plan.has_nothing_to_do():
-        tell(plan.report())
+        plan.report()
 
 
 def refuse_unreadable(file: str) -> None:
@@ -88,5 +88,6 @@ def refuse_missing_site(plan: Plan, executor: str) -> None:
 
 def _leave(lines: Iterable[str]) -> NoReturn:
     """End the process: below any error that is raised in a Snakefile, Snakemake 9 prints a traceback."""
-    tell(lines)
+    for line in lines:
+        sys.stderr.write(f"unbroken: {elsewhere.from_where_it_was_typed(line)}\n")
     sys.exit(1)

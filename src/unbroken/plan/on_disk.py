@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from unbroken.errors import ForeignFolderError, FormatError
@@ -17,81 +18,85 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import refusal
 from unbroken.runs.store import Store
 
 
-def last_record(folder: RunFolder) -> Record | None:
-    """Return the record of the last segment that has one."""
-    paths = _record_paths(folder)
-    return read_record(paths[-1]) if paths else None
+class RunOnDisk:
+    """A run as it stands on disk; each file is read once, when it is needed first."""
 
+    def __init__(self, assignment: Assignment, base: Path) -> None:
+        self.run, self._keys, self._base = assignment.run, assignment.keys, base
+        self.folder = RunFolder(self.run.name, base)
 
-def has_finished(folder: RunFolder, run: RunSpec) -> bool:
-    """Return True if the run has reached what its config asks for, and its results are there."""
-    last = last_record(folder)
-    is_done = last is not None and last.kind is EndKind.FINISHED and run.is_content_with(last.progress)
-    return is_done and (folder.final / SUMMARY).is_file()
+    @cached_property
+    def last(self) -> Record | None:
+        """Return the record of the last segment that has one."""
+        return read_record(self._records[-1]) if self._records else None
 
+    @cached_property
+    def is_finished(self) -> bool:
+        """Return True if the run has reached what its config asks for, and its results are there."""
+        is_done = self.last is not None and self.last.kind is EndKind.FINISHED
+        return is_done and self._is_content and (self.folder.final / SUMMARY).is_file()
 
-def outdated_records(run: RunSpec, folder: RunFolder) -> list[Path]:
-    """Return the records that block what is still to do; segments make them again in under a second.
+    @cached_property
+    def outdated(self) -> list[Path]:
+        """Return the records that block what is still to do; segments make them again in under a second.
 
-    Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone or the goal
-    was lowered to what is done.
-    """
-    last = last_record(folder)
-    if last is None or has_finished(folder, run):
-        return []
-    if last.kind is not EndKind.FINISHED:
-        is_lowered = last.segment >= run.segments and run.is_past_goal(last.progress)
-        return [folder.record(run.segments)] if is_lowered else []
-    if run.is_content_with(last.progress):
-        return [folder.record(min(last.segment, run.segments))]
-    records = ((path, read_record(path)) for path in _record_paths(folder))
-    return [path for path, record in records if record is not None and not record.has_worked]
+        Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone or the
+        goal was lowered to what is done.
+        """
+        if self.last is None or self.is_finished:
+            return []
+        if self.last.kind is not EndKind.FINISHED:
+            is_lowered = self.last.segment >= self.run.segments and self.run.is_past_goal(self.last.progress)
+            return [self.folder.record(self.run.segments)] if is_lowered else []
+        if self._is_content:
+            return [self.folder.record(min(self.last.segment, self.run.segments))]
+        records = ((path, read_record(path)) for path in self._records)
+        return [path for path, record in records if record is not None and not record.has_worked]
 
+    def newer(self) -> str:
+        """Return the refusal of a run if a newer unbroken wrote one of its files; empty if none did.
 
-def newer(run: RunSpec, base: Path) -> str:
-    """Return the refusal of a run if a newer unbroken wrote one of its files; empty if none did.
-
-    Only the end of a finished run is read, since nothing of it will be touched.
-    """
-    folder = RunFolder(run.name, base)
-    try:
-        if not has_finished(folder, run):
-            refuse_newer(folder)
-        spec.refuse_newer(run.name, base)
-    except FormatError as error:
-        return f"runs.{run.name}: {error}"
-    return ""
-
-
-def not_its_own(assignment: Assignment, base: Path) -> Iterator[str]:
-    """Yield the refusals of a run whose folder or checkpoints are not its own."""
-    run = assignment.run
-    folder = RunFolder(run.name, base)
-    if not has_finished(folder, run):
+        Only the end of a finished run is read, since nothing of it will be touched.
+        """
         try:
-            confirm_all_own(folder.own)
+            if not self.is_finished:
+                refuse_newer(self.folder)
+            spec.refuse_newer(self.run.name, self._base)
+        except FormatError as error:
+            return f"runs.{self.run.name}: {error}"
+        return ""
+
+    def refusals(self) -> Iterator[str]:
+        """Yield the refusals of a run whose folder or checkpoints are not its own."""
+        run, where = self.run, f"runs.{self.run.name}"
+        try:
+            if not self.is_finished:
+                confirm_all_own(self.folder.own)
         except ForeignFolderError as error:
-            yield f"runs.{run.name}: {error}"
+            yield f"{where}: {error}"
             return
-    store = Store(folder.checkpoints)
-    checkpoints = store.readable()[-1:] if store.names() else []
-    if not checkpoints:
-        return
-    identity = identity_of(run, assignment.keys, base)
-    if checkpoints[0].passport.identity not in usable_identities(identity, folder.accepted, checkpoints):
-        yield f"runs.{run.name}: {refusal(run.name, checkpoints[0], identity)}"
-    elif run.environment.is_strict and not has_finished(folder, run):
-        now = environment.on_disk(run, base)
-        if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
-            yield environment_refusal(run.name, found)
+        store = Store(self.folder.checkpoints)
+        checkpoints = store.readable()[-1:] if store.names() else []
+        if not checkpoints:
+            return
+        identity = identity_of(run, self._keys, self._base)
+        if checkpoints[0].passport.identity not in usable_identities(identity, self.folder.accepted, checkpoints):
+            yield f"{where}: {refusal(run.name, checkpoints[0], identity)}"
+        elif run.environment.is_strict and not self.is_finished:
+            now = environment.on_disk(run, self._base)
+            if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
+                yield environment_refusal(run.name, found)
 
+    @property
+    def _is_content(self) -> bool:
+        return self.last is not None and self.run.is_content_with(self.last.progress)
 
-def _record_paths(folder: RunFolder) -> list[Path]:
-    found = folder.segments.glob("*.json") if folder.segments.is_dir() else []
-    return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))
+    @cached_property
+    def _records(self) -> list[Path]:
+        found = self.folder.segments.glob("*.json") if self.folder.segments.is_dir() else []
+        return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))

@@ -6,6 +6,7 @@ runs, so a chain of thousands of segments stays cheap (a dynamic one grows with 
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -21,15 +22,16 @@ from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job.attempt import Assignment
 from unbroken.plan import snakemake_inside
-from unbroken.plan.driver_lines import standing, tell
-from unbroken.plan.on_disk import has_finished, newer, not_its_own, outdated_records
-from unbroken.plan.resources import shared
-from unbroken.plan.slurm_jobs import SlurmPlan
+from unbroken.plan.driver_lines import standing
+from unbroken.plan.on_disk import RunOnDisk
+from unbroken.plan.slurm_jobs import SlurmPlan, shared
 from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import current_job
+
+logger = logging.getLogger(__name__)
 
 
 class Plan:
@@ -43,14 +45,15 @@ class Plan:
         runs = self.slurm.runs if self.slurm else runs
         self._assignments = {run.name: Assignment(run, known_schemas().engines[run.engine].identity) for run in runs}
 
-    @cached_property
-    def _finished(self) -> set[str]:
-        """Return the names of the runs that have reached their goals at the start; the plan is made once."""
-        return {run.name for run in self.runs if has_finished(self._folder(run), run)}
+        self._at_start = self._on_disk()  # the plan is made once
+
+    def _on_disk(self) -> dict[str, RunOnDisk]:
+        """Return the runs as they stand on disk now."""
+        return {name: RunOnDisk(assignment, self.base) for name, assignment in self._assignments.items()}
 
     @cached_property
     def _outdated(self) -> list[Path]:
-        return [path for run in self.runs for path in outdated_records(run, self._folder(run))]
+        return [path for run in self._at_start.values() for path in run.outdated]
 
     @property
     def runs(self) -> list[RunSpec]:
@@ -114,7 +117,7 @@ class Plan:
 
     def _targets(self, run: RunSpec) -> Iterator[str]:
         folder = RunFolder(run.name)
-        if run.name in self._finished:
+        if self._at_start[run.name].is_finished:
             yield str(folder.final / SUMMARY)
             return
         yield from (str(folder.record(segment)) for segment in range(1, run.segments + 1))
@@ -126,13 +129,13 @@ class Plan:
 
         Raise FormatError with a line for each run that has a file of a newer unbroken.
         """
-        if lines := [line for run in self.runs if (line := newer(run, self.base))]:
+        found = self._at_start.values()
+        if lines := [line for run in found if (line := run.newer())]:
             raise FormatError("\n".join(lines))
-        mistakes = [line for assignment in self._assignments.values() for line in not_its_own(assignment, self.base)]
-        unfinished = (run for run in self.runs if not has_finished(self._folder(run), run))
-        mistakes += replica.mistakes(unfinished, self.base)
+        mistakes = [line for run in found for line in run.refusals()]
+        mistakes += replica.mistakes((each.run for each in found if not each.is_finished), self.base)
         if self.slurm and not self.has_nothing_to_do():
-            mistakes += self.slurm.mistakes(files, tell)
+            mistakes += self.slurm.mistakes(files)
         elif self.slurm is None and current_job() is None:
             mistakes += [line for run in self.runs for line in mistakes_outside_slurm(run)]
         if mistakes:
@@ -141,7 +144,7 @@ class Plan:
     def hide_outdated(self) -> None:
         """Let Snakemake plan as if the records that are to be made again were not there."""
         if not snakemake_inside.hide(self._outdated):
-            tell([f"these records are out of date; type: rm {' '.join(map(str, self._outdated))}"])
+            logger.warning(f"these records are out of date; type: rm {' '.join(map(str, self._outdated))}")
 
     def remove_outdated(self) -> None:
         """Remove them; for a start that has planned its jobs."""
@@ -153,12 +156,11 @@ class Plan:
         targets = (self.base / target for target in self.targets())
         return all(path.exists() and path not in self._outdated for path in targets)
 
-    def report(self) -> list[str]:
-        """Return a line for each run that is not finished: how far, and what to type."""
-        return [line for run in self.runs if (line := standing(run, self.base))]
-
-    def _folder(self, run: RunSpec) -> RunFolder:
-        return RunFolder(run.name, self.base)
+    def report(self) -> None:
+        """Log a line for each run that is not finished: how far, and what to type."""
+        for run in self._on_disk().values():
+            if line := standing(run):
+                logger.info(line)
 
 
 def _attempt(wildcards: Any, attempt: int) -> int:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unbroken.config import yaml_file
-from unbroken.config.site import Site
-from unbroken.config.tasks import mistakes_in_a_step
+from unbroken.config.site import Request, Site
+from unbroken.config.tasks import SRUN, mistakes_in_a_step
 from unbroken.errors import ConfigError
-from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
-from unbroken.plan.resources import extra_words, resources, shared
+from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.runs.run import RunSpec
 from unbroken.slurm.partitions import ask_partitions
 from unbroken.slurm.sbatch import gives_all_time
+from unbroken.slurm.sbatch_options import warning_words, without_exclude
 
-# Next to the site's file, if a profile has one.
-PARTITIONS = "partitions.yaml"
+# The files of a profile for Slurm; the second one is optional.
+SITE, PARTITIONS = "site.yaml", "partitions.yaml"
 # The executors that submit to Slurm.
 EXECUTORS = ("slurm", "unbroken")
 
@@ -30,11 +31,8 @@ class SlurmPlan:
         self._requests = {run.name: site.request(run) for run in runs}
         self.runs = tuple(run.changed(modules=self._requests[run.name].modules) for run in runs)
 
-    def mistakes(self, files: Sequence[str], tell: Callable[[Iterable[str]], None]) -> list[str]:
-        """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from.
-
-        A partition that is unavailable is logged.
-        """
+    def mistakes(self, files: Sequence[str]) -> list[str]:
+        """Return a line for each thing that the cluster cannot do; `files` are those that the config was read from."""
         asked = [(run, self._requests[run.name]) for run in self.runs]
         if any(request.partition is None for request in self._requests.values()):
             _point_to_partitions(site_file(files))
@@ -43,8 +41,7 @@ class SlurmPlan:
             cluster = ClusterLimits(ask_partitions())
         except ConfigError as error:
             return [*found, *error.mistakes]
-        tell(absences(asked, cluster))
-        return found + limit_mistakes(asked, cluster, lambda: site_file(files))
+        return found + limit_mistakes(asked, cluster, site_file(files))
 
     def resources(self) -> dict[str, Any]:
         """Return the resources of the rules: a value where all runs have the same, else a function of the wildcards."""
@@ -68,16 +65,11 @@ def _point_to_partitions(site: str) -> None:
 
 
 def site_file(files: Sequence[str]) -> str:
-    """Return the file that brought the site, as a user who stands here would name it."""
-    for file in reversed(files):
-        try:
-            data = yaml_file.read(Path(file))
-        except (OSError, ConfigError):
-            continue
-        if isinstance(data, Mapping) and "site" in data:
-            path = Path(file).resolve()
-            return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-    return "site.yaml in the folder of the profile"
+    """Return the file of the site, as a user who stands here would name it."""
+    found = next((Path(file).resolve() for file in reversed(files) if Path(file).name == SITE), None)
+    if found is None:
+        return f"{SITE} in the folder of the profile"
+    return str(found.relative_to(Path.cwd())) if found.is_relative_to(Path.cwd()) else str(found)
 
 
 def missing_site(executor: str) -> str:
@@ -98,3 +90,41 @@ def unused_least_minutes(runs: Sequence[RunSpec], executor: str) -> list[str]:
     needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
     todo = f"to say so, type segment_minutes: {ours[0].segment_minutes:g}"
     return [f"runs.{ours[0].name}.segment_minutes{more}: at_most alone counts; {needs}; {todo}"]
+
+
+# --- what a run's jobs ask, in the words of snakemake-executor-plugin-slurm and of sbatch ---
+
+
+def resources(run: RunSpec, request: Request) -> dict[str, str | int]:
+    """Return the resources of a run's jobs; Slurm chooses what is not among them."""
+    found: dict[str, str | int | None] = {
+        "slurm_partition": request.partition,
+        "slurm_account": request.account,
+        "qos": request.qos,
+        "constraint": request.constraint,
+        # Without it, Slurm may spread the GPUs of one program over several nodes.
+        "nodes": run.resources.nodes or (1 if run.resources.tasks == 1 else None),
+        "gpu_model": request.gpu_type if run.resources.gpus else None,
+    }
+    if run.resources.tasks > 1:
+        # The plugin then leaves the starting of tasks to the program's own srun.
+        found |= {"tasks": run.resources.tasks, "mpi": SRUN}
+        # Else the plugin asks for `tasks` tasks on each GPU (measured, 2.8.0).
+        found |= {"tasks_per_gpu": 0} if run.resources.gpus else {}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def extra_words(run: RunSpec, request: Request) -> str:
+    """Return further words for sbatch, quoted for the shell."""
+    words = warning_words(math.ceil(run.least_minutes or run.segment_minutes), request.warn_seconds)
+    asked, excluded = without_exclude(request.words)
+    # Of two such options sbatch takes the last alone.
+    return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
+
+
+def shared(values: Mapping[str, Any]) -> Any:
+    """Return the value that all runs have, else a function of a job's wildcards.
+
+    Snakemake calls such a function for each job, and there may be a hundred thousand.
+    """
+    return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]

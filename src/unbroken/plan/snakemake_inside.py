@@ -2,7 +2,7 @@
 
 - `hide`: a dry run lists what a start would do, and changes nothing: Snakemake plans as if outdated records were gone.
 - `leave_out_finished`: a segment that a finished run has left over costs a millisecond, not a job.
-- `quicken`: ten thousand jobs are planned in less time than by a bare rule.
+- `quicken`: ten thousand jobs are planned in less time than by a bare rule (docs/benchmarks.md, Planning).
 
 Without `hide`, the user removes those records; without the others, a start is only slower.
 """
@@ -10,7 +10,7 @@ Without `hide`, the user removes those records; without the others, a start is o
 from __future__ import annotations
 
 import gc
-import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -25,6 +25,7 @@ from unbroken.runs.record import read_record
 from unbroken.runs.run import RunSpec
 from unbroken.runs.segment_end import EndKind
 
+logger = logging.getLogger(__name__)
 # Python's own (700, 10, 10) looks through all jobs again and again, although none of them is ever garbage.
 COLLECT_EVERY = (50_000, 20, 20)
 # What `leave_out_finished` uses of Snakemake's DAG.  `finish(job)` is what the scheduler awaits for each job that ended
@@ -54,11 +55,8 @@ def hide(records: Collection[Path]) -> bool:
     return True
 
 
-def leave_out_finished(workflow: Any, runs: Iterable[RunSpec], tell: Callable[[str], None]) -> None:
-    """Write the records of the segments behind a goal, once a run reaches it, and take their jobs out of the plan.
-
-    `tell` gets a line where another process held the run and is gone.
-    """
+def leave_out_finished(workflow: Any, runs: Iterable[RunSpec]) -> None:
+    """Write the records of the segments behind a goal, once a run reaches it, and take their jobs out of the plan."""
     dag, by_name = workflow.dag, {run.name: run for run in runs}
     # Where records are touched nothing works, and without a driver nothing works yet.
     is_at_work = not workflow.touch and not workflow.remote_execution_settings.immediate_submit
@@ -68,7 +66,7 @@ def leave_out_finished(workflow: Any, runs: Iterable[RunSpec], tell: Callable[[s
 
     async def finish_with_rest(job: Any, *words: Any, **more: Any) -> Any:
         found = await finish(job, *words, **more)
-        for left in _left_over(dag, job, by_name, tell):
+        for left in _left_over(dag, job, by_name):
             if left not in dag.ready_jobs:
                 break  # it waits for something else too, and will find its work done
             dag.register_running({left})
@@ -79,7 +77,7 @@ def leave_out_finished(workflow: Any, runs: Iterable[RunSpec], tell: Callable[[s
     dag.finish = finish_with_rest
 
 
-def _left_over(dag: Any, job: Any, runs: dict[str, RunSpec], tell: Callable[[str], None]) -> list[Any]:
+def _left_over(dag: Any, job: Any, runs: dict[str, RunSpec]) -> list[Any]:
     """Return the jobs behind the one that reached a run's goal, in order, with their records written; mostly none."""
     run = None if job.is_group() else runs.get(job.wildcards.get("run", ""))
     number = _number(job, run) if run is not None else 0
@@ -93,7 +91,7 @@ def _left_over(dag: Any, job: Any, runs: dict[str, RunSpec], tell: Callable[[str
         left = list[Any]()
         while (job := _next(dag, job, run, number + len(left) + 1)) is not None:
             left.append(job)
-        if left and settle_rest(run, range(number + 1, number + 1 + len(left)), tell):
+        if left and settle_rest(run, range(number + 1, number + 1 + len(left)), logger.info):
             return left
     return []
 
@@ -112,36 +110,26 @@ def _number(job: Any, run: RunSpec) -> int:
 
 
 def tune_gc() -> None:
-    """Tune garbage collection: collect less often in this process, and never what is loaded already."""
+    """Let this process collect garbage less often, and never what is loaded already."""
     gc.freeze()
     gc.set_threshold(*COLLECT_EVERY)
 
 
 def quicken() -> None:
-    """Patch Snakemake to do once what it does for each job with the same result."""
+    """Let Snakemake look once, not for each job, if a script is there."""
     if "snakemake.workflow" not in sys.modules:
         return
-    from snakemake import dag, resources
+    from snakemake import dag
 
-    evaluate = vars(resources.Resource).get("evaluate")
-    if evaluate is not None:
-        # It is called for each resource of each job; Snakemake looks for a note of its parameters first.
-        _, *others = inspect.signature(evaluate).parameters.items()
-        evaluate._overwrite_params = dict(others)
-    if hasattr(dag, "ScriptProcessor"):
-        look_once_at_each_script(dag.ScriptProcessor)
-
-
-def look_once_at_each_script(processor: Any) -> None:
-    """Let Snakemake look once, not for each job, whether a rule's script is there; at one with wildcards as before."""
-    look: Callable[[Any, Any], None] = processor.process_job
-    if hasattr(look, _OURS):
+    processor = getattr(dag, "ScriptProcessor", None)
+    if processor is None or hasattr(processor.process_job, _OURS):
         return
+    look: Callable[[Any, Any], None] = processor.process_job
 
     def process_job(self: Any, job: Any) -> None:
         script = str(getattr(job.rule, self.script_type))
         seen = self.__dict__.setdefault("_seen_by_unbroken", set())
-        if "{" in script or (job.rule.name, script) not in seen:
+        if "{" in script or (job.rule.name, script) not in seen:  # one with wildcards is looked at as before
             look(self, job)
             seen.add((job.rule.name, script))
 

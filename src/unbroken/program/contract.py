@@ -17,9 +17,10 @@ from unbroken.errors import CheckpointError
 from unbroken.program.held_folder import HeldFolder
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
-from unbroken.runs.times import FILE_NAME as TIMES
+from unbroken.runs.times import FILE_NAME as NOTE
+from unbroken.system.copying import link_or_copy
 from unbroken.system.flush import flush_tree
-from unbroken.system.fs import link_or_copy, remove_tree, storage_errors, write_atomic
+from unbroken.system.fs import remove_tree, storage_errors, write_atomic
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -74,13 +75,8 @@ class AttemptFolder:
 
     @property
     def note(self) -> Path:
-        """Return the file of what a successor must know, should this attempt be killed (recovery.py)."""
-        return self.root / "attempt.json"
-
-    @property
-    def times(self) -> Path:
-        """Return the file of the times of this attempt so far (`runs.times`)."""
-        return self.root / TIMES
+        """Return the file of the times so far, and what a successor must know, should this attempt be killed."""
+        return self.root / NOTE
 
     def prepare(self) -> None:
         """Make the folders of a new attempt folder."""

@@ -172,7 +172,7 @@ class Piece:
                 name = json.loads(self._attempt.note.read_text())["origin"]
                 done = {each.name: each.passport.progress.done for each in self.checkpoints()}
                 self._origin = done.get(name, 0.0)
-        return read_times(self._attempt.times).program_started is not None
+        return read_times(self._attempt.note).program_started is not None
 
     def _is_time(self) -> bool:
         live = self.live() if self.end_progress < math.inf else None

@@ -45,7 +45,7 @@ def _listing(engine: Engine, left: Path) -> Engine:
     last_states = engine.last_states
 
     def listing_states(task: Task, has_left_well: bool) -> list[HandedOver]:
-        times = read_times(task.attempt_folder.times)
+        times = read_times(task.attempt_folder.note)
         begun = (times.program_started or 0.0) + (times.clock_ahead_seconds or 0.0)
         left.write_text(json.dumps(list(_written_since(begun, task.attempt_folder.root))))
         return last_states(task, has_left_well)

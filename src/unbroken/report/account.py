@@ -169,8 +169,6 @@ def _kills(works: Sequence[Work]) -> tuple[int, float]:
 
 
 def _waiting(name: str, queue: Queue) -> Iterator[Waiting]:
-    waiting = [job for job in queue.out if job.run == name and job.is_waiting]
-    for job in waiting:
-        found = queue.waiting.get(job.job_id)
-        if found is not None and found.submit_unix is not None:
-            yield Waiting(found.submit_unix, found.submit_unix if job.is_behind else found.eligible_unix)
+    for job in queue.out:
+        if job.run == name and job.is_waiting and job.submit_unix is not None:
+            yield Waiting(job.submit_unix, None if job.is_stuck else job.submit_unix)

@@ -31,7 +31,7 @@ from unbroken.runs.run import RunSpec
 from unbroken.runs.store import Store
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
-from unbroken.system import fs
+from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
 
 NO_SLURM = Queue(is_known=False)
@@ -263,7 +263,7 @@ def _advice(seen: _Seen, state: RunState, doubts: Sequence[str]) -> str:
         case _:
             is_new = state is RunState.NOT_STARTED
             why = "has not started;" if is_new else "nothing works on it; to continue,"
-            told = [fs.full_disk([places.root]) or _unfollowed(seen) or f"{why} type: {start}"]
+            told = [disk.first_full([places.root]) or _unfollowed(seen) or f"{why} type: {start}"]
     is_at_goal = is_finished(seen.newest, seen.run) and not seen.has_results and state is not RunState.WORKING
     told += ["the goal is reached, only its results are to be written"] if is_at_goal else []
     return "; ".join(filter(None, [*told, *_jobs(seen, state)]))

@@ -1,4 +1,4 @@
-"""Sample the progress and the times of a run's last attempts, for its forecast and its advice."""
+"""Sample the progress and the times of a run's last attempts, for its forecast."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +11,13 @@ from typing import Any
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start, lease
 from unbroken.runs.before_work import is_missing
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import IMPORT_SEGMENT, Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.imported import SEGMENT as IMPORTED
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
-from unbroken.runs.times import FILE_NAME as TIMES
+from unbroken.runs.times import FILE_NAME as NOTE
 from unbroken.runs.times import Times, killed_words, read_times
 from unbroken.slurm.job import NOT_TO_BLAME, EndState, ListedJob
 from unbroken.slurm.queue import ended
@@ -35,10 +34,10 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     """
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
     end = how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster)
-    places = RunFolder(store.root.parent.name, store=store.root.parent)
-    noted = _noted(claim, places)
+    folder = RunFolder(store.root.parent.name, store=store.root.parent)
+    noted = _noted(claim, folder)
     died = _died(claim, made, attempts, end)
-    died = replace(died, times=_times_of_killed(claim, places, died, noted, end.end_unix if end else None))
+    died = replace(died, times=_times_of_killed(claim, folder, died, noted, end.end_unix if end else None))
     if _was_stopping(died, noted):
         seconds = round(max(0.0, (died.times.ended or 0.0) - (noted.stop_asked or 0.0)), 3)
         message = f"{died.message}; {killed_words(seconds, noted)}"
@@ -46,12 +45,12 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
-def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
+def attempt_at_work(folder: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the running attempt as its line would begin, no failure and without an end; None if none runs."""
-    claim, why_free = _current_claim(places)
+    claim, why_free = _current_claim(folder)
     if claim is None or why_free or not _lacks_line(claim, attempts):
         return None
-    noted = _noted(claim, places)
+    noted = _noted(claim, folder)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
     return replace(_died(claim, [], attempts, None), kind=EndKind.INTERRUPTED, message="", times=times)
 
@@ -66,16 +65,16 @@ def note_died(history: History, previous: Claim, store: Store, until_utc: str) -
     return attempt
 
 
-def _current_claim(places: RunFolder) -> tuple[Claim | None, str]:
+def _current_claim(folder: RunFolder) -> tuple[Claim | None, str]:
     """Return the owner of a run and why it is free, as the lease says; no owner where the lease does not say."""
     try:
-        return lease.current_claim(places.lease)
+        return lease.current_claim(folder.lease)
     except (LeaseError, OSError):
         return None, ""
 
 
 def _lacks_line(claim: Claim, attempts: Sequence[Attempt]) -> bool:
-    is_over = claim.released_utc or claim.segment == IMPORTED
+    is_over = claim.released_utc or claim.segment == IMPORT_SEGMENT
     return not is_over and all(attempt.token != claim.token for attempt in attempts)
 
 
@@ -108,37 +107,37 @@ def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
     return origin is None or last.passport.progress.done > origin.passport.progress.done
 
 
-def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
+def note(folder: RunFolder, attempt: Attempt) -> bool:
     """Add the line of an attempt that never held the lease; False if it cannot be written, or an attempt is running."""
-    if is_missing(places):
+    if is_missing(folder):
         return False
     try:
-        with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
+        with lease.take(folder.lease, attempt.segment, 0.0) as held:
             held.confirm()
-            History(places.history).append(replace(attempt, token=held.claim.token))
+            History(folder.history).append(replace(attempt, token=held.claim.token))
     except (UnbrokenError, OSError):
         return False
     return True
 
 
-def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
+def all_attempts(folder: RunFolder, newest: int | None = None) -> list[Attempt]:
     """Return the history, or about so many of its newest attempts, oldest first.
 
     The last one may be the attempt of a killed job that has no line yet.
     """
-    attempts = History(places.history).attempts(newest)
-    claim, why_free = _current_claim(places)
+    attempts = History(folder.history).attempts(newest)
+    claim, why_free = _current_claim(folder)
     if claim is None or not _lacks_line(claim, attempts):
         return attempts
     if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
         return attempts  # it lives
-    return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
+    return [*attempts, died_attempt(claim, Store(folder.checkpoints), attempts)]
 
 
-def began_unix(places: RunFolder, segment: int) -> float | None:
+def began_unix(folder: RunFolder, segment: int) -> float | None:
     """Return when the work on a segment began that settled it; None if its history does not say."""
     with suppress(OSError, FormatError):
-        for attempt in reversed(History(places.history).attempts()):
+        for attempt in reversed(History(folder.history).attempts()):
             if attempt.segment == segment and not attempt.kind.is_before_work:
                 return attempt.times.job_started or unix_seconds(attempt.started_utc)
     return None
@@ -162,14 +161,14 @@ def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
 
-def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, noted: Times, job_ended: float | None) -> Times:
+def _times_of_killed(claim: Claim, folder: RunFolder, died: Attempt, noted: Times, job_ended: float | None) -> Times:
     """Return what the attempt had noted until it was killed, which Slurm says, or its last heartbeat."""
     began = unix_seconds(claim.started_utc)
     saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
-    own = places.work / f"{claim.token:06d}"
+    own = folder.attempt(claim.token)
     # That of a training alone lies in its folder.
-    last_step = _changed_unix((own if own.is_dir() else places.root) / "progress.json")
-    heartbeat = _changed_unix(claim_path(places.lease, claim.token))
+    last_step = _changed_unix((own if own.is_dir() else folder.root) / "progress.json")
+    heartbeat = _changed_unix(claim_path(folder.lease, claim.token))
     ended = max(moment for moment in (began, saved, last_step, heartbeat, job_ended) if moment is not None)
     return replace(
         noted,
@@ -189,14 +188,14 @@ def _was_stopping(died: Attempt, noted: Times) -> bool:
     return saved is None or saved < asked
 
 
-def _noted(claim: Claim, places: RunFolder) -> Times:
-    in_attempt = places.work / f"{claim.token:06d}" / TIMES
-    return read_times(in_attempt if in_attempt.exists() else times_path(places.lease, claim.token))
+def _noted(claim: Claim, folder: RunFolder) -> Times:
+    in_attempt = folder.attempt(claim.token) / NOTE
+    return read_times(in_attempt if in_attempt.exists() else times_path(folder.lease, claim.token))
 
 
 def times_path(lease_folder: Path, token: int) -> Path:
     """Return where a training alone notes its times: next to its claim, with which it is forgotten."""
-    return claim_path(lease_folder, token).with_suffix(f".{TIMES}")
+    return claim_path(lease_folder, token).with_suffix(f".{NOTE}")
 
 
 def _changed_unix(path: Path) -> float | None:

@@ -8,93 +8,93 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 from unbroken.errors import StorageError, UnbrokenError
 from unbroken.runs import checkpoint, claim, driver_start, record
+from unbroken.runs.formats import Format
 from unbroken.runs.history import History
-from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import claim_paths
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.store import Store
-from unbroken.system import fs
+from unbroken.system import disk
+
+STATE = Format()
 
 
-def note_begun(places: RunFolder) -> None:
+def state_path(key: str) -> Path:
+    """Return the file with what is noted of a run or of a chain outside of the run's folder."""
+    return CHAINS / key / "state.json"
+
+
+def note_begun(folder: RunFolder) -> None:
     """Note that this start of snakemake knows the run's folder; a disk that takes no note does no harm."""
     if driver_start.current():
-        path = _path(places)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fs.write_atomic(path, f"{driver_start.current()}\n")
+        with suppress(OSError, StorageError):
+            STATE.update(_path(folder), {"begun": driver_start.current()})
 
 
-def note_if_there(places: RunFolder) -> None:
+def note_if_there(folder: RunFolder) -> None:
     """Do what `note_begun` does if the run has a folder already."""
-    if _is_there(places):
-        note_begun(places)
+    if _is_there(folder):
+        note_begun(folder)
 
 
-def is_missing(places: RunFolder) -> bool:
+def is_missing(folder: RunFolder) -> bool:
     """Return True if this start of snakemake has seen the run's folder, which is not here; a new start begins again."""
-    if not driver_start.current() or _is_there(places):
+    if not driver_start.current() or _is_there(folder):
         return False
-    try:
-        return _path(places).read_text().strip() == driver_start.current()
-    except OSError:
-        return False
+    return bool(STATE.found(_path(folder)).get("begun") == driver_start.current())
 
 
-def refuse_missing(places: RunFolder) -> None:
+def refuse_missing(folder: RunFolder) -> None:
     """Raise StorageError if it is missing, with what to do."""
-    if is_missing(places):
+    if is_missing(folder):
         raise StorageError(
-            f"{places.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
+            f"{folder.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
             "start of snakemake without it begins anew",
             todo="have it mounted",
         )
 
 
-def refuse_newer(places: RunFolder, is_thorough: bool = False) -> None:
-    """Raise FormatError, with what to type, if a newer unbroken wrote a file of the run; what is bad is left to others.
+def refuse_newer(folder: RunFolder) -> None:
+    """Raise FormatError, with what to type, if another unbroken wrote a file of the run; what is bad is left to others.
 
-    Of the records and of the passports of pruned checkpoints, which may be thousands, the newest speak for the others,
-    unless all of them are about to be touched (`is_thorough`).
+    Of what may be thousands, the newest speaks for the others.
     """
-    store, count = Store(places.checkpoints), None if is_thorough else 1
-    store.refuse_newer()
+    store = Store(folder.checkpoints)
     folders = [store.root / name for name in store.names()]
-    folders += [store.archive / name for name in islice(reversed(store.archived()), count)]
-    for folder in folders:
-        checkpoint.FORMAT.found(folder / checkpoint.FILE_NAME)
-    records = [path for path in places.segments.glob("*.json") if path.stem.isdecimal()]
-    for path in islice(sorted(records, key=lambda path: int(path.stem), reverse=True), count):
-        record.FORMAT.found(path)
-    History(places.history).refuse_newer()
-    for path in claim_paths(places.lease):
+    folders += [store.archive / name for name in store.archived()[-1:]]
+    for path in folders:
+        checkpoint.FORMAT.found(path / checkpoint.FILE_NAME)
+    records = [path for path in folder.segments.glob("*.json") if path.stem.isdecimal()]
+    if records:
+        record.FORMAT.found(max(records, key=lambda path: int(path.stem)))
+    History(folder.history).attempts(1)
+    for path in claim_paths(folder.lease):
         claim.FORMAT.found(path)
 
 
-def obstacle(places: RunFolder) -> str:
+def obstacle(folder: RunFolder) -> str:
     """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
-    if not _is_there(places) and _path(places).exists():
-        return f"{places.root} is missing on {os.uname().nodename}, or empty"
+    if not _is_there(folder) and STATE.found(_path(folder)).get("begun"):
+        return f"{folder.root} is missing on {os.uname().nodename}, or empty"
     try:
-        confirm_all_own(places.own)
-        for path in (places.root, places.lease, places.history):
+        confirm_all_own(folder.own)
+        for path in (folder.root, folder.lease, folder.history):
             if path.exists() and not os.access(path, os.W_OK):
                 return f"{path} cannot be written"
-        return fs.full_disk_words(places.root)
+        return disk.full_words(folder.root)
     except UnbrokenError as error:
         return str(error)
     except OSError as error:
-        return f"{error.filename or places.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
+        return f"{error.filename or folder.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
 
 
-def _is_there(places: RunFolder) -> bool:
-    return places.history.exists() or places.checkpoints.exists()
+def _is_there(folder: RunFolder) -> bool:
+    return folder.history.exists() or folder.checkpoints.exists()
 
 
-def _path(places: RunFolder) -> Path:
-    return places.base / NOTES / f"{places.name}.begun"
+def _path(folder: RunFolder) -> Path:
+    return folder.base / state_path(folder.name)

@@ -10,22 +10,18 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unbroken import __version__
-from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
-from unbroken.runs.formats import FIRST, Format, wrong_types
-from unbroken.runs.imported import Imported, parse_imported
+from unbroken.errors import CheckpointError, OutageError, StorageError
+from unbroken.runs.formats import Format
 from unbroken.runs.progress import FileDigest, Progress, amount, parse_progress
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
 
 FILE_NAME = "manifest.json"
-# Checkpoints of `command` had the rows of its tables in them.  They are not read now, and would be missing.
-OLD_TABLES = "parts/pieces.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
@@ -35,21 +31,26 @@ _LONGEST_UNIT = 40
 PARTS = "parts"
 
 
-class _PassportFormat(Format):
-    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
-        """Return the object in a text as every format does; FormatError also of an unbroken that kept tables there."""
-        data = super().parse(text, source)
-        files = data.get("files")
-        if isinstance(files, dict) and OLD_TABLES in files:
-            raise FormatError(
-                f"{source}: found format 1 with tables in the checkpoint ({OLD_TABLES}), which unbroken {__version__} "
-                "does not read; nothing was changed; install the version that wrote it, or move the run's folder away "
-                "and start again"
-            )
-        return data
+FORMAT = Format(2, "schema_version")
 
 
-FORMAT = _PassportFormat(2, "schema_version")
+# The segment of an imported checkpoint; those of the run begin at 1.
+IMPORT_SEGMENT = 0
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Say where a run's first checkpoint came from; part of the manifest of that one and of all later ones.
+
+    Where the user typed how far it is, `path` names the user's file in that first checkpoint, "." for the folder.
+    """
+
+    source: str
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    path: str = ""
+    epoch: int = 0  # so many are finished
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,28 +87,15 @@ class Passport:
     def to_text(self) -> str:
         """Return the JSON text, closed by a digest over everything else in it."""
         data = self._data()
-        text = FORMAT.text({**data, "files": {}, "digest": data_digest(data)})
-        # Python's own encoder indents a hundred thousand files in seconds; and a quote within a value is escaped.
-        return text.replace('\n  "files": {}', f'\n  "files": {_indented(self.files)}', 1)
+        return FORMAT.text({**data, "digest": data_digest(data)})
 
     def _data(self) -> dict[str, object]:
         data = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
         del data["digest"]
-        data["imported"] = self.imported.to_json() if self.imported else None
+        data["imported"] = vars(self.imported) if self.imported else None
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {FORMAT.key: FORMAT.newest, **data}
-
-
-def _indented(files: Mapping[str, FileDigest]) -> str:
-    """Return the files as `json.dumps(..., indent=2)` writes them on the second level."""
-    if not files:
-        return "{}"
-    lines = ",\n".join(
-        f'    {json.dumps(name)}: {{\n      "size_bytes": {entry.size_bytes},\n      "digest": "{entry.digest}"\n    }}'
-        for name, entry in files.items()
-    )
-    return f"{{\n{lines}\n  }}"
 
 
 def data_digest(data: object) -> str:
@@ -126,6 +114,15 @@ def read_passport(folder: Path) -> Passport:
             raise CheckpointError(f"{path}: there is no passport") from error
         except ValueError as error:
             raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
+
+
+def read_import(resume: Path | None) -> Imported | None:
+    """Return what a training must know of a checkpoint that holds the user's files alone; None of any other."""
+    if resume is None or not (resume / FILE_NAME).exists():
+        return None
+    passport = read_passport(resume)
+    found = passport.imported if passport.segment == IMPORT_SEGMENT else None
+    return found if found is not None and found.path else None
 
 
 @contextmanager
@@ -149,35 +146,25 @@ def _parsed(data: dict[str, Any], source: str) -> Passport:
     digest = data.pop("digest", None)
     if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
-    version = data.pop(FORMAT.key, None)
-    if version not in range(FIRST, FORMAT.newest + 1):
-        raise FORMAT.refusal(source, version)
-    _check_keys(data, source)
-    progress = parse_progress(data["progress"], source)
-    files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
-    imported = parse_imported(data["imported"], source) if data.get("imported") is not None else None
-    return Passport(**{**data, "progress": progress, "files": files, "imported": imported, "digest": digest})
+    del data[FORMAT.key]
+    try:
+        progress = parse_progress(data["progress"], source)
+        files = {_inside(name, source): FileDigest(**entry) for name, entry in data["files"].items()}
+        imported = _imported(data["imported"]) if data["imported"] is not None else None
+        return Passport(**{**data, "progress": progress, "files": files, "imported": imported, "digest": digest})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{source}: not a passport of unbroken ({error})") from error
 
 
-def _check_keys(data: Mapping[str, object], source: str) -> None:
-    needed = {entry.name for entry in fields(Passport) if entry.default is entry.default_factory is MISSING}
-    missing, unknown = sorted(needed - data.keys()), sorted(data.keys() - {entry.name for entry in fields(Passport)})
-    wrong = wrong_types(Passport, data)
-    if missing or unknown or wrong:
-        raise CheckpointError(f"{source}: missing keys {missing}, unknown {unknown}, of a wrong type {wrong}")
+def _imported(data: dict[str, Any]) -> Imported:
+    fields: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in data.items()}
+    return Imported(**fields)
 
 
 def _inside(name: str, source: str) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise CheckpointError(f"{source}: the file name {name!r} points outside the checkpoint")
     return name
-
-
-def _file_entry(entry: object, source: str) -> FileDigest:
-    match entry:
-        case {"size_bytes": int(size), "digest": str(digest)}:
-            return FileDigest(size, digest)
-    raise CheckpointError(f"{source}: a file entry is {entry!r}, allowed: size_bytes and digest")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
-from threading import RLock
 
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system.clock import folder_stamp, utc_now
@@ -14,10 +13,6 @@ from unbroken.system.clock import folder_stamp, utc_now
 START = "UNBROKEN_START"
 # `off`: Snakemake's own output, with the segments' lines in it.  Set otherwise by the console, for its segments.
 CONSOLE = "UNBROKEN_CONSOLE"
-
-# Held while a line of Snakemake's output or of ours is written.  Snakemake writes a line and its end in two pieces, for
-# a plugin in a thread of its own, and a line of ours between them would begin in the middle of a line.
-screen_lock = RLock()
 
 
 def begin(environment: MutableMapping[str, str] = os.environ) -> str:

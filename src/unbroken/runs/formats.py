@@ -1,4 +1,4 @@
-"""Read and write the JSON files of a run: a number of the format in each, and one refusal of a later format.
+"""Read and write the JSON files of a run: a number of the format in each, and one refusal of any other format.
 
 A file without a number is of format 1, and one of format 1 is written without.  A new key that a reader may pass over
 is no new format.  A number is raised where a reader that does not know it would go wrong.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from functools import cache
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from unbroken import __version__
 from unbroken.errors import FormatError
@@ -23,7 +21,7 @@ FIRST = 1
 
 @dataclass(frozen=True)
 class Format:
-    """The newest format of one kind of file, and the key of its number."""
+    """The format of one kind of file, and the key of its number."""
 
     newest: int = FIRST
     key: str = "format"
@@ -37,13 +35,18 @@ class Format:
         """Write a file in one step."""
         fs.write_atomic(path, self.text(data, indent))
 
+    def update(self, path: Path, changes: Mapping[str, Any]) -> None:
+        """Change some keys of a file, which is made if it is not there; the last of several writers counts."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.write(path, {**self.found(path), **changes})
+
     def parse(self, text: str, source: Path | str) -> dict[str, Any]:
-        """Return the object in a text; raise ValueError if there is none, FormatError if a newer unbroken wrote it."""
+        """Return the object in a text; raise ValueError if there is none, FormatError if it is of another format."""
         data = jsontext.parse(text)
         if not isinstance(data, dict):
             raise ValueError(f"found {type(data).__name__}, allowed: an object")
         found = data.get(self.key, FIRST)
-        if isinstance(found, int) and found > self.newest:
+        if found != self.newest:
             raise self.refusal(source, found)
         return data
 
@@ -60,32 +63,13 @@ class Format:
 
     def refusal(self, source: Path | str, found: object) -> FormatError:
         """Return the error: which file, what was found, what is read, what to type."""
-        read = f"{FIRST}" if self.newest == FIRST else f"{FIRST} to {self.newest}"
         return FormatError(
-            f"{source}: found format {found!r}, unbroken {__version__} reads {read}; nothing was changed; install the "
-            "version that wrote it, or a newer one (pip install --upgrade), and start again"
+            f"{source}: found format {found!r}, unbroken {__version__} reads {self.newest}; nothing was changed; "
+            "install the version that wrote it (a newer one: pip install --upgrade), and start again"
         )
 
 
 def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a dataclass has a field for; a later version may have added keys."""
-    return {name: value for name, value in data.items() if name in _json_types(kind)}
-
-
-def wrong_types(kind: type, data: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose value is not what JSON has for the field of that name of a dataclass."""
-    types = _json_types(kind)
-    return sorted(name for name in types.keys() & data.keys() if not isinstance(data[name], types[name]))
-
-
-@cache
-def _json_types(kind: type) -> dict[str, tuple[type, ...]]:
-    return {name: _types_of(hint) for name, hint in get_type_hints(kind).items()}
-
-
-def _types_of(hint: Any) -> tuple[type, ...]:
-    if isinstance(hint, UnionType):
-        return tuple(each for part in get_args(hint) for each in _types_of(part))
-    if hint is float:
-        return int, float
-    return (dict if is_dataclass(hint) else get_origin(hint) or hint,)
+    names = {entry.name for entry in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}

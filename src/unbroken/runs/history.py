@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Mapping
+from collections import deque
+from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unbroken.runs.formats import Format
-from unbroken.runs.segment_end import EndCause, SegmentEnd
-from unbroken.slurm.job import EndState
+from unbroken.runs.segment_end import SegmentEnd
 from unbroken.system import fs
 
 FORMAT = Format(2)  # of each line
@@ -56,9 +56,6 @@ class Attempt(SegmentEnd):
         return self.stop_seconds is not None and not self.kind.is_failure and not is_killed
 
 
-# The key as it is in a line; within a message the quotes would be escaped.
-_NUMBER, _OURS = f'"{FORMAT.key}":', f'{{"{FORMAT.key}": {FORMAT.newest},'
-_BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
 RECENT = 1000
 
@@ -70,19 +67,13 @@ class History:
         self.path = path
 
     def attempts(self, newest: int | None = None) -> list[Attempt]:
-        """Return all attempts, or about so many of the newest ones, oldest first; those are read from the file's end.
+        """Return all attempts, or so many of the newest lines, oldest first.
 
-        A line torn by a kill is passed over, FormatError at one of a newer unbroken.
+        A line torn by a kill is passed over, FormatError at one of another format.
         """
-        with closing(self._lines() if newest is None else self._last_lines(newest)) as lines:
-            return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
-
-    def refuse_newer(self) -> None:
-        """Raise FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
         with closing(self._lines()) as lines:
-            for where, line in lines:
-                if _NUMBER in line and not line.startswith(_OURS):
-                    self._parsed(where, line)
+            chosen = lines if newest is None else deque(lines, newest)
+            return [attempt for source, line in chosen if (attempt := _parsed(source, line)) is not None]
 
     def append(self, attempt: Attempt) -> None:
         """Add one line and flush it; if the process dies inside, readers pass the torn line over."""
@@ -99,38 +90,17 @@ class History:
     def _lines(self) -> Generator[tuple[str, str], None, None]:
         with suppress(FileNotFoundError), self.path.open(errors="replace") as file:
             for number, line in enumerate(file, 1):
-                yield f":{number}", line
+                yield f"{self.path}:{number}", line
 
-    def _last_lines(self, count: int) -> Generator[tuple[str, str], None, None]:
-        with suppress(FileNotFoundError), self.path.open("rb") as file:
-            begin, data = file.seek(0, os.SEEK_END), b""
-            while begin and data.count(b"\n") <= count:
-                size = min(begin, _BLOCK_BYTES)
-                begin = file.seek(begin - size)
-                data = file.read(size) + data
-            for line in data.decode(errors="replace").splitlines()[-count:]:
-                yield "", line
 
-    def _parsed(self, where: str, line: str) -> Attempt | None:
-        try:
-            data = FORMAT.parse(line, f"{self.path}{where}")
-            return Attempt.parse(data if "kind" in data else _of_format_1(data))
-        except (ValueError, TypeError, KeyError):
-            return None
+def _parsed(source: str, line: str) -> Attempt | None:
+    try:
+        return Attempt.parse(FORMAT.parse(line, source))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _missing_newline(descriptor: int) -> str:
     """Return a newline if a kill left half a line, so that the next one is not glued to it; else ''."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
-
-
-def _of_format_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line as it is written today; kind and cause had several names each."""
-    cause = data.get("end_cause") or (EndCause.STORAGE if data.get("is_storage_failure") else None)
-    return {
-        **data,
-        "kind": data.get("before_work") or data["outcome"],
-        "cause": EndCause.DIVERGED if data.get("is_hopeless") else cause,
-        "job_state": EndState.of(data["cause"]) if data.get("cause") else None,
-    }

@@ -6,16 +6,13 @@ running (time, memory, place, how many checkpoints stay) is no part of it.
 
 from __future__ import annotations
 
-import difflib
 import json
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import AbsentFileError, StorageError
+from unbroken.errors import AbsentFileError
 from unbroken.runs.checkpoint import Checkpoint, data_digest
 from unbroken.runs.formats import Format
 from unbroken.runs.run import RunSpec
@@ -25,11 +22,6 @@ from unbroken.system.digests import sha256_of
 
 _LONG_TEXT = 60
 ACCEPTED = Format()
-# The texts of the small input files that shape a run, kept so that a refusal can show what was changed.
-INPUTS = "inputs"  # in a run's folder
-# What is too long to read line by line is not kept.
-MOST_INPUT_BYTES = 200_000
-_DIGEST = "sha256 "
 
 
 @dataclass(frozen=True)
@@ -58,18 +50,17 @@ class Identity:
         """Return True if nothing differs but what may."""
         return not self._changed(other)
 
-    def differences(self, other: Mapping[str, str], root: Path | None = None) -> list[str]:
-        """Return the parts that differ, one text each: was, is; of a file whose text is kept in `root`, its lines."""
-        return [self._difference(name, other.get(name), root) for name in self._changed(other)]
+    def differences(self, other: Mapping[str, str]) -> list[str]:
+        """Return the parts that differ, one text each: was, is; of a file that it was changed."""
+        return [self._difference(name, other.get(name)) for name in self._changed(other)]
 
     def _changed(self, other: Mapping[str, str]) -> list[str]:
         names = (self.parts.keys() | other.keys()) - self.free
         return sorted(name for name in names if self.parts.get(name) != other.get(name))
 
-    def _difference(self, name: str, was: str | None, root: Path | None) -> str:
-        path = self.files.get(name)
-        if root is not None and path is not None and was and (lines := _input_change(root, was, path)):
-            return f"{path} ({name.split()[2]}) was changed: {lines}"
+    def _difference(self, name: str, was: str | None) -> str:
+        if was and (path := self.files.get(name)) is not None:
+            return f"{path} ({name.split()[2]}) was changed"
         return f"{name} was {_short(was, self.parts.get(name))}, is {_short(self.parts.get(name), was)}"
 
 
@@ -144,49 +135,3 @@ def _short(text: str | None, other: str | None) -> str:
     begin = max(0, min(alike - _LONG_TEXT // 3, len(text) - _LONG_TEXT))
     end = begin + _LONG_TEXT
     return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"
-
-
-def keep_inputs(root: Path, parts: Mapping[str, str], files: Mapping[str, Path]) -> None:
-    """Copy each small text among `files` into a run's folder; a full disk, or a file that is gone, ends no work."""
-    for part, path in files.items():
-        with suppress(OSError, StorageError, UnicodeDecodeError):
-            target = _kept(root, parts[part], path)
-            if path.is_file() and path.stat().st_size <= MOST_INPUT_BYTES and not target.exists():
-                text = path.read_bytes().decode()
-                if parts[part] == _DIGEST + sha256_of(path):  # it may be edited just now
-                    target.parent.mkdir(exist_ok=True)
-                    fs.write_atomic(target, text)
-
-
-def _input_change(root: Path, was: str, path: Path) -> str:
-    """Return the first line that differs and the command that shows all; empty if the old text was not kept."""
-    kept = _kept(root, was, path)
-    try:
-        old, new = kept.read_text().splitlines(), path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    found = list(_changes(old, new))
-    first = found[0] if found else "only the ends of lines differ"
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{first}{more}; all of it: diff {shlex.quote(str(kept))} {shlex.quote(str(path))}"
-
-
-def _kept(root: Path, part: str, path: Path) -> Path:
-    return root / INPUTS / f"{part.removeprefix(_DIGEST)[:12]}_{path.name}"
-
-
-def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    for kind, begin, end, at, until in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        for number in range(max(end - begin, until - at) if kind != "equal" else 0):
-            if begin + number >= end:
-                yield f"line {at + number + 1} is new: {_short_line(new[at + number])}"
-            elif at + number >= until:
-                yield f"line {begin + number + 1} is gone: {_short_line(old[begin + number])}"
-            else:
-                was, now = _short_line(old[begin + number]), _short_line(new[at + number])
-                yield f"line {at + number + 1} was {was}, is {now}"
-
-
-def _short_line(line: str) -> str:
-    text = repr(line.strip())
-    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."

@@ -27,80 +27,43 @@ def top_folder(called_in: Path) -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".snakemake").is_dir()), here)
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """Map the files of a run in `results/<run>`; a run of `unbroken exec` has its `store`, with the logs too."""
 
-    name: str
-    base: Path = Path()
-    store: Path | None = None
-
-    @property
-    def root(self) -> Path:
-        return self.base / RESULTS / self.name if self.store is None else self.store
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
-
-    @property
-    def archive(self) -> Path:
-        """Return where the parts of pruned checkpoints lie, each next to its passport."""
-        return self.root / "parts"
-
-    @property
-    def segments(self) -> Path:
-        return self.root / "segments"
-
-    @property
-    def lease(self) -> Path:
-        return self.root / "lease"
-
-    @property
-    def work(self) -> Path:
-        return self.root / "work"
-
-    @property
-    def final(self) -> Path:
-        return self.root / "final"
-
-    @property
-    def final_files(self) -> Path:
-        """Return where it stands what unbroken put into `final/`, to see what the user has changed."""
-        return self.root / "final_files.json"
-
-    @property
-    def replaced(self) -> Path:
-        """Return the folder for what had to be moved and is not unbroken's."""
-        return self.root / "replaced"
-
-    @property
-    def live(self) -> Path:
-        return self.root / "live"
-
-    @property
-    def output(self) -> Path:
-        """Return the program's folder between two attempts, with all that it has written."""
-        return self.root / OUTPUT
-
-    @property
-    def history(self) -> Path:
-        return self.root / "history.jsonl"
-
-    @property
-    def accepted(self) -> Path:
-        return self.root / "accepted.json"
+    def __init__(self, name: str, base: Path = Path(), store: Path | None = None) -> None:
+        self.name, self.base, self.store = name, base, store
+        self.root = root = base / RESULTS / name if store is None else store
+        self.checkpoints = root / "checkpoints"
+        self.archive = root / "parts"  # of pruned checkpoints, each next to its passport
+        self.segments = root / "segments"
+        self.lease = root / "lease"
+        self.work = root / "work"
+        self.output = root / OUTPUT
+        self.pieces = root / PIECES
+        self.live = root / "live"
+        self.final = root / "final"
+        self.replaced = root / "replaced"  # what had to be moved and is not unbroken's
+        self.history = root / "history.jsonl"
+        self.accepted = root / "accepted.json"
+        self.importing = root / "importing.txt"  # while an import is under way
 
     @property
     def own(self) -> tuple[Path, ...]:
         """Return the folders in which things are moved and removed: a link in the place of one is refused."""
-        others = (self.root / name for name in ("sick", "failed", "output", "pieces", "replaced"))
-        return (self.work, self.checkpoints, self.archive, self.lease, self.segments, self.final, *others)
+        left = (self.root / "sick", self.root / "failed")
+        inner = (self.output, self.pieces, self.replaced)
+        return (self.work, self.checkpoints, self.archive, self.lease, self.segments, self.final, *left, *inner)
+
+    def attempt(self, token: int) -> Path:
+        """Return the folder of an attempt."""
+        return self.work / f"{token:06d}"
 
     def record(self, segment: int) -> Path:
+        """Return the record of a segment."""
         return self.segments / f"{segment:03d}.json"
 
     def log(self, segment: int) -> Path:
+        """Return the log of a segment."""
         folder = self.base / LOGS / self.name if self.store is None else self.store / LOGS
         return folder / f"{segment:03d}.log"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import os
 import platform
 import threading
@@ -26,6 +27,7 @@ from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs, host
 from unbroken.system.clock import duration, utc_now
 
+logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 10.0
 # What the waiter's polls without a heartbeat take at least.
 STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
@@ -56,7 +58,9 @@ class Lease:
                 todo="put it back",
             ) from error
         except OSError as error:
-            raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
+            if error.errno in fs.OUTAGE_ERRNOS:
+                raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
+            raise StorageError(f"{self.folder}: {error.strerror}") from error
         if newest != self.claim.token:
             self.is_lost = True
             raise FencedError(
@@ -114,7 +118,6 @@ def take(
     folder: Path,
     segment: int,
     wait_seconds: float,
-    tell: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
     environment: Mapping[str, str] = os.environ,
     mem_mb: int = 0,
@@ -139,29 +142,36 @@ def take(
                 if lease is None:
                     continue
                 if held is not None and not held.released_utc:
-                    tell(f"took the run over from {held.describe()}: {reason}")
+                    logger.warning("took the run over from %s: %s", held.describe(), reason)
                 return lease
             remark = watch.remark(held)
             # The record of the segment before is there, so the job that owns the run for that one is about to end.
             is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
-            for line in _news(told, held, remark, is_leaving):
-                tell(line)
+            _log_news(told, held, remark, is_leaving)
             if time.monotonic() >= began + wait_seconds:
                 todo = remark or "let it finish (or stop that job)"
                 raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
             if watch.has_beaten and leaves_to(held):
-                line = f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node"
+                line = f"{folder.parent}: held, {held.describe()}, which is at work"
                 raise LeaseError(line)
             check()
             time.sleep(min(0.5, HEARTBEAT_SECONDS))
 
 
-def _news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> list[str]:
-    """Return what is to be said of the owner that a job waits for, each line once."""
+def take_if_idle(folder: Path, segment: int) -> Lease:
+    """Return the lease of a run on which no process works; wait until it is clear whether an owner elsewhere lives."""
+    held, _ = current_claim(folder)
+    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
+    return take(folder, segment, 0.0 if is_seen else STALE_SECONDS + 30.0, leaves_to=lambda held: True)
+
+
+def _log_news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> None:
+    """Log what is to be said of the owner that a job waits for, each line once."""
     line = f"waiting: the run is held, {held.describe()}; only one job may write it"
     news = [line] * (not told and bool(remark or not is_leaving)) + [remark] * (remark not in ("", *told))
+    for each in news:
+        logger.info(each)
     told += news
-    return news
 
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
@@ -177,22 +187,6 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
         if held.released_utc:
             return held, "released"
         return held, "its process is gone" if life_of(held) is Life.GONE else ""
-
-
-def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
-    """Return what `current_claim` does, for sure: watch an owner elsewhere until its heart beats, or it is dead."""
-    watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
-    while True:
-        held, reason = current_claim(folder)
-        if held is None or reason:
-            return held, reason
-        reason = watch.why_free(claim_path(folder, held.token), held)
-        if reason or watch.has_beaten or life_of(held) is not Life.OUT_OF_SIGHT:
-            return held, reason
-        if not has_told:
-            tell(f"held, {held.describe()}; looking for up to {duration(STALE_SECONDS)} whether it lives")
-            has_told = True
-        time.sleep(min(0.5, HEARTBEAT_SECONDS))
 
 
 def long_silence(folder: Path, held: Claim) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,23 @@ from unbroken.runs.times import FORMAT, NO_TIMES, Times
 from unbroken.slurm.queue import ended, job_by_controller
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import unix_seconds
-from unbroken.system.suspension import SuspensionWatch
 
 _LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)
+LOOK_SECONDS = 1.0
+# A thread that wakes so much later than it should was stopped; a busy machine is not so late.
+SUSPENDED_SECONDS = 5.0
 
 
 class Moments:
-    """Keep the times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
+    """Keep the times of one attempt in its note; `note` is what else is in there.
 
-    def __init__(self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float) -> None:
+    `ahead_seconds` is what this node's clock is ahead of the one that all share.
+    """
+
+    def __init__(
+        self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float, note: Mapping[str, object] | None = None
+    ) -> None:
+        self._note = dict(note or {})
         self._path, self._job_id = path, slurm_job.job_id if slurm_job else ""
         self._ahead = slurm_job.clock_ahead_seconds if slurm_job else ahead_seconds
         self._times = replace(NO_TIMES, clock_ahead_seconds=self._ahead)
@@ -109,5 +118,56 @@ class Moments:
             self._times = replace(self._times, **cast(dict[str, Any], changes))
             with suppress(OSError):
                 draft = self._path.with_suffix(".tmp")
-                draft.write_text(FORMAT.text(self._times.to_json(), indent=None))
+                draft.write_text(FORMAT.text({**self._note, "times": self._times.to_json()}, indent=None))
                 draft.replace(self._path)
+
+
+class SuspensionWatch:
+    """Notice that this process was stopped for a while (`scontrol suspend`, SIGSTOP).
+
+    It looks at the clock once a second, from `start` to `stop`; each query looks as well, so it never lags.
+
+    `note` receives the begin and the end of each suspension, as `time.monotonic()`, to a second.
+    """
+
+    def __init__(self, note: Callable[[float, float], None] = lambda begin, end: None) -> None:
+        self._note = note
+        self._found: list[tuple[float, float]] = []
+        self._due = float("inf")
+        self._lock, self._is_over = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="suspensions", daemon=True)
+
+    def start(self) -> None:
+        self._due = time.monotonic() + LOOK_SECONDS
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look for the last time, and end the thread."""
+        self._look()
+        with self._lock:
+            self._is_over.set()
+
+    def clock(self) -> float:
+        """Return `time.monotonic()` without the time in which this process was stopped."""
+        self._look()
+        return time.monotonic() - sum(end - begin for begin, end in self._found)
+
+    def seconds_between(self, begin: float, end: float) -> float:
+        """Return how long it was stopped between two moments of `time.monotonic()`."""
+        self._look()
+        return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self._found)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            self._look(is_due=True)
+
+    def _look(self, is_due: bool = False) -> None:
+        with self._lock:
+            now, due = time.monotonic(), self._due
+            is_late = now - due > SUSPENDED_SECONDS and not self._is_over.is_set()
+            if is_late:
+                self._found.append((due, now))
+            if is_late or is_due:
+                self._due = now + LOOK_SECONDS
+        if is_late:
+            self._note(due, now)

@@ -101,7 +101,7 @@ def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> Ne
 
 
 def next_action_now(
-    places: RunFolder,
+    folder: RunFolder,
     attempts: Sequence[Attempt],
     rules: Rules,
     segment: int,
@@ -113,7 +113,7 @@ def next_action_now(
     `spare_nodes` says how many nodes there are in addition to those that a job of the run needs; Slurm is asked only
     where that decides.
     """
-    names = Store(places.checkpoints).names()[-2:] if places.checkpoints.is_dir() else []
+    names = Store(folder.checkpoints).names()[-2:] if folder.checkpoints.is_dir() else []
     older, newest = ["", "", *names][-2:]
     now = Situation(segment, newest, older, log=log)
     action = next_action(attempts, rules, now)

@@ -105,22 +105,19 @@ def read_told(path: Path) -> object:
 
 def parse_progress(data: object, source: str) -> Progress:
     """Return the progress in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
-    told = _object(data, source, "an object with a number 'done'")
-    if not is_number(done := told.get("done")):
-        raise _refused(source, "done", done, "a number")
-    metrics = _told(told, "metrics", source, _OBJECT) or {}
+    told = _checked(data, source, _OF_PROGRESS)
     return Progress(
-        done,
-        _told(told, "goal", source, _NUMBER),
-        _clean(_told(told, "unit", source, _TEXT) or "steps"),
-        {_clean(key): _storable(value) for key, value in metrics.items()},
+        told["done"],
+        told.get("goal"),
+        _clean(told.get("unit") or "steps"),
+        {_clean(key): _storable(value) for key, value in (told.get("metrics") or {}).items()},
     )
 
 
 def parse_handover(data: object, source: str) -> Handover:
     """Return the hand-over in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
     progress = parse_progress(data, source)
-    told = _object(data, source, "an object")
+    told = _checked(data, source, _OF_HANDOVER)
     digests: Any = told.get("digests") or {}
     try:
         files = {
@@ -129,16 +126,14 @@ def parse_handover(data: object, source: str) -> Handover:
         }
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{source}: 'digests' is malformed ({error!r})") from error
-    versions = _told(told, "versions", source, _OBJECT) or {}
-    flags = {name: bool(_told(told, name, source, _FLAG)) for name in ("is_best", "is_finished", "is_milestone")}
     return Handover(
         progress,
-        versions={_clean(key): _clean(str(value)) for key, value in versions.items()},
-        save_seconds=_told(told, "save_seconds", source, _NUMBER),
+        versions={_clean(key): _clean(str(value)) for key, value in (told.get("versions") or {}).items()},
+        save_seconds=told.get("save_seconds"),
         algorithm=_clean(str(digests.get("algorithm", ""))),
         digests=files,
-        stall_seconds=_told(told, "stall_seconds", source, _NUMBER),
-        **flags,
+        stall_seconds=told.get("stall_seconds"),
+        **{name: bool(told.get(name)) for name in ("is_best", "is_finished", "is_milestone")},
     )
 
 
@@ -157,25 +152,17 @@ def write_progress(path: Path, progress: Progress) -> None:
     draft.replace(path)
 
 
-def _object(data: object, source: str, allowed: str) -> dict[str, object]:
+def _checked(data: object, source: str, kinds: Mapping[str, _Kind]) -> dict[str, Any]:
+    """Return the object that a program wrote; raise CheckpointError if one of these keys is not of its kind."""
     if not isinstance(data, dict):
-        raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: {allowed}")
+        raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: an object with a number 'done'")
+    for key, (allowed, is_allowed) in kinds.items():
+        value = data.get(key)
+        if not is_allowed(value) and (value is not None or key == "done"):
+            found = _clean(repr(value))
+            found = found if len(found) <= LONGEST_FOUND else f"{found[:LONGEST_FOUND]}..."
+            raise CheckpointError(f"{source}: '{key}' is {found}, allowed: {allowed}")
     return data
-
-
-def _told(told: Mapping[str, object], key: str, source: str, kind: tuple[str, Callable[[object], bool]]) -> Any:
-    """Return the value of a key, None where it has none; raise CheckpointError if it is not of the kind."""
-    allowed, is_allowed = kind
-    value = told.get(key)
-    if value is not None and not is_allowed(value):
-        raise _refused(source, key, value, allowed)
-    return value
-
-
-def _refused(source: str, key: str, value: object, allowed: str) -> CheckpointError:
-    found = _clean(repr(value))
-    found = found if len(found) <= LONGEST_FOUND else f"{found[:LONGEST_FOUND]}..."
-    return CheckpointError(f"{source}: '{key}' is {found}, allowed: {allowed}")
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -198,7 +185,20 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-_NUMBER = "a number or null", is_number
-_TEXT = "text", lambda value: isinstance(value, str)
-_FLAG = "true or false", lambda value: isinstance(value, bool)
-_OBJECT = "an object", lambda value: isinstance(value, dict)
+# What a key may be, and how that is seen; null is as good as no key, but for `done`.
+_Kind = tuple[str, Callable[[object], bool]]
+_NUMBER: _Kind = "a number or null", is_number
+_FLAG: _Kind = "true or false", lambda value: isinstance(value, bool)
+_OBJECT: _Kind = "an object", lambda value: isinstance(value, dict)
+_OF_PROGRESS: dict[str, _Kind] = {
+    "done": ("a number", is_number),
+    "metrics": _OBJECT,
+    "goal": _NUMBER,
+    "unit": ("text", lambda value: isinstance(value, str)),
+}
+_OF_HANDOVER: dict[str, _Kind] = {
+    "versions": _OBJECT,
+    "save_seconds": _NUMBER,
+    "stall_seconds": _NUMBER,
+    **dict.fromkeys(("is_best", "is_finished", "is_milestone"), _FLAG),
+}

@@ -36,12 +36,11 @@ class Record:
 
 
 def read_record(path: Path) -> Record | None:
-    """Return the record at `path`, None without a valid one; raise FormatError if a newer unbroken wrote it."""
+    """Return the record at `path`, None without a valid one; raise FormatError if it is of another format."""
     data = FORMAT.found(path)
     try:
         progress = parse_progress(data["progress"], str(path))
-        kind = EndKind(data["kind"] if "kind" in data else data["outcome"])  # its name in format 1
-        return Record(**{**known_fields(Record, data), "kind": kind, "progress": progress})
+        return Record(**{**known_fields(Record, data), "kind": EndKind(data["kind"]), "progress": progress})
     except (ValueError, TypeError, KeyError, CheckpointError):
         return None
 

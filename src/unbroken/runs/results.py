@@ -1,15 +1,16 @@
-"""`results/<run>/final`: what the user came for, made from the checkpoint that reached the goal."""
+"""Make `results/<run>/final`, what the user came for, of the checkpoint that reached the goal."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from unbroken.errors import CheckpointError, ResultsError, StorageError
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.errors import CheckpointError, ResultsError
+from unbroken.runs.checkpoint import Checkpoint, data_digest
 from unbroken.runs.formats import Format
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
@@ -19,23 +20,30 @@ from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.flush import flush_tree
 
+logger = logging.getLogger(__name__)
 SUMMARY = "summary.json"
-FORMAT = Format()  # of the summary, and of the note of what was put into `final/`
+FORMAT = Format()
 
 
-def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
+def is_current(folder: RunFolder, checkpoint: Checkpoint) -> bool:
     """Return True if `final/` stands and was made from this checkpoint."""
-    return _summary_digest(places) == checkpoint.passport.digest
+    return bool(_summary_of(folder).get("checkpoint_digest") == checkpoint.passport.digest)
 
 
-def _summary_digest(places: RunFolder) -> str | None:
-    """Return the digest of the checkpoint from which `final/` was made; None if there is none, or it is torn."""
-    return FORMAT.found(places.final / SUMMARY).get("checkpoint_digest")
+def read_doubts(folder: RunFolder) -> tuple[str, ...]:
+    """Return why the results in `final/` may not be those of one uninterrupted run; empty if nothing says so."""
+    doubts = _summary_of(folder).get("doubts")
+    return tuple(map(str, doubts)) if isinstance(doubts, list) else ()
 
 
-def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
+def _summary_of(folder: RunFolder) -> dict[str, Any]:
+    """Return the summary in `final/`, an empty one if there is none, or it is torn."""
+    return FORMAT.found(folder.final / SUMMARY)
+
+
+def has_results(folder: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
     """Return True if a finished run has its results, or had them: what is gone was taken away by the user."""
-    if is_current(places, checkpoint) or not attempts:
+    if is_current(folder, checkpoint) or not attempts:
         return True
     for attempt in reversed(attempts):
         if attempt.kind is EndKind.FINISHED or attempt.cause is EndCause.NO_RESULTS:
@@ -44,12 +52,11 @@ def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[At
 
 
 def write(
-    places: RunFolder,
+    folder: RunFolder,
     checkpoint: Checkpoint,
     fill: Callable[[Checkpoint, Path], None],
     attempts: Sequence[Attempt],
     confirm: Callable[[], None],
-    tell: Callable[[str], None] = lambda _line: None,
     expected: Mapping[str, int | None] | None = None,
     doubts: Sequence[str] = (),
 ) -> None:
@@ -59,21 +66,20 @@ def write(
     user has changed in the old one is moved to `replaced/` and logged.  After an error the old one stands as before.
     """
     size = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
-    draft = places.root / fs.unique_name("final")
+    draft = folder.root / fs.unique_name("final")
     try:
-        with fs.storage_errors(places.root, size):
+        with fs.storage_errors(folder.root, size):
             draft.mkdir(parents=True)
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
-            fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts))
-            made = stamps(draft)  # before the flush, which would wait at a pipe for a writer
+            made = _stamps(draft)  # before the flush, which would wait at a pipe for a writer
+            _confirm_complete(folder.final, made, expected or {})
+            fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts, made))
             flush_tree(draft)
-            _confirm_complete(places.final, made, expected or {})
             confirm()
-            old = _out_of_the_way(places, tell)
-            os.rename(draft, places.final)
-            fs.flush_folder(places.root)
-            _note(places, checkpoint, made)
+            old = _out_of_the_way(folder)
+            os.rename(draft, folder.final)
+            fs.flush_folder(folder.root)
     except BaseException:
         fs.remove_tree(draft)  # it may be what fills the disk
         raise
@@ -81,15 +87,19 @@ def write(
         fs.remove_tree(old)
 
 
-def stamps(folder: Path) -> dict[str, list[int]]:
-    """Return size and time of change of each file below; raise ResultsError if one is neither a file nor a link."""
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file below but the summary; ResultsError if one is no file or link."""
     found = {}
     for name in fs.tree_files(folder):
         state = (folder / name).lstat()
         if not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
             raise ResultsError(f"{folder / name}: found a pipe, socket or device, allowed: files, folders, links")
-        found[str(name)] = [state.st_size, state.st_mtime_ns]
-    return found
+        found[str(name)] = state.st_size, state.st_mtime_ns
+    return {name: stamp for name, stamp in found.items() if name != SUMMARY}
+
+
+def _as_json(made: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    return {name: f"{size} {time_ns}" for name, (size, time_ns) in made.items()}
 
 
 def _refuse_own_name(checkpoint: Checkpoint, draft: Path) -> None:
@@ -97,7 +107,7 @@ def _refuse_own_name(checkpoint: Checkpoint, draft: Path) -> None:
         raise CheckpointError(f"{checkpoint.folder}: the name {SUMMARY} in final/ belongs to unbroken; rename yours")
 
 
-def _confirm_complete(final: Path, made: Mapping[str, list[int]], expected: Mapping[str, int | None]) -> None:
+def _confirm_complete(final: Path, made: Mapping[str, tuple[int, int]], expected: Mapping[str, int | None]) -> None:
     for name, size in expected.items():
         if name not in made:
             raise ResultsError(f"{final / name}: missing; the engine says that it is one of the results")
@@ -105,20 +115,22 @@ def _confirm_complete(final: Path, made: Mapping[str, list[int]], expected: Mapp
             raise ResultsError(f"{final / name}: found {made[name][0]:,} bytes, expected {size:,}")
 
 
-def _out_of_the_way(places: RunFolder, tell: Callable[[str], None]) -> Path | None:
+def _out_of_the_way(folder: RunFolder) -> Path | None:
     """Move the old `final/` away; returns where to if it may be removed, None if it is kept or there was none."""
-    if not os.path.lexists(places.final):
+    if not os.path.lexists(folder.final):
         return None
-    confirm_own(places.final)
-    if _is_as_written(places):
-        old = places.root / fs.unique_name("final")
-        os.rename(places.final, old)
+    confirm_own(folder.final)
+    if _is_as_written(folder):
+        old = folder.root / fs.unique_name("final")
+        os.rename(folder.final, old)
         return old
-    kept = _free_name(places.replaced / f"final-{folder_stamp(utc_now())}")
+    kept = _free_name(folder.replaced / f"final-{folder_stamp(utc_now())}")
     kept.parent.mkdir(exist_ok=True)
     confirm_own(kept.parent)
-    os.rename(places.final, kept)
-    tell(f"{places.final} is not as unbroken wrote it: it was moved to {kept} before the new one took its place")
+    os.rename(folder.final, kept)
+    logger.warning(
+        "%s is not as unbroken wrote it: it was moved to %s before the new one took its place", folder.final, kept
+    )
     return None
 
 
@@ -128,40 +140,29 @@ def _free_name(path: Path) -> Path:
     return path
 
 
-def _is_as_written(places: RunFolder) -> bool:
-    """Return whether nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
+def _is_as_written(folder: RunFolder) -> bool:
+    """Return True if nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
     try:
-        note, found = FORMAT.read(places.final_files), stamps(places.final)
-        return bool(note["files"] == found) and _summary_digest(places) == note["checkpoint_digest"]
+        summary = FORMAT.read(folder.final / SUMMARY)
+        summary.pop(FORMAT.key, None)
+        is_whole = summary.pop("digest") == data_digest(summary)
+        return is_whole and bool(summary["files"] == _as_json(_stamps(folder.final)))
     except (OSError, ValueError, KeyError, ResultsError):
         return False
 
 
-def _note(places: RunFolder, checkpoint: Checkpoint, made: Mapping[str, list[int]]) -> None:
-    """Note what was put there; without the note the next one keeps it, so no error is raised for it."""
-    note = {"checkpoint_digest": checkpoint.passport.digest, "files": made}
-    with contextlib.suppress(StorageError):
-        FORMAT.write(places.final_files, note, indent=None)
-
-
-def remove_leftovers(places: RunFolder) -> list[str]:
+def remove_leftovers(folder: RunFolder) -> list[str]:
     """Remove drafts of killed writers; return their names."""
-    left = [path for path in places.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
+    left = [path for path in folder.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
     for path in left:
         fs.remove_tree(path)
-    drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
-    # Written by the owner of the run, as this is removed.
-    drafts += fs.remove_drafts(places.root, kind=places.final_files.name)
+    drafts = fs.remove_drafts(folder.segments) + fs.remove_drafts(folder.root, fs.DRAFT_SECONDS)
     return [path.name for path in left] + drafts
 
 
-def read_doubts(places: RunFolder) -> tuple[str, ...]:
-    """Return why the results in `final/` may not be those of one uninterrupted run; empty if nothing says so."""
-    doubts = FORMAT.found(places.final / SUMMARY).get("doubts")
-    return tuple(map(str, doubts)) if isinstance(doubts, list) else ()
-
-
-def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequence[str]) -> str:
+def _summary(
+    checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequence[str], made: Mapping[str, tuple[int, int]]
+) -> str:
     passport = checkpoint.passport
     data = {
         "run": passport.run,
@@ -177,6 +178,7 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequen
         "checkpoint_digest": passport.digest,
         **({"doubts": list(doubts)} if doubts else {}),
         "written_utc": utc_now(),
-        **({"imported": passport.imported.to_json()} if passport.imported else {}),
+        **({"imported": vars(passport.imported)} if passport.imported else {}),
+        "files": _as_json(made),  # to see what the user has changed
     }
-    return FORMAT.text(data)
+    return FORMAT.text({**data, "digest": data_digest(data)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, read_
 from unbroken.runs.identity import Identity
 from unbroken.runs.store import QUARANTINE, Store
 
+logger = logging.getLogger(__name__)
 # How long a file server may be silent, and how often it is asked.
 PATIENCE_SECONDS = 600.0
 FIRST_REST_SECONDS = 0.5
@@ -31,7 +33,7 @@ def select(
     store: Store,
     run: str,
     is_accepted: Callable[[str], bool],
-    tell: Callable[[str], None],
+    *,
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
@@ -51,29 +53,20 @@ def select(
     for name in names:
         try:
             folder = store.root / name
-            checkpoint = verify(folder, run) if outage else _patiently(folder, run, tell, rest, give_up)
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest, give_up)
         except CheckpointError as error:
-            if outage:  # what it says comes from a file server in doubt
-                tell(f"{name}: {error}; it stays where it is")
-                continue
-            target = store.quarantine(name, str(error))
-            tell(f"bad checkpoint {name}: {error}; moved to {target}; taking the one before")
-            continue
+            _leave_out(store, name, error, is_in_doubt=outage is not None)
         except OutageError as error:
-            tell(f"{name}: cannot be read ({error}); it stays where it is; taking the one before")
+            logger.warning("%s: cannot be read (%s); it stays where it is; taking the one before", name, error)
             outage = outage or error
-            continue
-        if not is_accepted(checkpoint.passport.identity):
-            raise IdentityError(
-                f"{checkpoint.folder}: made by another computation (identity {checkpoint.passport.identity[:12]})"
-            )
-        return checkpoint
+        else:
+            if not is_accepted(checkpoint.passport.identity):
+                made_by = f"another computation (identity {checkpoint.passport.identity[:12]})"
+                raise IdentityError(f"{checkpoint.folder}: made by {made_by}")
+            return checkpoint
     if outage:
-        line = f"{outage.text}; no other checkpoint can be read"
-        lasting = OutageError(line, run=run, todo="wait until it answers")
-        lasting.since = outage.since
-        raise lasting
-    if back := _back_again(store, run, is_accepted, tell):
+        raise _lasting(outage, run)
+    if back := _back_again(store, run, is_accepted):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
@@ -84,9 +77,22 @@ def select(
     return None
 
 
-def _back_again(
-    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
-) -> Checkpoint | None:
+def _leave_out(store: Store, name: str, error: CheckpointError, *, is_in_doubt: bool) -> None:
+    """Quarantine a bad checkpoint; one that a file server in doubt shows so stays where it is."""
+    if is_in_doubt:
+        logger.warning("%s: %s; it stays where it is", name, error)
+        return
+    target = store.quarantine(name, str(error))
+    logger.warning("bad checkpoint %s: %s; moved to %s; taking the one before", name, error, target)
+
+
+def _lasting(outage: OutageError, run: str) -> OutageError:
+    error = OutageError(f"{outage.text}; no other checkpoint can be read", run=run, todo="wait until it answers")
+    error.since = outage.since
+    return error
+
+
+def _back_again(store: Store, run: str, is_accepted: Callable[[str], bool]) -> Checkpoint | None:
     """Put back the newest quarantined one that is good now: a file server in trouble may have shown other bytes."""
     for folder in store.set_aside_as_bad():
         try:
@@ -96,14 +102,12 @@ def _back_again(
         name = folder_name(checkpoint.passport)
         if is_accepted(checkpoint.passport.identity) and not (store.root / name).exists():
             store.put_back(folder, name)
-            tell(f"{name}: was set aside as bad, and reads whole now; it is back in {store.root}")
+            logger.warning("%s: was quarantined as bad, and is valid now; it is back in %s", name, store.root)
             return Checkpoint(store.root / name, checkpoint.passport)
     return None
 
 
-def _patiently(
-    folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None], give_up: float | None
-) -> Checkpoint:
+def _patiently(folder: Path, run: str, rest: Callable[[float], None], give_up: float | None) -> Checkpoint:
     """Return the checkpoint, checked; an outage has ten minutes to pass."""
     since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
     until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
@@ -116,7 +120,7 @@ def _patiently(
             if left <= 0:
                 raise
             if not has_told:
-                tell(f"{error}; trying again for {left / 60:.3g} minutes")
+                logger.warning("%s; trying again for %.3g minutes", error, left / 60)
             has_told = True
             rest(min(pause, left))
             pause = min(2 * pause, LONGEST_REST_SECONDS)
@@ -124,7 +128,7 @@ def _patiently(
 
 def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
     """Return the line for a run whose checkpoint is of another computation: what changed, and what to type."""
-    found = identity.differences(checkpoint.passport.identity_parts, checkpoint.folder.parents[1])
+    found = identity.differences(checkpoint.passport.identity_parts)
     changes = "; ".join(found) or "only the order of its parts"
     return (
         f"not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "

@@ -29,8 +29,6 @@ QUARANTINE = ".quarantine"
 # Next to a quarantined checkpoint: `reason`, and `is_whole` of one that the user or the program rejected.
 _REASON = ".reason.json"
 FORMAT = Format()
-# The format of the folder as a whole, in a file of this name; the first one has none.
-FORMAT_FILE = "format.json"
 
 
 class Store:
@@ -59,8 +57,7 @@ class Store:
         return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """Return checkpoints with a readable passport, oldest first; raise FormatError for one of a newer unbroken."""
-        self.refuse_newer()
+        """Return checkpoints with a readable passport, oldest first; raise FormatError for one of another format."""
         found = []
         for name in self.names():
             try:
@@ -68,18 +65,6 @@ class Store:
             except (CheckpointError, OutageError):
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.age)
-
-    def refuse_newer(self) -> None:
-        """Raise FormatError if the folder as a whole is of a format of a newer unbroken."""
-        path = self.root / FORMAT_FILE
-        try:
-            found = FORMAT.read(path).get(FORMAT.key)
-        except OSError:  # mostly it is not there; a file server in doubt is waited for where the passports are read
-            return
-        except ValueError as error:
-            raise FORMAT.refusal(path, str(error)) from error
-        if not isinstance(found, int):
-            raise FORMAT.refusal(path, found)
 
     def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
         """Move a bad checkpoint out of the way, with its reason next to it; return where it is now.

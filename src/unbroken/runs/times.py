@@ -11,8 +11,9 @@ from unbroken.runs.formats import Format
 from unbroken.runs.progress import is_number
 
 FORMAT = Format()
-# In the folder of an attempt; of a training alone, which has none, next to its claim under that one's number.
-FILE_NAME = "times.json"
+# The note of an attempt, in its folder; of a training alone, which has none, next to its claim under that one's number.
+# It has the times, and what a successor must know if the attempt is killed.
+FILE_NAME = "attempt.json"
 SUSPENSIONS = "suspensions"
 # A job may be stopped every half minute for days (gang scheduling): a line of history stays short.
 MOST_SUSPENSIONS = 50
@@ -67,7 +68,7 @@ _NAMES = {entry.name for entry in fields(Times)} - {SUSPENSIONS}
 
 def read_times(path: Path) -> Times:
     """Return the times of a running attempt, or of one that was killed; none where they cannot be read."""
-    return parse_times(FORMAT.found(path))
+    return parse_times(FORMAT.found(path).get("times"))
 
 
 def parse_times(data: object) -> Times:

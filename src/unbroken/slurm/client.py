@@ -64,15 +64,10 @@ def rows_in(text: str, count: int) -> list[tuple[str, ...]]:
     return [row for row in rows if len(row) == count]
 
 
-def records(*words: str) -> list[dict[str, str]] | None:
-    """Return what `scontrol show ...` prints of each thing, by Slurm's names; None if no answer."""
-    text = ask("scontrol", "--oneliner", "show", *words)
-    return None if text is None else records_in(text)
-
-
-def records_in(text: str) -> list[dict[str, str]]:
-    """Parse lines such as `PartitionName=gpu AllowQos=ALL`."""
-    return [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
+def job_record(job_id: str) -> dict[str, str]:
+    """Return what `scontrol show job` prints of a job, by Slurm's names; nothing if it does not know it, or answer."""
+    line = (ask("scontrol", "--oneliner", "show", "job", job_id) or "").partition("\n")[0]
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
 
 def number_in(text: str) -> float | None:

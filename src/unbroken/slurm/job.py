@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -77,8 +77,6 @@ class ListedJob:
     user: str = ""
     node: str = ""  # the first that it runs, or ran, on; empty if it never started
     exit_code: int = 0
-    partition: str = ""
-    limit_minutes: float | None = None
     submit_unix: float | None = None
     eligible_unix: float | None = None
     start_unix: float | None = None
@@ -131,6 +129,12 @@ class ListedJob:
     def has_started(self) -> bool:
         """Return False for a job that was cancelled while it waited."""
         return self.node != ""
+
+    @property
+    def tasks(self) -> list[ListedJob]:
+        """Return the tasks that squeue shows as one job; only of our own and of the plugin's jobs, which are few."""
+        numbers = tasks_of(self.job_id) if self.comment.startswith(("rule_", _CHAIN)) else [self.job_id]
+        return [replace(self, job_id=number) for number in numbers]
 
     @property
     def array(self) -> str:
@@ -186,14 +190,8 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "folder": Path,
     "node": lambda text: "" if text in ("None assigned", "(null)") else text.partition(",")[0],
     "code": lambda text: int(number_in(text.partition(":")[0]) or 0),  # `75:0`, with a signal behind the colon
-    "minutes": number_in,
     "unix": number_in,
 }
-
-
-def tasks_in(job_id: str, comment: str) -> list[str]:
-    """Return the tasks that squeue shows as one job; only of our own and of the Slurm plugin's jobs, which are few."""
-    return tasks_of(job_id) if comment.startswith(("rule_", _CHAIN)) else [job_id]
 
 
 def tasks_of(shown: str) -> list[str]:

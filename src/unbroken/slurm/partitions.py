@@ -1,4 +1,4 @@
-"""Ask what the cluster offers: partitions with their nodes, as sinfo prints them, and the names of accounts and QOS.
+"""Ask what the cluster offers: its partitions with their nodes, as sinfo prints them, and names of accounts and QOS.
 
 Except in `ask_partitions`, what Slurm does not say is empty, so that it refuses nothing.
 """
@@ -13,14 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
-from unbroken.slurm.client import has_command, records, table
+from unbroken.slurm.client import has_command, table
 
-# Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state, features [man sinfo].
-COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T", "%f")
-_AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "reboot", "future", "no_respond")
-# What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
-_BETWEEN = re.compile(r"[\s&|,()\[\]]+")
-_COUNT = re.compile(r"\*\d+")
+# Partition, its time limit, then of each kind of node: how many, CPUs, MB, GRES [man sinfo].
+COLUMNS = ("%P", "%l", "%D", "%c", "%m", "%G")
 _GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+))?(?=[,:]|$)")
 
 
@@ -32,8 +28,6 @@ class NodeKind:
     cpus: int
     memory_mb: int
     gpus: Mapping[str, int]
-    is_there: bool
-    features: frozenset[str]
 
     def gpu_count(self, gpu_type: str | None = None) -> int:
         """Return the GPUs of one node, all or those of a type."""
@@ -46,7 +40,6 @@ class Partition:
 
     name: str
     is_default: bool
-    is_up: bool
     limit_minutes: float
     kinds: tuple[NodeKind, ...]
 
@@ -71,11 +64,6 @@ class Partition:
         return max((kind.memory_mb for kind in self.kinds), default=0)
 
     @property
-    def features(self) -> set[str]:
-        """Return the features that any of its nodes has."""
-        return {name for kind in self.kinds for name in kind.features}
-
-    @property
     def gpu_types(self) -> list[str]:
         """Return the types of its GPUs."""
         return sorted({name for kind in self.kinds for name in kind.gpus})
@@ -83,11 +71,6 @@ class Partition:
     def gpus(self, gpu_type: str | None = None) -> int:
         """Return the GPUs of the node that has most, all or those of a type."""
         return max((kind.gpu_count(gpu_type) for kind in self.kinds), default=0)
-
-    @property
-    def is_there(self) -> bool:
-        """Return False while no job can start: the partition is not up, or all its nodes are away."""
-        return self.is_up and any(kind.is_there for kind in self.kinds)
 
 
 def ask_partitions() -> dict[str, Partition]:
@@ -103,15 +86,13 @@ def ask_partitions() -> dict[str, Partition]:
 
 
 def ask_partition(names: str) -> Partition:
-    """Return one partition, or several whose names have a comma in between; without nodes if Slurm does not say."""
-    rows = table("sinfo", "--exact", f"--partition={names}", columns=COLUMNS) if names else None
-    return together(partitions_in(rows or []).values(), names)
+    """Return one partition, or several whose names have a comma in between; the default one if there is no name.
 
-
-def default_partition() -> str:
-    """Return where jobs go that name none; empty if Slurm does not say."""
-    found = partitions_in(table("sinfo", "--exact", columns=COLUMNS) or [])
-    return next((partition.name for partition in found.values() if partition.is_default), "")
+    Without nodes if Slurm does not say.
+    """
+    rows = table("sinfo", "--exact", *([f"--partition={names}"] if names else []), columns=COLUMNS)
+    found = partitions_in(rows or []).values()
+    return together((partition for partition in found if names or partition.is_default), names)
 
 
 def own_partition() -> str:
@@ -125,18 +106,19 @@ def spare_nodes(partition: str, needed: int) -> int:
 
 
 def own_spare_nodes() -> int:
-    """Return how many nodes the partition of the job around this process has in addition to the job's own."""
-    return spare_nodes(own_partition(), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
+    """Return how many nodes the partition of the job around this process has in addition to its own; 0 without one."""
+    partition = own_partition()
+    return spare_nodes(partition, int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)) if partition else 0
 
 
 def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
     """Return the partitions in the order of sinfo's rows; each row is one kind of node of one partition."""
     found: dict[str, Partition] = {}
-    for called, state, limit, *kind in rows:
+    for called, limit, *kind in rows:
         name = called.removesuffix("*")
         before = found[name].kinds if name in found else ()
         kinds = (*before, _kind(kind)) if kind[0] != "0" else before
-        found[name] = Partition(name, called.endswith("*"), state == "up", minutes_in(limit), kinds)
+        found[name] = Partition(name, called.endswith("*"), minutes_in(limit), kinds)
     return found
 
 
@@ -146,7 +128,6 @@ def together(partitions: Iterable[Partition], name: str) -> Partition:
     return Partition(
         name,
         any(partition.is_default for partition in known),
-        any(partition.is_up for partition in known),
         max((partition.limit_minutes for partition in known), default=0),
         tuple(kind for partition in known for kind in partition.kinds),
     )
@@ -166,10 +147,8 @@ def minutes_in(text: str) -> float:
 
 
 def _kind(row: Sequence[str]) -> NodeKind:
-    count, cpus, memory, gres, state, features = row
-    is_there = not state.lower().startswith(_AWAY)
-    names = frozenset(features.split(",")) - {"", "(null)"}
-    return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres), is_there, names)
+    count, cpus, memory, gres = row
+    return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres))
 
 
 def _number(text: str) -> int:
@@ -192,54 +171,14 @@ def _gpus(gres: str) -> dict[str, int]:
 
 def accounts() -> list[str]:
     """Return the accounts of this user."""
-    user = pwd.getpwuid(os.getuid()).pw_name
-    return _names(table("sacctmgr", "show", "assoc", f"user={user}", columns=("account",)))
+    return _names("assoc", f"user={pwd.getpwuid(os.getuid()).pw_name}", column="account")
 
 
 def qos_names() -> list[str]:
     """Return every QOS of the cluster."""
-    return _names(table("sacctmgr", "show", "qos", columns=("name",)))
+    return _names("qos", column="name")
 
 
-def _names(rows: Sequence[tuple[str, ...]] | None) -> list[str]:
+def _names(*what: str, column: str) -> list[str]:
+    rows = table("sacctmgr", "show", *what, columns=(column,))
     return list(dict.fromkeys(name for (name,) in rows or [] if name))
-
-
-@dataclass(frozen=True)
-class Qos:
-    """Hold the QOS that a partition takes: those `allowed` (None for all), except those `denied`."""
-
-    allowed: tuple[str, ...] | None
-    denied: tuple[str, ...] = ()
-
-    def allows(self, qos: str) -> bool:
-        """Return True if the partition takes a QOS; Slurm compares their names in any letters."""
-        is_allowed = self.allowed is None or qos.casefold() in map(str.casefold, self.allowed)
-        return is_allowed and qos.casefold() not in map(str.casefold, self.denied)
-
-
-def qos_by_partition() -> dict[str, Qos]:
-    """Return which QOS each partition takes."""
-    return qos_in(records("--all", "partition") or [])
-
-
-def qos_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Qos]:
-    """Parse what `scontrol show partition` prints of each."""
-    found = {}
-    for words in partitions:
-        if "PartitionName" in words:
-            allowed = words.get("AllowQos", "ALL")
-            denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
-            found[words["PartitionName"]] = Qos(None if allowed == "ALL" else tuple(allowed.split(",")), denied)
-    return found
-
-
-def features_in(constraint: str) -> list[str]:
-    """Return the names in `[rack1*2&rack2*4]`, `intel&(gpu|big)`, ..."""
-    names = _BETWEEN.split(_COUNT.sub(" ", constraint))
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def is_choice(constraint: str) -> bool:
-    """Return True if a node need not have all the features that it names."""
-    return "|" in constraint or "[" in constraint or bool(_COUNT.search(constraint))

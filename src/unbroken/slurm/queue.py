@@ -7,42 +7,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from unbroken.slurm.client import (
     PATIENCE_SECONDS,
     SHORT_PATIENCE_SECONDS,
-    ask,
     has_command,
+    job_record,
     may_ask_here,
-    number_in,
-    records,
     table,
 )
-from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse, tasks_in, tasks_of
+from unbroken.slurm.job import STARTED, EndState, ListedJob, number_of, parse
 
 # Times are whole seconds, taken on two machines.
 SLACK_SECONDS = 5.0
-# So far back `past_waits` looks.
-DAYS = 30
 # What each command calls the fields of a job [man squeue, sacct: --format; scontrol show job].
 _SQUEUE = {
-    "%u": "user", "%N": "node", "%i": "job_id", "%T": "state", "%r": "reason", "%S": "start_unix", "%e": "end_unix",
-    "%k": "comment", "%Z": "folder",
+    "%u": "user", "%N": "node", "%i": "job_id", "%T": "state", "%r": "reason", "%V": "submit_unix", "%S": "start_unix",
+    "%e": "end_unix", "%k": "comment", "%Z": "folder",
 }  # fmt: skip
 _SACCT = {
-    "JobID": "job_id", "State": "state", "NodeList": "node", "ExitCode": "exit_code", "Partition": "partition",
-    "TimelimitRaw": "limit_minutes", "Eligible": "eligible_unix", "Start": "start_unix", "End": "end_unix",
+    "JobID": "job_id", "State": "state", "NodeList": "node", "ExitCode": "exit_code", "Start": "start_unix",
+    "End": "end_unix",
 }  # fmt: skip
 _SCONTROL = {
     "JobState": "state", "NodeList": "node", "ExitCode": "exit_code", "SubmitTime": "submit_unix",
     "EligibleTime": "eligible_unix", "StartTime": "start_unix", "EndTime": "end_unix",
 }  # fmt: skip
-# The short formats of squeue have no letter for the last time [man squeue: --Format].
-_WAITING = "JobArrayID:60,SubmitTime:30,EligibleTime:30"
 
 
 # --- jobs in the queue ---
@@ -76,8 +69,7 @@ def _in_queue(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> list[L
     rows = table("squeue", *words, "--states=all", columns=tuple(_SQUEUE), patience_seconds=patience_seconds)
     if rows is None:
         return None
-    shown = [parse(zip(_SQUEUE.values(), row, strict=True)) for row in rows]
-    jobs = [replace(job, job_id=number) for job in shown for number in tasks_in(job.job_id, job.comment)]
+    jobs = [task for row in rows for task in parse(zip(_SQUEUE.values(), row, strict=True)).tasks]
     return sorted(jobs, key=lambda job: number_of(job.job_id))
 
 
@@ -89,11 +81,6 @@ class Queue:
     out: tuple[ListedJob, ...] = ()  # not over
     over: tuple[ListedJob, ...] = ()  # which the controller remembers for some minutes
 
-    @cached_property
-    def waiting(self) -> Mapping[str, ListedJob]:
-        """Return all jobs of this user that wait, by their numbers, with their times; asked for once."""
-        return waiting_jobs()
-
 
 def queue_of(folder: Path) -> Queue:
     """Return the jobs of a folder as Slurm lists them now."""
@@ -103,17 +90,6 @@ def queue_of(folder: Path) -> Queue:
     own = [job for job in jobs or [] if job.run and job.folder.resolve() == here]
     out = tuple(job for job in own if job.is_alive)
     return Queue(jobs is not None, out, tuple(job for job in own if not job.is_alive))
-
-
-def waiting_jobs() -> dict[str, ListedJob]:
-    """Return this user's jobs that wait, by their numbers, with the times of their submission; none if no answer."""
-    text = ask("squeue", "--me", "--states=PENDING", "--noheader", f"--Format={_WAITING}") or ""
-    rows = (line.split() for line in text.splitlines())
-    return {
-        number: ListedJob(number, "PENDING", submit_unix=number_in(submitted), eligible_unix=number_in(eligible))
-        for shown, submitted, eligible in (row for row in rows if len(row) == 3)
-        for number in tasks_of(shown)
-    }
 
 
 class RecentQueue:
@@ -174,7 +150,7 @@ def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> ListedJob | Non
 
 def job_by_controller(job_id: str) -> ListedJob | None:
     """Return a job with its times, of its present start; None if the controller does not know it, or not answer."""
-    shown = _record(job_id)
+    shown = job_record(job_id)
     if "JobState" not in shown:
         return None
     # The batch host is one name; a list of nodes may be written as node[1-4].
@@ -194,28 +170,13 @@ def jobs_by_accounting(numbers: Collection[str]) -> list[ListedJob]:
     return _in_accounting("--jobs", ",".join(sorted(numbers, key=number_of))) if numbers else []
 
 
-def past_waits(days: int = DAYS) -> dict[str, list[tuple[float, float]]]:
-    """Return by partition the limits in minutes of this user's jobs of the last days, and their waits in seconds.
-
-    Of an array only the task that started first counts: the others waited for those before them too, and Slurm calls
-    them eligible when they start [measured, 22.05].
-    """
-    found, arrays = dict[str, list[tuple[float, float]]](), set[str]()
-    for job in sorted(_in_accounting(f"--starttime=now-{days}days"), key=lambda job: job.start_unix or 0.0):
-        limit, eligible, start = job.limit_minutes, job.eligible_unix, job.start_unix
-        if limit is not None and eligible is not None and start is not None and job.array not in arrays:
-            arrays.add(job.array)
-            found.setdefault(job.partition, []).append((limit, max(start - eligible, 0.0)))
-    return found
-
-
 def state_behind_completing(job_id: str, restarts: int) -> str:
     """Return how Slurm is ending the job around this process, which has started again so often; '' if it does not show.
 
     By the controller alone, also where there is no accounting.  squeue shows COMPLETING until we have left.  But while
     its batch script lives only a cancellation ends a job without a reason [slurmctld 22.05: job_mgr.c, preempt.c].
     """
-    shown = _record(job_id)
+    shown = job_record(job_id)
     if shown.get("JobState") != "COMPLETING":
         return ""
     if shown.get("Restarts") != str(restarts):
@@ -223,10 +184,6 @@ def state_behind_completing(job_id: str, restarts: int) -> str:
     if shown.get("PreemptTime", "None") != "None":
         return "PREEMPTED"
     return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
-
-
-def _record(job_id: str) -> dict[str, str]:
-    return next(iter(records("job", job_id) or []), {})
 
 
 def _in_accounting(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> list[ListedJob]:

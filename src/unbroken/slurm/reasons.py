@@ -37,19 +37,17 @@ _NEEDS_HAND = {
 }
 _STARTS_BY_ITSELF = {
     "(Assoc|QOS)Grp.*": "the jobs of your account or QOS use all that they may at a time",
-    "AssocMaxJobsLimit": "your account runs as many jobs as it may",
-    "QOSMaxJobsPerUserLimit": "you run as many jobs as you may",
-    "((Assoc|QOS)Max|Max).*(PerUser|PerAccount|Submit).*": "your jobs use all that they may at a time",
+    "AssocMaxJobsLimit|((Assoc|QOS)Max|Max).*(PerUser|PerAccount|Submit).*": (
+        "your jobs use all that they may at a time"
+    ),
     "(QOS|Association)(Job|Resource)Limit": "a limit of your account or QOS; look at: sacctmgr show assoc",
     "QOSUsageThreshold": "you have used more than your share lately; look at: sshare",
-    "ReqNodeNotAvail|NodeDown|FrontEndDown": "a node that it needs is down or drained; look at: sinfo -R",
-    "Nodes required for job are DOWN": "the nodes that it needs are down or drained; look at: sinfo -R",
-    "PartitionDown": "its partition is down; look at: sinfo",
-    "PartitionInactive": "its partition is inactive; look at: sinfo",
-    "Licenses": "a license that it needs is in use; look at: scontrol show licenses",
-    "Reservation": "its reservation has not begun; look at: scontrol show reservation",
-    "JobArrayTaskLimit": "it follows the task of its array before it",
-    "Dependency": "it follows the job before it",
+    "ReqNodeNotAvail|NodeDown|FrontEndDown|Nodes required for job are DOWN": (
+        "a node that it needs is down or drained; look at: sinfo -R"
+    ),
+    "PartitionDown|PartitionInactive": "its partition is down; look at: sinfo",
+    "Licenses|Reservation": "it waits for that; look at: scontrol show licenses, scontrol show reservation",
+    "JobArrayTaskLimit|Dependency": "it follows the task or job before it",
     "BeginTime": "Slurm starts it again shortly",
     "Resources": "it is next as soon as there is room",
     "Priority": "others come first",

@@ -1,4 +1,4 @@
-"""Ask sbatch to submit a job, or when it would start one; and find what it means when it takes none."""
+"""Submit a job by sbatch, and find what it means when it takes none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 
 from unbroken.slurm.client import setting
@@ -21,8 +20,6 @@ PATIENCE_SECONDS = 150.0
 # The end of the line after which it does so at MaxJobCount: "Slurm temporarily unable to accept job, ..." or, from
 # 26.05 on, "Slurm job queue full, ..." [sbatch.c].
 SLEEPS = "sleeping and retrying"
-# `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
-_START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB = re.compile(r"^(\d+)(?:;\S*)?\s*$", re.MULTILINE)
 # From this release on backfill gives a job of `--time-min` all the time that is free.  With 4 minutes free and
 # `--time=10 --time-min=1` 26.05.3 gives it the 4 minutes, 22.05.8 exactly the least [measured].
@@ -94,18 +91,6 @@ def sbatch(words: Sequence[str]) -> SbatchAnswer:
     return (
         SbatchAnswer("", _said(done), done.returncode == -signal.SIGTERM) if found is None else SbatchAnswer(found[1])
     )
-
-
-def start_if_submitted(words: Sequence[str]) -> float | str:
-    """Return when a job would start if no other one was submitted (Unix seconds); else in one line why not."""
-    try:
-        done = _run(["--test-only", *words, "--wrap=true"])
-    except OSError as error:
-        return f"sbatch: {error}"
-    found = _START.search(done.stderr or done.stdout)
-    if done.returncode != 0 or found is None:
-        return _said(done).splitlines()[-1].removeprefix("allocation failure: ")
-    return datetime.fromisoformat(found[1]).timestamp()
 
 
 def gives_all_time() -> bool:

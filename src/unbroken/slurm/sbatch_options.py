@@ -1,9 +1,8 @@
-"""Options of sbatch that a user adds: which of them unbroken or Snakemake's plugin sets, and the nodes they exclude."""
+"""Options of sbatch that a user adds: those that unbroken sets itself are refused, and nodes are excluded by one."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 
 from unbroken.slurm.client import ask
@@ -35,12 +34,8 @@ _OWNERS = {option: key for key, options in _KEYS.items() for option in options} 
 
 def wrong_words(words: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield for each word that sbatch must not be given its place, counted from 1, and what is wrong with it."""
-    found = [(number, _wrong(words, number)) for number in range(len(words))]
-    yield from (wrong := [(number + 1, text) for number, text in found if text])
-    # What the plugin would refuse later, in its own words, after the first job is due.
-    if words and not wrong and (what := _refused_by_plugin(words)):
-        text = f"holds what Snakemake's Slurm plugin takes for the {what}, which it sets itself; leave it out"
-        yield len(words), text
+    found = ((number + 1, _wrong(words, number)) for number in range(len(words)))
+    yield from ((number, text) for number, text in found if text)
 
 
 def _wrong(words: Sequence[str], number: int) -> str:
@@ -62,17 +57,6 @@ def _wrong(words: Sequence[str], number: int) -> str:
 def _option(word: str) -> str:
     """Return `--mem` of `--mem=4G` and of `--mem 4G`, `-p` of `-pgpu`."""
     return word[:2] if re.match(r"-[A-Za-z]", word) else re.split(r"[=\s]", word)[0]
-
-
-def _refused_by_plugin(words: Sequence[str]) -> str:
-    # It takes long to import, and few runs have such words.
-    from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
-
-    text = shlex.join(words)
-    return next((what for pattern, what in get_forbidden_slurm_options().items() if re.search(pattern, text)), "")
-
-
-# --- the warning before the end, and excluded nodes ---
 
 
 def warning_words(job_minutes: float, warn_seconds: int) -> list[str]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from unbroken.slurm.client import SHORT_PATIENCE_SECONDS, ask
+from unbroken.slurm.client import SHORT_PATIENCE_SECONDS, ask, number_in
 from unbroken.slurm.queue import end_of
 
 # The number of a job of ours and, behind a colon, how its task is called; a job that it submits has another number.
@@ -54,13 +54,11 @@ class SlurmJob:
 
     def asked(self) -> SlurmJob:
         """Return the job with its end as Slurm says it now; unchanged if it does not answer."""
-        end = end_of(self.job_id)
-        return replace(self, end_unix=end) if end is not None else self
+        return self if (end := end_of(self.job_id)) is None else replace(self, end_unix=end)
 
     def timed(self) -> SlurmJob:
         """Return the job with what this node's clock is ahead of Slurm's; unchanged if Slurm does not say its time."""
-        ahead = clock_ahead_seconds()
-        return replace(self, clock_ahead_seconds=ahead) if ahead is not None else self
+        return self if (ahead := clock_ahead_seconds()) is None else replace(self, clock_ahead_seconds=ahead)
 
 
 def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
@@ -69,13 +67,11 @@ def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
     SLURM_JOB_END_TIME (Unix seconds) is set by Slurm 23.02 and later [man srun, OUTPUT ENVIRONMENT VARIABLES]; with an
     older one the end has to be asked for.
     """
-    job_id = own_job_id(environment)
-    if not job_id:
+    if not (job_id := own_job_id(environment)):
         return None
-    said, node = environment.get("SLURM_JOB_END_TIME", ""), environment.get("SLURMD_NODENAME", "")
-    end = float(said) if said.isdecimal() else None
-    number = environment["SLURM_JOB_ID"]
-    return SlurmJob(job_id, node, environment.get("SLURM_JOB_PARTITION", ""), end, number=number)
+    end, number = number_in(environment.get("SLURM_JOB_END_TIME", "")), environment["SLURM_JOB_ID"]
+    node, partition = environment.get("SLURMD_NODENAME", ""), environment.get("SLURM_JOB_PARTITION", "")
+    return SlurmJob(job_id, node, partition, end, number=number)
 
 
 def job_around_us() -> SlurmJob | None:
@@ -130,5 +126,4 @@ def hide_array() -> list[str]:
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
     """Return how often Slurm has started this job again (requeue); 0 outside Slurm."""
-    count = environment.get("SLURM_RESTART_COUNT", "")
-    return int(count) if count.isdecimal() else 0
+    return int(number_in(environment.get("SLURM_RESTART_COUNT", "")) or 0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import select
-import signal
-import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
@@ -25,6 +22,7 @@ _READ_BYTES = 64 * 1024
 class Happened(IntFlag):
     """Kinds of events, with the kernel's numbers (linux/inotify.h)."""
 
+    FOUND = 0x1  # none of the kernel's that is asked for: the file was there when its folder was first watched
     WRITTEN = 0x2
     CLOSED = 0x8  # by a process that might have written
     MOVED_FROM = 0x40
@@ -48,45 +46,19 @@ class FileEvent:
     cookie: int
 
 
-def is_nobodys(path: Path) -> bool:
-    """Return True for a plain file that no process of this machine has open for writing; False if that is unknown.
-
-    A read lease is given only then [man F_GETLEASE, since Linux 2.4]; of a file server, most often never.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        # A process that opens it just now waits until the lease is back, and this one gets a signal: a harmless one.
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGWINCH)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _every(_folder: str) -> bool:
-    return True
-
-
 class FileEvents:
     """Yield the events below `root`, folders that come later included, in the order in which they happened.
 
     `is_watched` gets a folder below `root` and says whether it is watched, and so those below it.  The first events of
-    a folder that was just made may be missed; the files in it are then reported as created.  If the kernel's queue
-    was full, an event OVERFLOW without a name stands where others are missing.
+    a folder that was just made may be missed; the files in it are then reported as created, and found.  Those in a
+    folder that is renamed are reported as renamed with it.  If the kernel's queue was full, an event OVERFLOW without a
+    name stands where others are missing.
     `also` are files and folders elsewhere, whose events come under the names that they have there.
     StorageError if the kernel has no instance or no watch left (fs.inotify.max_user_instances, max_user_watches).
     """
 
     def __init__(
-        self, root: Path, is_watched: Callable[[str], bool] = _every, also: Mapping[str, Path] | None = None
+        self, root: Path, is_watched: Callable[[str], bool] = lambda _: True, also: Mapping[str, Path] | None = None
     ) -> None:
         self.root, self._is_watched, self._also = root, is_watched, also or {}
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -94,7 +66,6 @@ class FileEvents:
         if self._descriptor < 0:
             raise self._failed()
         self._folders: dict[int, str] = {}
-        self._moving: dict[int, str] = {}
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -125,6 +96,10 @@ class FileEvents:
                 os.eventfd_read(self._woken)
         return found
 
+    def put_back(self, events: Sequence[FileEvent]) -> None:
+        """Return these events again by the next call."""
+        self._waiting = [*events, *self._waiting]
+
     def _read(self) -> Iterator[FileEvent]:
         while True:
             try:
@@ -151,21 +126,15 @@ class FileEvents:
         yield FileEvent(what, path, cookie)
         if not what & Happened.IS_FOLDER:
             return
-        if what & Happened.MOVED_FROM:
-            self._moving[cookie] = path
-        elif what & Happened.MOVED_TO and cookie in self._moving:
-            self._rename(self._moving.pop(cookie), path)
-        elif what & (Happened.CREATED | Happened.MOVED_TO):
+        if what & Happened.MOVED_FROM:  # it is watched on, and has a new name when it arrives
+            self._folders = {at: each for at, each in self._folders.items() if not f"{each}/".startswith(f"{path}/")}
+        elif what & Happened.MOVED_TO:
+            yield from self._watch(path, Happened.MOVED_TO)
+        elif what & Happened.CREATED:
             yield from self._watch(path)
 
-    def _rename(self, before: str, after: str) -> None:
-        """Report later events of a renamed folder by its new name."""
-        for number, name in self._folders.items():
-            if name == before or name.startswith(f"{before}/"):
-                self._folders[number] = after + name[len(before) :]
-
-    def _watch(self, name: str) -> Iterator[FileEvent]:
-        """Watch a folder and those in it; what is in it by then may have been made before it was watched."""
+    def _watch(self, name: str, what: Happened = Happened.CREATED | Happened.FOUND) -> Iterator[FileEvent]:
+        """Watch a folder and those in it, and report the files that are in it by then."""
         if name and name not in self._also and not self._is_watched(name):
             return
         folder = self.path_of(name)
@@ -182,9 +151,9 @@ class FileEvents:
         for entry in entries:
             path = os.path.join(name, entry.name)
             if entry.is_dir(follow_symlinks=False):
-                yield from self._watch(path)
+                yield from self._watch(path, what)
             else:
-                yield FileEvent(Happened.CREATED, path, 0)
+                yield FileEvent(what, path, 0)
 
     def path_of(self, name: str) -> Path:
         """Return where the file of an event lies."""

@@ -10,41 +10,29 @@ import errno
 import math
 import os
 import re
-import shutil
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unbroken.errors import OutageError, StorageError
+from unbroken.system import disk
 
 # What a user can fix by freeing space or giving rights; anything else is a mistake of ours and keeps its traceback.
-_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
-_STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
-# The disk, the file server or the network to it does not answer as it should: that may pass, and says nothing of the
-# file.  EINVAL is what FUSE says then, EKEYEXPIRED what NFS says without a ticket.
+_STORAGE_ERRNOS = disk.FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+# The disk, the file server or the network to it does not answer: that may pass, and says nothing of the file.
+# EKEYEXPIRED is what NFS says without a ticket.
 _OUTAGES = (
-    "EIO ESTALE ENOTCONN ESHUTDOWN ETIMEDOUT EREMOTEIO EBUSY EAGAIN EINVAL EINTR ENODEV ENXIO ENOLINK EPROTO ECOMM "
-    "ECONNABORTED ECONNREFUSED ECONNRESET EPIPE EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH EUCLEAN EBADMSG "
-    "ENODATA EKEYEXPIRED ENOKEY ENOLCK ECANCELED"
+    "EIO ESTALE ENOTCONN ESHUTDOWN ETIMEDOUT EREMOTEIO ENOLINK EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH "
+    "ECONNABORTED ECONNREFUSED ECONNRESET EKEYEXPIRED"
 )
 # Not all systems have all of them.
-OUTAGE_ERRNOS = {getattr(errno, name) for name in _OUTAGES.split() if hasattr(errno, name)}
-# As a program of any kind ends with them; others of the above it may mean of something else.
-_STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS, errno.EIO, errno.ESTALE))
+OUTAGE_ERRNOS = frozenset(getattr(errno, name) for name in _OUTAGES.split() if hasattr(errno, name))
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; no process still writes one so old.
 DRAFT_SECONDS = 3600.0
-# With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
-FULL_BYTES = 1024 * 1024
-# The free space where it is not counted.
-UNCOUNTED = sys.maxsize
 UNTOUCHED = "earlier checkpoints are untouched"
 PASSING = "wait until that is over"
-# ioctl_ficlone(2): on XFS, Btrfs and others.
-_FICLONE = 0x40049409
-_COPY_BYTES = 4 * 1024 * 1024
 _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
@@ -56,50 +44,6 @@ def unique_name(kind: str) -> str:
 def is_unique_name(name: str) -> bool:
     """Return True for a name that `unique_name` made, so that nothing of the user's is taken for rubbish."""
     return _UNIQUE_NAME.fullmatch(name) is not None
-
-
-def free_bytes(path: Path) -> int:
-    """Return what an ordinary user may still write on the file system of `path`, or of its nearest parent that exists.
-
-    `UNCOUNTED` where it has no number of blocks at all, which is not "none free": FUSE without statfs(2), a tmpfs
-    without a limit.
-    """
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    state = os.statvfs(path)
-    return state.f_bavail * state.f_frsize if state.f_blocks else UNCOUNTED
-
-
-def full_disk(folders: Iterable[Path]) -> str:
-    """Return one line on the first of these folders whose file system is full; empty if none is, or does not say so."""
-    for folder in folders:
-        with suppress(OSError):
-            if found := full_disk_words(folder.resolve()):
-                return f"{found}; remove what you do not need (type: df -h {folder.resolve()}) and start again"
-    return ""
-
-
-def full_disk_words(folder: Path, needed_bytes: int = 0) -> str:
-    """Return a line that the file system of `folder` is full, with the bytes; empty if it has more space.
-
-    Raise OSError if the file system does not say how much space it has.
-    """
-    free, needed = free_bytes(folder), max(needed_bytes, FULL_BYTES)
-    if free > needed:
-        return ""
-    return f"{folder}: the disk is full, {free:,} bytes free, at least {needed - free:,} missing"
-
-
-def is_full(error: OSError) -> bool:
-    """Return True if there is no space, or a quota is used up; of a whole tree (shutil.Error) if it was so anywhere."""
-    if isinstance(error, shutil.Error):
-        return any(os.strerror(code) in str(error) for code in _FULL_ERRNOS)
-    return error.errno in _FULL_ERRNOS
-
-
-def tells_of_storage(text: str) -> bool:
-    """Return True if a program reports a disk that is full, read-only or fails; free bytes show no quota."""
-    return any(words in text for words in _STORAGE_WORDS)
 
 
 @contextmanager
@@ -130,11 +74,11 @@ def os_errors(path: Path) -> Iterator[None]:
 
 def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageError:
     line = f"{error.filename or path}: {error.strerror}"
-    if error.errno in _FULL_ERRNOS:
+    if error.errno in disk.FULL_ERRNOS:
         line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
-        free = free_bytes(path)
+        free = disk.free_bytes(path)
         missing = max(needed_bytes - free, 0)
-        if free != UNCOUNTED:
+        if free != disk.UNCOUNTED:
             line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
             is_full = not free and error.errno == errno.ENOSPC
             line += "" if missing or is_full else ": a quota, or the number of files, is used up"
@@ -198,91 +142,6 @@ def create_exclusive(path: Path, text: str) -> bool:
             draft.unlink(missing_ok=True)
         flush_folder(path.parent)
         return True
-
-
-def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Link a file that no process writes any more to a second name; copy it where there are no hard links."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def clone_or_link(source: Path, target: Path) -> None:
-    """Make a copy that shares its blocks where the file system can do that; else a second name; else a plain copy."""
-    import fcntl  # only Unix has it, and training by hand does without
-
-    with source.open("rb") as old, target.open("xb") as new:
-        try:
-            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-            shutil.copystat(source, target)
-            return
-        except OSError:
-            pass
-    target.unlink()
-    link_or_copy(source, target)
-
-
-def copy_range(source: int, target: int, count: int) -> int:
-    """Copy up to `count` bytes between two open files at their positions; return how many, 0 at the end of the source.
-
-    The kernel copies, on some file systems without moving a byte; where it cannot, we do.
-    """
-    try:
-        if hasattr(os, "copy_file_range"):
-            return os.copy_file_range(source, target, count)
-    except OSError as error:
-        if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
-            raise
-    data = os.read(source, min(count, _COPY_BYTES))
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
-    return len(data)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Make a copy of a plain file with its permissions and times; raise FileExistsError if `target` exists.
-
-    The file system copies without moving bytes where it can; holes stay holes.
-    """
-    with source.open("rb", buffering=0) as old:
-        copy_open_file(source, old.fileno(), target)
-
-
-def copy_open_file(source: Path, descriptor: int, target: Path) -> None:
-    """Copy a file, as `copy_file` does, from a descriptor at its beginning, whatever has the source's name by now."""
-    found = os.fstat(descriptor)
-    with target.open("xb", buffering=0) as new:
-        try:
-            if found.st_blocks * 512 < found.st_size:
-                _copy_with_holes(descriptor, new.fileno(), found.st_size)
-            else:
-                while copy_range(descriptor, new.fileno(), 1 << 30):
-                    pass
-        except OSError as error:  # the kernel names no file
-            raise OSError(error.errno, error.strerror, str(source), None, str(target)) from error
-        os.fchmod(new.fileno(), found.st_mode & 0o7777)
-        os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
-def _copy_with_holes(source: int, target: int, size: int) -> None:
-    """Copy the data of a sparse file alone [lseek(2), SEEK_DATA]."""
-    at = 0
-    while at < size:
-        try:
-            begin = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole from here on
-                break
-            raise
-        end = os.lseek(source, begin, os.SEEK_HOLE)
-        os.lseek(source, begin, os.SEEK_SET)
-        os.lseek(target, begin, os.SEEK_SET)
-        while (left := end - os.lseek(source, 0, os.SEEK_CUR)) > 0 and copy_range(source, target, left):
-            pass
-        at = end
-    os.ftruncate(target, size)
 
 
 def flush_folder(folder: Path) -> None:
@@ -417,25 +276,6 @@ def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> 
                 path.unlink()
                 removed.append(path.name)
     return removed
-
-
-def numbered(folder: Path, name: str) -> Path:
-    """Return a path in `folder` whose name begins with the next number: `000003_NAME`."""
-    last = _number(by_number(folder)[-1]) if folder.is_dir() and any(folder.iterdir()) else 0
-    return folder / f"{last + 1:06d}_{name}"
-
-
-def by_number(folder: Path) -> list[Path]:
-    """Return what is in a folder in the order in which `numbered` named it, whatever clock made the rest of a name.
-
-    What has no number comes first, by its name.
-    """
-    return sorted(folder.iterdir(), key=lambda path: (_number(path), path.name))
-
-
-def _number(path: Path) -> int:
-    number = path.name.partition("_")[0]
-    return int(number) if number.isdecimal() and "_" in path.name else 0
 
 
 def tree_files(folder: Path) -> list[Path]:

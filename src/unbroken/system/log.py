@@ -34,14 +34,6 @@ def lines_to(write: Callable[[str], None]) -> Iterator[None]:
         _PACKAGE.handlers, _PACKAGE.level, _PACKAGE.propagate = before
 
 
-def keep_lines_to(write: Callable[[str], None]) -> None:
-    """Hand the messages to `write` until the process ends, unless they are read already: for a program of the user."""
-    if not _PACKAGE.handlers:
-        _PACKAGE.handlers = [_Lines(write)]
-        _PACKAGE.setLevel(level())
-        _PACKAGE.propagate = False
-
-
 def level() -> int:
     """Return the level that `UNBROKEN_LOG` names; an unknown name is as `info`."""
     name = os.environ.get(LEVEL, "").lower()

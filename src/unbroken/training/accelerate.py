@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.imported import read_import_note
+from unbroken.runs.checkpoint import read_import
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
@@ -165,7 +165,7 @@ class Segments(Placed):
 
     def _load(self, folder: Path) -> None:
         """Load what Accelerate has saved; in an imported checkpoint nothing of this object is."""
-        note, objects = read_import_note(folder), self._accelerator._custom_objects
+        note, objects = read_import(folder), self._accelerator._custom_objects
         if note is None:
             self._accelerator.load_state(str(folder))
             return

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.imported import read_import_note
+from unbroken.runs.checkpoint import read_import
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_policy import Saves
@@ -49,7 +49,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
-        self._note = read_import_note(self._keeper.resume)  # of a checkpoint of Lightning's alone
+        self._note = read_import(self._keeper.resume)  # of a checkpoint of Lightning's alone
         self._epoch = self._note.epoch if self._note else 0
         self._has_trained = False
 

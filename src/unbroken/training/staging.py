@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from unbroken.errors import StorageError
-from unbroken.system import fs
+from unbroken.system import disk, fs, log
 from unbroken.system.host import boot_id
-from unbroken.training.core.environment import show_log
+from unbroken.training.core.environment import say
 
 FAST_FOLDERS = ("UNBROKEN_FAST", "SLURM_TMPDIR")
 FOLDER = "unbroken-staged"
@@ -44,19 +44,19 @@ def staged(source: str | os.PathLike[str], fast: str | os.PathLike[str] | None =
     archive: StorageError).  A copy serves all processes of the node, and later ones, as long as size and time of each
     file are those of the source.  If the process dies inside, the next one begins the copy again.
     """
-    show_log()
     path = Path(os.path.abspath(source))
     if not path.exists():
         raise StorageError(f"{path}: there is nothing; allowed: a file, a folder or an archive")
     folder = _fast_folder(fast)
-    if folder is None:
-        return _in_place(path, f"no fast disk is known ({' and '.join(FAST_FOLDERS)} are not set)")
-    try:
-        return _copy_of(path, folder / FOLDER)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        return _in_place(path, f"no room in {folder} ({fs.free_bytes(folder):,} bytes free)")
+    with log.lines_to(say):
+        if folder is None:
+            return _in_place(path, f"no fast disk is known ({' and '.join(FAST_FOLDERS)} are not set)")
+        try:
+            return _copy_of(path, folder / FOLDER)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return _in_place(path, f"no room in {folder} ({disk.free_bytes(folder):,} bytes free)")
 
 
 def _fast_folder(fast: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -100,7 +100,7 @@ def _make(source: Path, copy: Path, listing: Listing) -> None:
     for left in (draft, copy):  # a copy is damaged: a cleaner of temporary folders takes old files one by one
         if left.exists():
             fs.remove_tree(left)
-    if fs.free_bytes(copy.parent) < size + RESERVE_BYTES:
+    if disk.free_bytes(copy.parent) < size + RESERVE_BYTES:
         raise OSError(errno.ENOSPC, "no room", str(copy.parent))
     logger.info("copying %s to %s: %d files, %s bytes", source, copy, len(listing), f"{size:,}")
     data = draft / "data"

@@ -9,11 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.process import Child
-from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import RunSpec
+from unbroken.engines import EXIT_FINISHED, EXIT_PAUSED, Child, Engine, HandedOver, Handover, Progress, RunSpec, Task
 
 STATE = "state.json"
 

@@ -9,19 +9,19 @@ from pathlib import Path, PurePosixPath
 
 from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
-from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, named, strange, strange_in_template
+from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, strange, strange_in_template
 from unbroken.engines.files.settings import Program, SavedBy, record_of, texts
 from unbroken.engines.files.states import is_progress_file_kept, matches
 from unbroken.runs.run import RunSpec
 
-# A setting, and what is wrong with it.
+# A setting, and what is wrong with it; for a rule, first whether it is.
 Mistake = tuple[str, str]
+Rule = tuple[object, str, str]
 
 _NAME = re.compile(r"(?!UNBROKEN_)[A-Za-z_][A-Za-z0-9_]*")
-# What the engine needs its own folder for.
-_NEEDS_OWN_FOLDER = ("inputs", "templates", "files", "outputs", "discard", "finished_file", "live_file")
 # What says something of restart files, and nothing without them.
-_OF_FILES = ("saved_marker", "progress_file", "progress_pattern", "progress_json", "progress_command", "check_command")
+_WAYS_TO_READ = ("progress_pattern", "progress_command")
+_OF_FILES = ("saved_marker", "progress_file", *_WAYS_TO_READ, "check_command")
 _OURS = ("parts", "final", "unbroken-output", "manifest.json")
 _WAYS = "type {progress} into their names, or progress_file, or progress_command"
 _NO_NUMBER = f"but nothing says how far the restart files are; {_WAYS}"
@@ -32,17 +32,14 @@ def mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[Mistake]:
     yield from _placeholder_mistakes(run, program)
     yield from _template_mistakes(run, program, base)
     yield from _name_mistakes(program)
-    yield from _saving_mistakes(program)
-    yield from _progress_mistakes(run, program)
-    yield from _folder_mistakes(program, base)
-    yield from _ending_mistakes(run, program)
+    yield from ((setting, text) for is_wrong, setting, text in _rules(run, program) if is_wrong)
     yield from _launcher_mistakes(run, program)
 
 
 def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     """Yield each regular expression of the settings that is none; without them there is no program."""
     written = [("outputs", kind) for kind in texts(run.settings["outputs"]).values()]
-    written += [(name, str(run.settings[name])) for name in ("progress_pattern", "live_pattern")]
+    written.append(("progress_pattern", str(run.settings["progress_pattern"])))
     for where, text in written:
         try:
             groups = record_of(text).groups
@@ -111,7 +108,7 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
     """Yield names that lie outside of the program's own folder, or that unbroken uses in a checkpoint."""
     tables = [output.name for output in program.outputs]
     named_files = {"files": program.files, "outputs": tables, "put_back_as": program.put_back_as.values()}
-    singles = ("saved_marker", "progress_file", "live_file", "finished_file", "stop_file")
+    singles = ("saved_marker", "progress_file", "finished_file", "stop_file")
     for setting, names in {**named_files, **{each: [getattr(program, each)] for each in singles}}.items():
         for name in names:
             path = PurePosixPath(name)
@@ -137,77 +134,60 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
 # --- what does not go together ---
 
 
-def _saving_mistakes(program: Program) -> Iterator[Mistake]:
-    how, marker, has_numbers = program.saved_by, program.saved_marker, program.has_numbered_files
-    name_them = "name the restart files there"
+def _rules(run: RunSpec, program: Program) -> Iterator[Rule]:
     if program.keeps_the_contract:
-        if name := next((name for name in _OF_FILES if getattr(program, name)), ""):
-            yield name, f"does nothing without `files`; {name_them}"
-        elif how not in (SavedBy.EXIT, SavedBy.OBSERVED):
-            yield "saved_by", f"found '{how.value}', but `files` is empty; {name_them}"
-        return
-    if how is SavedBy.MARKER and not marker:
-        yield "saved_marker", "is missing; type for example `saved_marker: restart.done`"
-    if how is not SavedBy.MARKER and marker:
-        yield "saved_marker", f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
-    if "{progress}" in marker and not has_numbers:
-        yield "saved_marker", "found {progress} in it, but none in `files`"
-    other = "allowed: names such as 'melt.{progress}.rst', or another `saved_by`"
-    if how is SavedBy.NEXT and not has_numbers:
-        yield "saved_by", f"found 'next', but the names in `files` have no number; {other}"
-    if how is SavedBy.RENAME and len(program.files) > 1 and not has_numbers:
-        found = "found 'rename' with several `files`, which are not renamed together"
-        yield "saved_by", f"{found}; allowed: names with {{progress}}, or `saved_by: observed`"
-    if program.put_back_as and not program.puts_back:
-        yield "put_back_as", "does nothing with `put_back: false`"
-
-
-def _progress_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
-    names = ("progress_pattern", "progress_json", "progress_command")
-    ways, file = [name for name in names if getattr(program, name)], program.progress_file
-    if program.has_numbered_files and ways:
-        yield ways[0], "found beside {progress} in `files`; allowed: one of them"
-    elif len(ways) > 1:
-        yield ways[1], f"found beside `{ways[0]}`; allowed: one of progress_pattern, progress_json and progress_command"
-    elif program.progress_command and file:
-        yield "progress_file", "found beside `progress_command`, which finds the number by itself; remove one of them"
-    elif file and not ways:
-        yield "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
-    elif ways and not program.progress_command and not file:
-        yield "progress_file", f"is missing beside `{ways[0]}`; name the restart file that has the number"
-    elif file and program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED) and not is_progress_file_kept(program):
-        why = "while the program runs it says another number than they; name it in `files` too"
-        yield "progress_file", f"found '{file}', which is none of `files`: {why}"
-    if program.live_file and not program.live_pattern:
-        yield "live_pattern", "is missing beside `live_file`"
-    if program.live_pattern and not program.live_file:
-        yield "live_file", "is missing beside `live_pattern`"
-    if run.goal is not None and not program.says_progress and not program.finished_file:
-        yield "goal", f"found {run.goal:.10g}, {_NO_NUMBER}"
-
-
-def _folder_mistakes(program: Program, base: Path) -> Iterator[Mistake]:
-    folder = program.folder
-    if extra := next((name for name in _NEEDS_OWN_FOLDER if folder and getattr(program, name)), ""):
-        allowed = "so that the program has one of its own ({base} in its words is where snakemake was started)"
-        yield "folder", f"found '{folder}' beside `{extra}`; allowed: no `folder`, {allowed}"
-    if folder and not (base / folder).is_dir():
-        yield "folder", f"found '{folder}', but there is no such folder"
-
-
-def _ending_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
-    if program.stop_text and not program.stop_file:
-        yield "stop_text", "does nothing without `stop_file`"
+        is_by_files = program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED)
+        name_them = "name the restart files there"
+        for name in _OF_FILES:
+            yield getattr(program, name), name, f"does nothing without `files`; {name_them}"
+        yield is_by_files, "saved_by", f"found '{program.saved_by.value}', but `files` is empty; {name_them}"
+    else:
+        yield from _saving_rules(program)
+    yield from _progress_rules(program)
+    is_said = program.says_progress or bool(program.finished_file)
+    yield run.goal is not None and not is_said, "goal", f"found {run.goal or 0:.10g}, {_NO_NUMBER}"
+    yield program.stop_text and not program.stop_file, "stop_text", "does nothing without `stop_file`"
     both = sorted(program.exit_finished & program.exit_paused)
     if both and not program.finished_file:
         found = f"found {both[0]}, which is in `exit_finished` too"
-        if program.keeps_the_contract:
-            yield "exit_paused", f"{found}; allowed: one of them"
-        elif run.goal is None:
-            yield "exit_paused", f"{found}, and nothing else says which it is; add `goal` or `finished_file`"
-    is_told = any(named(word) & set(OF_CHECKPOINT) for word in program.resume) or program.templates
-    if program.files and not program.puts_back and not is_told:
-        yield "resume", "says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`"
+        yield program.keeps_the_contract, "exit_paused", f"{found}; allowed: one of them"
+        is_open = run.goal is None and not program.keeps_the_contract
+        yield is_open, "exit_paused", f"{found}, and nothing else says which it is; add `goal` or `finished_file`"
+
+
+def _saving_rules(program: Program) -> Iterator[Rule]:
+    how, marker, has_numbers = program.saved_by, program.saved_marker, program.has_numbered_files
+    is_marked, is_next = how is SavedBy.MARKER, how is SavedBy.NEXT
+    yield is_marked and not marker, "saved_marker", "is missing; type for example `saved_marker: restart.done`"
+    useless = f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
+    yield marker and not is_marked, "saved_marker", useless
+    is_numbered = "{progress}" in marker and not has_numbers
+    yield is_numbered, "saved_marker", "found {progress} in it, but none in `files`"
+    other = "allowed: names such as 'melt.{progress}.rst', or another `saved_by`"
+    without = f"found 'next', but the names in `files` have no number; {other}"
+    yield is_next and not has_numbers, "saved_by", without
+    several = "found 'rename' with several `files`, which are not renamed together"
+    are_several = how is SavedBy.RENAME and len(program.files) > 1 and not has_numbers
+    yield are_several, "saved_by", f"{several}; allowed: names with {{progress}}, or `saved_by: observed`"
+
+
+def _progress_rules(program: Program) -> Iterator[Rule]:
+    ways = [name for name in _WAYS_TO_READ if getattr(program, name)]
+    way, file = next(iter(ways), ""), program.progress_file
+    is_read_later = program.saved_by in (SavedBy.EXIT, SavedBy.OBSERVED) or is_progress_file_kept(program)
+    if program.has_numbered_files:
+        yield ways, way, "found beside {progress} in `files`; allowed: one of them"
+    elif program.progress_command:
+        beside = "found beside `progress_command`, which finds the number by itself; remove it"
+        yield file, "progress_file", beside
+        yield program.progress_pattern, "progress_pattern", beside
+    elif not file:
+        yield ways, "progress_file", f"is missing beside `{way}`; name the restart file that has the number"
+    elif not ways:
+        yield True, "progress_file", "says not where the number is; add `progress_pattern`"
+    else:
+        why = "while the program runs it says another number than they; name it in `files` too"
+        yield not is_read_later, "progress_file", f"found '{file}', which is none of `files`: {why}"
 
 
 def _launcher_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:

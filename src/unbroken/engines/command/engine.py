@@ -11,35 +11,34 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.command import checks
-from unbroken.engines.command.export import export_files
-from unbroken.engines.command.folder import first_file, prepare
+from unbroken.engines.command.folder import export_files, first_file, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.files.engine import SupervisedEngine
-from unbroken.engines.files.kinds import FileKinds
-from unbroken.engines.files.outputs import outputs_outside
+from unbroken.engines.files.outputs import OutputList, outputs_outside
+from unbroken.engines.files.place import RunPlace
 from unbroken.engines.files.reading import confirm_check, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
-from unbroken.engines.files.settings import Program, program_of
-from unbroken.engines.files.states import matching, restart_files, states_in
-from unbroken.engines.files.supervisor import FileSupervisor
+from unbroken.engines.files.settings import Program, SavedBy, program_of
+from unbroken.engines.files.states import is_progress_file_kept, matching, restart_files, states_in
 from unbroken.engines.files.tables import records
 from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint, read_passport
 from unbroken.runs.layout import RunFolder, RunOutput
 from unbroken.runs.run import RunSpec
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 OWN_FOLDER = "program"
+_CLOCKS = {"seconds", "minutes", "hours", "hms"}
 
 
-class CommandEngine(SupervisedEngine[FileSupervisor]):
+class CommandEngine(SupervisedEngine):
     """Run any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
@@ -108,21 +107,19 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
-        """Return a folder for this attempt alone, unless the config names one."""
-        named = self._program(task.run).folder
-        return self.base / named if named else task.attempt_folder.root / OWN_FOLDER
+        """Return a folder for this attempt alone."""
+        return task.attempt_folder.root / OWN_FOLDER
 
     def command(self, task: Task) -> list[str]:
         """Return the `start` line, or `resume` from the checkpoint that was picked; the folder is ready for it."""
-        program, values = self._program(task.run), self._values(task)
-        restored = None
-        if not program.folder:
-            kinds = FileKinds(program)
-            restored = prepare(self._workspace(task), program, self.base, values, task.origin, kinds.is_output)
+        program = self._program(task.run)
         confirm_check(task.run, program)
-        self._supervisor(task).begin(restored)
-        words = program.resume if task.origin else program.start
-        return self._findable([filled(word, values) for word in words], task)
+        self._pending += self.supervisor(task).begin()
+        values = self._values(task)
+        words = [filled(word, values) for word in (program.resume if task.origin else program.start)]
+        place = self.folder(task) / words[0]
+        is_in_folder = "/" in words[0] and place.exists()  # we look for it from elsewhere
+        return [str(place.absolute()), *words[1:]] if is_in_folder else words
 
     def environment(self, task: Task) -> dict[str, str]:
         """Return the variables of the contract, and what the config adds."""
@@ -145,9 +142,10 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
             draft = task.attempt_folder.root / "stop.tmp"
             draft.write_text(filled(program.stop_text, self._values(task)))
             os.replace(draft, self._stop_path(task, program))
+        has_clock = bool(_CLOCKS & _placeholders(program)) or bool(program.templates)
         if program.stop_signal:
-            child.send(signal.Signals[f"SIG{program.stop_signal}"], program.is_group_signalled)
-        elif not self._has_a_way_to_stop(task.run):
+            child.send(signal.Signals[f"SIG{program.stop_signal}"], program.stop_signal_to == "group")
+        elif not (has_clock or self.hears_a_wish(task.run)):
             child.terminate()
 
     # --- when it is gone ---
@@ -170,20 +168,18 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
         """Return what the program left; of one that failed only what was complete before."""
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
         try:
-            return self._at_end(task, has_left_well, is_finished=is_finished)
+            return self.at_end(task, has_left_well=has_left_well, is_finished=is_finished)
         finally:
             self._give_back(task)
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """Return what a killed attempt had complete in its folder."""
-        if self._program(task.run).folder or not self.folder(task).is_dir():
-            return []
-        return super().salvage(task)
+        return super().salvage(task) if self.folder(task).is_dir() else []
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
         workspace = self._workspace(task)
-        if self._program(task.run).folder or not workspace.folder.is_dir():
+        if not workspace.folder.is_dir():
             return
         if is_program_gone:
             workspace.give_back(is_owner=True)
@@ -197,67 +193,60 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
 
     def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""
-        source = checkpoint.folder / "final"
+        source = checkpoint.folder / FINAL
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
         for name in names:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
+            copying.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
         tables = {output.name: output.record for output in self._program(run).outputs}
         fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
 
     def expected_results(self, run: RunSpec, checkpoint: Checkpoint) -> dict[str, int | None]:
         """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
         files = checkpoint.passport.files
-        if any(name.startswith("final/") for name in files):
-            return output_sizes(checkpoint)
-        return {**{name: files[name].size_bytes for name in restart_files(checkpoint)}, **output_sizes(checkpoint)}
+        has_results = any(name.startswith(f"{FINAL}/") for name in files)
+        names = [] if has_results else restart_files(checkpoint)
+        return {**{name: files[name].size_bytes for name in names}, **output_sizes(checkpoint)}
 
     def result_remarks(self, run: RunSpec, checkpoint: Checkpoint) -> Sequence[str]:
         return remarks(checkpoint, RunFolder(run.name, self.base).final)
 
     # --- inside ---
 
-    def new_supervisor(self, task: Task) -> FileSupervisor:
-        return FileSupervisor(task, self._program(task.run), self.folder(task))
+    def place(self, task: Task) -> RunPlace:
+        return RunPlace(task, self._program(task.run), self.folder(task), lambda: self._prepare(task))
+
+    def _prepare(self, task: Task) -> OutputList:
+        program = self._program(task.run)
+        return prepare(self._workspace(task), program, self.base, self._values(task), task.origin)
 
     def _workspace(self, task: Task) -> Workspace:
-        return Workspace(task.run_folder, self.folder(task), task.tell)
+        return Workspace(task.run_folder, self.folder(task))
 
     def _give_back(self, task: Task) -> None:
         """Move the program's folder out of the attempt if it is still ours."""
-        self._supervisor(task).close()
-        if not self._program(task.run).folder:
-            self._workspace(task).give_back()
-
-    def _has_a_way_to_stop(self, run: RunSpec) -> bool:
-        """Return True if the program receives its deadline, or a request to leave."""
-        program = self._program(run)
-        has_clock = bool({"seconds", "minutes", "hours", "hms"} & _placeholders(program))
-        return self.hears_a_wish(run) or has_clock or bool(program.templates)
+        self.supervisor(task).observed.observer.close()
+        self._workspace(task).give_back()
 
     def _program(self, run: RunSpec) -> Program:
         """Return what is known of the program, with commands that can be started."""
         program, base = self.program(run), {"base": str(self.base.resolve())}
+        is_observed = program.saved_by is SavedBy.OBSERVED and program.progress_file
         return replace(
             program,
             progress_command=tuple(filled(word, base) for word in program.progress_command),
             check_command=tuple(filled(word, base) for word in program.check_command),
+            # Only at its end the number in another file is that of the restart files.
+            saved_by=SavedBy.EXIT if is_observed and not is_progress_file_kept(program) else program.saved_by,
         )
 
     def _values(self, task: Task) -> dict[str, str]:
         program = self._program(task.run)
         state = first_file(task.origin, program) if task.origin and program.files else None
-        return values_of(task, program, self.base, self._stop_path(task, program), state)
+        return values_of(task, program, self.base, stop=self._stop_path(task, program), state=state)
 
     def _stop_path(self, task: Task, program: Program) -> Path:
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
-
-    def _findable(self, command: list[str], task: Task) -> list[str]:
-        """Name the program by its absolute path if it lies in the folder: we look for it from elsewhere."""
-        place = self.folder(task) / command[0]
-        if "/" in command[0] and place.exists():
-            return [str(place.absolute()), *command[1:]]
-        return command
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
         """Ask the finished file or the goal; return None if only the exit code or the program's progress decides."""
@@ -266,7 +255,7 @@ class CommandEngine(SupervisedEngine[FileSupervisor]):
         goal = task.run.goal
         if goal is None or program.keeps_the_contract:
             return None
-        done = self._supervisor(task).reached()
+        done = self.supervisor(task).place.reached()
         return done is not None and done >= goal
 
 

@@ -52,7 +52,7 @@ def named(text: str) -> set[str]:
     return {found[1] for found in _IN_WORDS.finditer(text) if found[1]}
 
 
-def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path | None) -> dict[str, str]:
+def values_of(task: Task, program: Program, base: Path, *, stop: Path, state: Path | None) -> dict[str, str]:
     """Return each placeholder's value in this attempt; those of the checkpoint are empty at the start."""
     left = seconds_left(task, program)
     goal, origin = task.run.goal, task.origin

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unbroken.engines.dmtcp.programs import ENDED
 from unbroken.errors import CheckpointError
-from unbroken.system import fs
+from unbroken.system import copying
 
 FILE_NAME = "state.json"
 IMAGES, FILES = "images", "files"
@@ -100,7 +100,7 @@ def save_files(live: Path, target: Path) -> Listing:
             (target / name).mkdir()
         elif path.is_file() and name != ENDED:
             modes[name] = path.stat().st_mode & 0o7777
-            fs.copy_file(path, target / name)
+            copying.copy_file(path, target / name)
     return Listing(folders, links, modes)
 
 
@@ -110,7 +110,7 @@ def put_back(source: Path, listing: Listing, live: Path) -> None:
     for name in listing.folders:
         (live / name).mkdir()
     for name, mode in listing.modes.items():
-        fs.copy_file(source / name, live / name)
+        copying.copy_file(source / name, live / name)
         (live / name).chmod(mode)
     for name, target in listing.links.items():
         (live / name).symlink_to(target)
@@ -133,8 +133,8 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def link_images(source: Path, target: Path) -> None:
-    """Copy a folder of images without its symbolic links, each file by `fs.link_or_copy`."""
-    shutil.copytree(source, target, ignore=_links, copy_function=fs.link_or_copy)
+    """Copy a folder of images without its symbolic links, each file by `copying.link_or_copy`."""
+    shutil.copytree(source, target, ignore=_links, copy_function=copying.link_or_copy)
 
 
 def _links(folder: str, names: Sequence[str]) -> set[str]:

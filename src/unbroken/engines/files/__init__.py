@@ -4,7 +4,8 @@
   complete, and how long each other file was then.  `observed` asks them, also for an attempt that was killed.
 - `states` says which restart files belong together, and copies them; `reading` how far they are.
 - What a name is (state, output, neither) says `kinds` for `command`, `keep` for `unbroken exec`.
-- `base` and `supervisor` make checkpoints for `command`, `kept` for `unbroken exec`.
+- `supervisor` decides what becomes a checkpoint, with `handed_over` for the contract; `place` and `called_place` say
+  which files there are: in a folder of the run (`command`), or where the user called (`unbroken exec`).
 - `tracker` and `listing` write the list of `outputs` into a checkpoint; `content` looks into a file.
 - `workspace` (`command`) and `put_back` (`unbroken exec`) make files what they were; `pieces` are outputs that a
   resumed program began again; `results` fills `final/`.

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, database_of, is_beside
+from unbroken.engines.files.databases import LOG, database_of
 from unbroken.engines.files.states import Stamp, state_stamp_of
-from unbroken.system.file_events import FileEvent, FileEvents, Happened, is_nobodys
+from unbroken.system.file_events import FileEvent, FileEvents, Happened
 
 # A program that writes without a pause is asked so often for a quiet moment in which lengths are exact.
 MOST_ROUNDS = 50
@@ -19,95 +19,124 @@ MOST_ROUNDS = 50
 REPORTED_SECONDS = 0.005
 # So long, at most, a moment without reports is waited for: what is written meanwhile costs an exact length.
 QUIET_WITHIN_SECONDS = 2 * REPORTED_SECONDS
-WRITTEN = Happened.WRITTEN | Happened.CREATED | Happened.CLOSED | Happened.MOVED_TO
+GROWN = Happened.WRITTEN | Happened.CREATED | Happened.MOVED_TO  # what can change a length
 COMPLETED = Happened.CLOSED | Happened.MOVED_TO
 GONE = Happened.DELETED | Happened.MOVED_FROM
 
 
 @dataclass
 class Batch:
-    """Hold events, and for each name the place of its last event of a kind among them."""
+    """Hold events, and how the files were at their end; a place is that of an event among them."""
 
-    events: list[FileEvent]
+    unsettled: set[str] = field(default_factory=set)  # written before, and their lengths then are not known
+    events: list[FileEvent] = field(default_factory=list)
     sizes: dict[str, int | None] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)  # the time of the last write of each output
-    stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that were complete then
-    written: dict[str, int] = field(default_factory=dict)  # the last write of each output
-    grown: dict[str, int] = field(default_factory=dict)  # the last one that can change its length: no close
+    changed: dict[str, int] = field(default_factory=dict)  # when each was written last, in nanoseconds
+    stamps: dict[str, Stamp | None] = field(default_factory=dict)  # of states that may be complete
+    grown: dict[str, tuple[int, int]] = field(default_factory=dict)  # the first and last change of a length
     last: dict[str, int] = field(default_factory=dict)  # the last event of each file
-    logged: dict[str, int] = field(default_factory=dict)  # the last write to each write-ahead log
-    commits: dict[str, Stamp] = field(default_factory=dict)  # of databases
     late: set[str] = field(default_factory=set)  # written again while sizes were read
-    seen: set[str] = field(default_factory=set)  # written, and not settled by a moment yet
     at: int = 0  # the place of the event that is processed
-    is_torn: bool = False  # events are missing
     is_quiet: bool = False  # nothing was reported for a while since sizes were read
+    shared: tuple[dict[str, int | None], frozenset[str], dict[str, int]] | None = None  # lengths of a moment
+
+    @property
+    def is_torn(self) -> bool:
+        """Return True if events are missing."""
+        return "" in self.last
 
     def doubtful(self) -> list[str]:
-        """Return the outputs whose size may hold a write after a state that is not reported yet, by their times."""
-        first = min((stamp[2] for stamp in self.stamps.values() if stamp is not None), default=None)
-        return [] if first is None else [name for name, at in self.changed.items() if at >= first]
+        """Return the files whose size may hold a write after a state that is not reported yet, by their times."""
+        complete = {name: stamp for name, stamp in self.stamps.items() if stamp is not None}
+        first = min((stamp[2] for stamp in complete.values()), default=None)
+        return [name for name, at in self.changed.items() if first is not None and at >= first and name not in complete]
 
     def is_last(self, event: FileEvent) -> bool:
         """Return True if nothing else happened to the file after the event that is processed."""
         return self.last.get(event.name) == self.at
 
+    def place(self, late: Sequence[FileEvent]) -> None:
+        """Note where files are changed; `late` are events after these."""
+        self.late = {event.name for event in late if event.what & (GROWN | GONE)}
+        for name in [event.name for event in late]:
+            self.stamps.pop(name, None)
+        for at, event in enumerate(self.events):
+            self.last[event.name] = at
+            if event.what & (GROWN | GONE):
+                first, _ = self.grown.get(event.name, (-1 if event.name in self.unsettled else at, at))
+                self.grown[event.name] = first, at
+        self.grown = {name: places for name, places in self.grown.items() if self.stamps.get(name) is None}
 
-@dataclass(frozen=True)
+    def lengths_at(self, stamp: Stamp, *, is_found: bool) -> tuple[dict[str, int | None], frozenset[str]]:
+        """Return the lengths of what was written before a state of that stamp is complete, and of what it is unknown.
+
+        One that is only found was completed at some time since its folder was made.
+        """
+        known, unknown = dict[str, int | None](), set[str]()
+        for name, (first, last) in self.grown.items():
+            # A write of the same tick of the clock may be one after the state, in the size and not yet reported.
+            is_doubtful = name in self.late or (not self.is_quiet and self.changed.get(name, 0) >= stamp[2])
+            if last < self.at and not is_doubtful:
+                known[name] = self.sizes.get(name)
+            elif first < self.at or is_found:
+                unknown.add(name)
+        return known, frozenset(unknown)
+
+
+@dataclass
 class BatchReader:
-    """Read batches; `is_suspect` names a state file that may turn out to be appended to, so its length is read too."""
+    """Read batches; `written` says which of some files the program has open for writing.
+
+    A write to the log of a database comes under the name of the database; `databases` are those that had a journal.
+    """
 
     path_of: Callable[[str], Path]
     is_state: Callable[[str], bool]
-    is_suspect: Callable[[str], bool]
+    written: Callable[[Sequence[Path]], set[Path]]
+    databases: set[str] = field(default_factory=set)
 
     def gather(self, first: Sequence[FileEvent], events: FileEvents, unsettled: Iterable[str]) -> Batch:
         """Read sizes and stamps until nothing was reported since: they are those at the end of these events."""
-        batch, more = Batch(list(first)), list(first)
-        batch.seen = set(unsettled)
-        for name in batch.seen:
-            self._read_size(batch, name)
-        until = 0.0
+        batch, more, until = Batch(set(unsettled)), first, 0.0
         for _ in range(MOST_ROUNDS):
-            self._read(batch, more)
+            found = self._translated(more)
+            batch.events += found
+            self._read(batch, found)
             more = events.next(0)
             if not more and batch.doubtful():
                 until = until or time.monotonic() + QUIET_WITHIN_SECONDS
                 more, batch.is_quiet = listen(events, until)
             if not more:
                 break
-            batch.events += more
-        batch.late = {event.name for event in more if self._is_output_write(event)}
-        for event in more:
-            batch.stamps.pop(event.name, None)
-        for at, event in enumerate(batch.events):
-            self._place(batch, at, event)
+        events.put_back(more)
+        batch.place(self._translated(more))
         return batch
 
-    def _place(self, batch: Batch, at: int, event: FileEvent) -> None:
-        if self._is_output_write(event):
-            batch.written[event.name] = at
-            if event.what & ~Happened.CLOSED & WRITTEN:
-                batch.grown[event.name] = at
-        if event.what & (WRITTEN | GONE):
-            batch.last[event.name] = at
-        if event.what & Happened.WRITTEN and event.name.endswith(LOG):
-            batch.logged[event.name] = at
-        batch.is_torn |= bool(event.what & Happened.OVERFLOW)
+    def _translated(self, events: Sequence[FileEvent]) -> list[FileEvent]:
+        """Return the events; of databases only the writes to them and to their logs: who reads one closes them too."""
+        found = []
+        for event in events:
+            database = database_of(event.name)
+            if database and self.is_state(database):
+                self.databases.add(database)
+                if event.name.endswith(LOG) and event.what & Happened.WRITTEN:
+                    found.append(FileEvent(Happened.WRITTEN, database, 0))
+            elif event.name not in self.databases or not event.what & Happened.CLOSED:
+                found.append(event)
+        return found
 
     def _read(self, batch: Batch, events: Sequence[FileEvent]) -> None:
-        for event in events:
-            is_measured = self._is_output_write(event)
-            if is_measured:
-                self._read_size(batch, event.name)
-            if self.is_state(event.name):
-                batch.stamps[event.name] = self._complete_stamp(event)
-            if is_beside(event.name, self.is_state):
-                database = database_of(event.name)
-                batch.stamps[database] = state_stamp_of(self.path_of(database))
-
-    def _read_size(self, batch: Batch, name: str) -> None:
-        batch.sizes[name], batch.changed[name] = self.size(name)
+        """Read what these events have changed, each file once."""
+        whats = {event.name: event.what for event in events if event.name}
+        found = [self.path_of(name) for name, what in whats.items() if what & Happened.FOUND and self.is_state(name)]
+        busy = self.written(found) if found else set()
+        for name, what in whats.items():
+            if not what & Happened.IS_FOLDER:
+                batch.sizes[name], batch.changed[name] = self.size(name)
+            if self.is_state(name):
+                is_commit = name in self.databases and what & Happened.WRITTEN
+                may_be = what & COMPLETED or is_commit or (what & Happened.FOUND and self.path_of(name) not in busy)
+                batch.stamps[name] = state_stamp_of(self.path_of(name)) if may_be else None
 
     def size(self, name: str) -> tuple[int | None, int]:
         """Return the size of a plain file and when it was changed; None for anything else."""
@@ -116,22 +145,6 @@ class BatchReader:
         except OSError:
             return None, 0
         return found.st_size if stat.S_ISREG(found.st_mode) else None, found.st_mtime_ns
-
-    def _complete_stamp(self, event: FileEvent) -> Stamp | None:
-        """Return the stamp of a state that this event may complete; None if a process has it open for writing.
-
-        What was made before its folder was watched, or by a link, is reported as created and nothing more.
-        """
-        is_new = bool(event.what & Happened.CREATED)
-        if not event.what & COMPLETED and not (is_new and is_nobodys(self.path_of(event.name))):
-            return None
-        return state_stamp_of(self.path_of(event.name))
-
-    def _is_output_write(self, event: FileEvent) -> bool:
-        if not event.name or event.what & Happened.IS_FOLDER or not event.what & WRITTEN:
-            return False
-        is_output = not self.is_state(event.name) and not is_beside(event.name, self.is_state)
-        return is_output or self.is_suspect(event.name)
 
 
 def listen(events: FileEvents, until: float) -> tuple[list[FileEvent], bool]:

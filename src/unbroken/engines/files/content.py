@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import new_hasher
 
@@ -108,7 +108,7 @@ def cut(path: Path, entry: OutputFile, place: Callable[[], Path]) -> bool:
     """Cut a file to the length that belongs to the state; the tail goes to `place()`.  Return True if there was one."""
     if path.stat().st_nlink > 1:  # a result of the run has the same bytes
         draft = path.with_name(fs.unique_name("private"))
-        fs.copy_file(path, draft)
+        copying.copy_file(path, draft)
         os.replace(draft, path)
     size = path.stat().st_size
     if size > entry.resume_bytes:

@@ -9,32 +9,26 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
+
+from unbroken.system import copying
 
 # The names of journals begin with the name of the database [SQLite, Temporary Files Used By SQLite].
 JOURNAL, LOG, INDEX = "-journal", "-wal", "-shm"
 _MAGIC = b"SQLite format 3\0"
-# The program cannot commit while a step is copied; between two it can, and the copy begins again.
-_STEP_PAGES, _REST_SECONDS, _GIVE_UP_SECONDS = 1024, 0.01, 60.0
-# So long it waits for the end of a transaction.
-_BUSY_SECONDS = 1.0
-_OK, _FULL, _DONE, _NEEDS_ROLLBACK = 0, 13, 101, 776  # [SQLite, Result and Error Codes]
+# So long the clock of files may rest: what is written meanwhile has the same time.
+_TICK_SECONDS = 0.03
+_JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # [SQLite, Database File Format, 3]
 
 
 def is_database(path: Path) -> bool:
     """Return True for an SQLite database."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+    return _begin(path, len(_MAGIC)) == _MAGIC
 
 
 def database_of(name: str) -> str:
@@ -59,88 +53,74 @@ def has_journal(path: Path) -> bool:
 
 
 def is_committed(path: Path) -> bool:
-    """Return False while a transaction is being written to the write-ahead log, or if a kill has torn one there.
+    """Return False while a transaction is being written, or if a kill has torn one.
 
-    The index next to the log counts the committed frames.  The frame after them has the salts of the log only
-    if the program is at it [SQLite, WAL-mode File Format: 1 and 2.1].
+    A journal counts the pages that can be rolled back; none, as long as the database was not touched.  The index of a
+    write-ahead log counts its committed frames.  The frame after them has the salts of the log only if the program is
+    at it [SQLite, WAL-mode File Format: 1 and 2.1].
     """
-    try:
-        with path.with_name(f"{path.name}{LOG}").open("rb", buffering=0) as log:
-            head = log.read(32)
-            if not head:
-                return True
-            index = path.with_name(f"{path.name}{INDEX}").read_bytes()[:48]
-            salts, size = head[16:24], int.from_bytes(head[8:12])
-            committed = int.from_bytes(index[16:20], sys.byteorder)
-            log.seek(32 + committed * (24 + size))
-            following = log.read(24)
-    except FileNotFoundError:  # no log, or one without an index, which no other process can read
-        return not path.with_name(f"{path.name}{LOG}").exists()
+    journal = _begin(_next_to(path, JOURNAL), 12)
+    if journal.startswith(_JOURNAL_MAGIC) and any(journal[8:]):
+        return False
+    log, index = _next_to(path, LOG), _begin(_next_to(path, INDEX), 48)
+    head = _begin(log, 32)
+    if not head or len(index) < 48:  # no log, or one without an index, which no other process can read
+        return not head
+    salts, size, committed = head[16:24], int.from_bytes(head[8:12]), int.from_bytes(index[16:20], sys.byteorder)
+    following = _begin(log, 24, 32 + committed * (24 + size))
     # Of a log that was begun again nothing is committed yet.
-    return len(index) == 48 and index[32:40] == salts and following[8:16] != salts
+    return index[32:40] == salts and following[8:16] != salts
 
 
-def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
-    """Copy what is committed, while the program runs or after it was killed; the database stays as it is.
-
-    Return False, without a copy, if that is impossible, or if the database is not the same (`is_same`) after it.
-    Raise OSError if the disk is full.  SQLite's own backup makes the copy [SQLite, Online Backup API].
-    """
-    target.unlink(missing_ok=True)
-    is_copied = False
+def _begin(path: Path, count: int, at: int = 0) -> bytes:
     try:
-        is_copied = (_back_up(path, target) or _roll_back_a_copy(path, target)) and is_same()
-    except (sqlite3.Error, TimeoutError, FileNotFoundError) as error:
-        if getattr(error, "sqlite_errorcode", _OK) == _FULL:
+        with path.open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), count, at)
+    except OSError:
+        return b""
+
+
+def _next_to(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}{ending}")
+
+
+def copy_database(path: Path, target: Path) -> bool:
+    """Copy what is committed, also after the program was killed; the database is only read, and not locked.
+
+    Return False, without a copy, if it changes meanwhile, or is none; raise OSError if the disk is full.
+    """
+    before, is_copied = _times(path), False
+    await_tick(max((time_ns for _, _, time_ns in before), default=0))
+    try:
+        for ending in ("", JOURNAL, LOG):
+            _next_to(target, ending).unlink(missing_ok=True)
+            if not ending or _next_to(path, ending).exists():
+                copying.copy_file(_next_to(path, ending), _next_to(target, ending))
+        is_copied = before == _times(path) and _is_made_one(target)
+    except (sqlite3.Error, FileNotFoundError) as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
     finally:
-        if not is_copied:
-            target.unlink(missing_ok=True)
+        for each in [*beside(target.name), *([] if is_copied else [target.name])]:
+            target.with_name(each).unlink(missing_ok=True)
     return is_copied
 
 
-def _back_up(path: Path, target: Path) -> bool:
-    """Copy a database by reading alone; return False if a killed program's transaction is to be rolled back.
-
-    A connection that may write would do so, and the last one that closes a database moves its log into it: both look
-    like a commit of the program.
-    """
-    begun = time.monotonic()
-
-    def look(status: int, _remaining: int, _total: int) -> None:
-        most = _GIVE_UP_SECONDS if status == _OK else _BUSY_SECONDS
-        if status != _DONE and time.monotonic() > begun + most:
-            raise TimeoutError
-
-    place = f"file:{quote(str(path))}?mode=ro"
-    try:
-        with (
-            closing(sqlite3.connect(place, uri=True, timeout=0)) as source,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            copy.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
-            source.backup(copy, pages=_STEP_PAGES, progress=look, sleep=_REST_SECONDS)
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", _OK) != _NEEDS_ROLLBACK:
-            raise
-        return False
-    return True
+def _is_made_one(path: Path) -> bool:
+    """Roll back the journal of a copy, or take over its log; return False if that is impossible."""
+    with closing(sqlite3.connect(path)) as book:
+        book.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
+        book.execute("PRAGMA schema_version").fetchone()  # the first reader rolls back
+        return bool(book.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
 
 
-def _roll_back_a_copy(path: Path, target: Path) -> bool:
-    """Copy a database with its journal, and roll back there; return False if it was changed meanwhile."""
-    journals = [each.with_name(f"{each.name}{JOURNAL}") for each in (path, target)]
+def await_tick(time_ns: int) -> None:
+    """Wait until a write gets another time than this one, of a file."""
+    if time_ns / 1e9 > time.time() - _TICK_SECONDS:
+        time.sleep(_TICK_SECONDS)
 
-    def times() -> list[tuple[int, int, int]]:
-        found = [each.stat() for each in (path, journals[0])]
-        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
 
-    before = times()
-    try:
-        shutil.copyfile(path, target)
-        shutil.copyfile(*journals)
-        with closing(sqlite3.connect(target)) as copy:
-            copy.execute("PRAGMA schema_version")  # the first reader rolls it back
-    finally:
-        journals[1].unlink(missing_ok=True)
-    return before == times()
+def _times(path: Path) -> list[tuple[int, int, int]]:
+    """Return inode, size and time of a database and its journals."""
+    found = [each.stat() for ending in ("", JOURNAL, LOG) if (each := _next_to(path, ending)).exists()]
+    return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]

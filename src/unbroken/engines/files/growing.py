@@ -14,7 +14,7 @@ from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import OutputList
 from unbroken.engines.files.put_back import is_other
-from unbroken.engines.files.states import ELSEWHERE, PRINTED, plain_stamp
+from unbroken.engines.files.states import ELSEWHERE, PRINTED
 from unbroken.engines.files.writers import open_for_writing
 
 _INSIDE = "is changed inside while it grows, and not put back; name it in --keep, and close it before a save"
@@ -44,31 +44,16 @@ class GrowingFiles:
         if keep.printed is not None:
             keep.printed.touch()  # what is not there cannot be watched
             named.append(PRINTED)
-        for name in [*named, *observed.observer.appended]:
+        for name in [*named, *keep.names(observed.observer.appended)]:
             with suppress(OSError):
                 self._lengths_before[name] = self._path(name).stat().st_size
-        observed.begin(self._lengths_before, keep.names(observed.observer.appended))
+        observed.begin(self._lengths_before)
 
     def know_before(self, listed: OutputList) -> None:
         """Take over from an attempt that was killed."""
-        known, observer = self._observed.known, self._observed.observer
         self.take(listed, listed.doubts)
         self._listed = set(listed.files)
-        # What matches and is complete in no moment was appended to.
-        completed = {name for name, moment in known.items() if plain_stamp(self._keep.folder / name) == moment.stamp}
-        self._written = {name for moment in known.values() for name in moment.lengths}
-        observer.appended = {name for name in self._written - completed if self._keep.is_state(name)}
-
-    # --- lengths ---
-
-    def unknown_in(self, lengths: Mapping[str, int] | None) -> str:
-        """Return a kept file that was found to be appended to only after these lengths were needed; empty if none."""
-        late = sorted(self._observed.observer.appended - (lengths or {}).keys()) if lengths is not None else []
-        return next((name for name in late if self._path(name).exists() and self._length_before(name) < 0), "")
-
-    def _length_before(self, name: str) -> int:
-        """Return the length of a file that the program had not touched when it saved; -1 if that is unknown."""
-        return -1 if name in self._observed.unknown else self._lengths_before.get(name, -1)
+        self._written = {name for moment in self._observed.observer.moments() for name in moment.lengths}
 
     # --- the list ---
 
@@ -82,26 +67,21 @@ class GrowingFiles:
         files: dict[str, OutputFile] = {}
         for name, path in growing.items():
             with suppress(FileNotFoundError):
-                size = path.stat().st_size
-                resume = size if lengths is None else lengths.get(name, self._length_before(name))
-                if doubt := self._why_not_exact(name, path, (resume, size), has_saved_last=has_saved_last):
-                    more.append(f"{name.lstrip(ELSEWHERE)} {doubt}")
+                size, shown = path.stat().st_size, name.lstrip(ELSEWHERE)
+                before = -1 if name in self._observed.unknown else self._lengths_before.get(name, -1)
+                resume = size if lengths is None else lengths.get(name, before)
                 if is_changed_inside(path):  # to cut it would not give back what it was
+                    more += [f"{shown} {_INSIDE}"] if self._observed.is_open(name) else []
                     continue
                 if has_saved_last and 0 <= resume < size:
                     resume = size if is_buffered(path, resume, self._lengths_before.get(name, 0)) else resume
+                elif not has_saved_last and resume >= 0 and is_cut_by_a_buffer(path, resume, size):
+                    more.append(f"{shown} {_IN_BUFFER}")
                 if 0 <= resume <= size:
                     entry = described(path, resume if end is None else size, resume, self._segment, listed.algorithm)
                     files[name] = replace(entry, is_rewritten=name in self._rewritten)
         # The doubts of this moment hold only if the program is resumed from this very state.
         replace(listed, files=files, doubts=tuple(dict.fromkeys((*self.doubts, *more)))).write(draft)
-
-    def _why_not_exact(self, name: str, path: Path, sizes: tuple[int, int], *, has_saved_last: bool) -> str:
-        """Return why a file cannot be put back as the program meant it; empty if it can."""
-        if is_changed_inside(path):
-            return _INSIDE if self._observed.was_open(name) else ""
-        is_cut = not has_saved_last and sizes[0] >= 0 and is_cut_by_a_buffer(path, *sizes)
-        return _IN_BUFFER if is_cut else ""
 
     def files(self) -> dict[str, Path]:
         """Return what the program appends to: what it prints, kept files and outputs, and what it has open."""

@@ -2,33 +2,29 @@
 
 The kernel reports events in their order, so the length that a growing file had when a state was written is known,
 although it is read a moment later: it is the length read before, if no write was reported in between; or the length
-read now, if no write was reported since.  Where a write was reported on both sides, the length is unknown and that
-moment is not used.
+read now, if no write was reported since.  Where a write was reported on both sides, the length is unknown.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from unbroken.engines.files.batch import COMPLETED, GONE, Batch, BatchReader
-from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
+from unbroken.engines.files.batch import COMPLETED, GONE, GROWN, Batch, BatchReader
+from unbroken.engines.files.databases import is_beside, is_database
 from unbroken.engines.files.moments import Moment
-from unbroken.engines.files.states import ELSEWHERE, Stamp, state_stamp_of
-from unbroken.engines.files.writers import DYING_SECONDS, ProgramLife
-from unbroken.system import fs
-from unbroken.system.file_events import FileEvent, Happened, is_nobodys
+from unbroken.engines.files.states import ELSEWHERE, Stamp
+from unbroken.engines.files.writers import ProgramLife
+from unbroken.system.file_events import FileEvent, Happened
 
 # An open file is being appended to if it was written for this long, while this many states were completed.
 APPENDED_SECONDS = 1.0
 APPENDED_STATES = 2
-# A program that replaces its state again and again is copied from a file that was held open for a moment.
-MOST_PAST, MOST_PAST_LENGTHS = 256, 1000
+# A file that is replaced again and again is copied as it was a moment ago: so many moments of one stay.
+MOST_PAST = 16
 # An output that was written again so often, and did not grow, is no file that is appended to.
 REWRITES = 2
 
@@ -37,59 +33,54 @@ class FileKnowledge:
     """Learn from batches of events.
 
     `is_state` says which names are state files, `also` what is watched elsewhere, by the names that its events have.
-    `is_measured` names files whose lengths must be known.  `life` knows the program's processes: a file that was closed
-    by the end of one is not complete.
+    `life` knows the program's processes: a file that was closed by the end of one is not complete.
     """
 
     def __init__(
-        self,
-        root: Path,
-        is_state: Callable[[str], bool],
-        also: Mapping[str, Path],
-        is_measured: Callable[[str], bool],
-        life: ProgramLife | None,
+        self, root: Path, is_state: Callable[[str], bool], life: ProgramLife, also: Mapping[str, Path] | None = None
     ) -> None:
-        self._root, self._matches, self._also = root, is_state, also
-        self._is_measured, self._life = is_measured, life
-        self._reader = BatchReader(self._path, self._is_state, self._is_suspect)
-        self._lock = threading.Lock()
-        # Outputs.
-        self._lengths: dict[str, int] = {}
-        self._shared: Mapping[str, int] | None = None  # a copy of `_lengths`, as long as that stays as it is
+        self._root, self._matches, self._life, self._also = root, is_state, life, also or {}
+        self._reader = BatchReader(self._path, self.is_state, life.written)
+        self._lock = threading.RLock()
+        # Lengths.
+        self._lengths: dict[str, int] = {}  # of outputs, and of all files that are open
+        self._is_shared = False  # with a moment
         self._unsettled: set[str] = set()  # their length in `_lengths` is not that of the last event
         self._doubtful: dict[str, tuple[int, list[Moment]]] = {}  # sizes that may hold a write that is reported later
         self._closed: dict[str, int] = {}  # the length of each output when it was last closed, or replaced
         self._rewrites: Counter[str] = Counter()
-        # All files.
-        self._open: set[str] = set()  # written since they were last closed
-        self._changed: set[str] = set()  # written at all
-        # State files.
-        self.moments: dict[str, Moment] = {}  # the last one of each
-        self.taken: dict[str, Moment] = {}  # of states that were handed over
-        self._fresh: dict[str, Moment] = {}  # it may be the end of the program that has closed the file
-        self._trusted_from: dict[str, float] = {}  # of these, time.monotonic()
-        self._past: dict[tuple[str, Stamp], Moment] = {}  # the last ones of files that are replaced by a rename
-        self._completions: Counter[str] = Counter()  # closed after writing, or put in place by a rename
+        # How files are written.
+        self._open: dict[str, tuple[float, int]] = {}  # since when, and how many states were completed before
+        self._changed: set[str] = set()
+        self._completions: Counter[str] = Counter()
         self._moved: set[str] = set()
-        self._in_place: set[str] = set()  # written under their own name
-        self._committed: set[str] = set()  # databases
-        self._opened: dict[str, tuple[float, int]] = {}  # when a file was first written, and how many states were then
-        self._states = 0  # how many were completed
+        self._in_place: set[str] = set()
+        # States.
+        self._moments: defaultdict[str, dict[Stamp, Moment]] = defaultdict(dict)  # the newest last
+        self._fresh: dict[str, tuple[Moment, float]] = {}  # and when it is trusted, if the program works then
+        self.last_moment: Moment | None = None
+        self._count = 0
         self.appended: set[str] = set()  # that match as state files, and are kept open and appended to
-        self.overflows = 0
 
     # --- what was learned ---
+
+    def moment(self, name: str) -> Moment | None:
+        """Return the last completion of a state file; None if nothing is known of one."""
+        with self._lock:
+            return next(reversed(self._moments.get(name, {}).values()), None)
+
+    def moments(self) -> list[Moment]:
+        """Return the last completion of each state file."""
+        with self._lock:
+            return [moment for name in self._moments if (moment := self.moment(name)) is not None]
 
     def moment_of(self, stamps: Mapping[str, Stamp]) -> Moment | None:
         """Return the moment at which the last of these state files was completed; None if one changed since."""
         with self._lock:
-            if len(stamps) == 1 and (past := self._past.get(next(iter(stamps.items())))) is not None:
-                return past  # of a file that is held open, and was replaced since
-            found = [each for name in stamps if (each := self.moments.get(name)) is not None]
-            is_changed = any(stamps[each.name] != each.stamp for each in found)
-            if len(found) < len(stamps) or is_changed or self._open.intersection(stamps) - self._committed:
-                return None
-            return max(found, key=lambda each: each.at, default=None)
+            found = [self._moments.get(name, {}).get(stamp) for name, stamp in stamps.items()]
+            is_open = self._open.keys() & stamps.keys() - self._reader.databases
+            known = [moment for moment in found if moment is not None]
+            return max(known, key=lambda each: each.at) if len(known) == len(found) > 0 and not is_open else None
 
     def is_renamed(self, name: str) -> bool:
         """Return True if the file was always put in place by a rename, and never written under its name."""
@@ -107,11 +98,6 @@ class FileKnowledge:
         """Return True for an output that was more than once written from its beginning again, or replaced."""
         return self._rewrites[name] >= REWRITES
 
-    def suspects(self) -> set[str]:
-        """Return state files that may turn out to be appended to: no event has completed them, and they are open."""
-        with self._lock:
-            return set(self._opened)
-
     def completions(self, name: str) -> int:
         """Return how often the file was closed after writing, or put in place by a rename."""
         return self._completions[name]
@@ -124,9 +110,16 @@ class FileKnowledge:
     def trust(self) -> None:
         """Take what was closed last: the program has left well, and was not ended while it wrote."""
         with self._lock:
-            self.moments |= self._fresh
-            self._remember(self._fresh.values())
+            for moment, _ in self._fresh.values():
+                self._keep(moment)
             self._fresh = {}
+
+    def know(self, moments: Iterable[Moment], appended: Iterable[str]) -> None:
+        """Take over what another process has learned."""
+        self.appended |= set(appended)
+        for moment in moments:
+            self._moved |= {moment.name} if moment.is_renamed else set()
+            self._keep(moment)
 
     # --- batches ---
 
@@ -137,14 +130,14 @@ class FileKnowledge:
             for at, event in enumerate(batch.events):
                 batch.at = at
                 moments += self._take_event(event, batch)
-            self._unsettled = batch.late | (set(self._lengths) if batch.is_torn else set())
             for name, size in batch.sizes.items():
                 if size is None or name not in batch.late:
-                    self._set_length(name, size)
+                    self.set_length(name, size if name in self._open or not self.is_state(name) else None)
+            self._unsettled = batch.late
             moments = [] if batch.is_torn else moments
             late = self._late_doubts(batch)
             self._doubtful |= {name: (self._lengths.get(name, 0), moments) for name in batch.doubtful() if moments}
-            self._states += len(moments)
+            self._count += len(moments)
             self._find_appended()
         return moments, late
 
@@ -154,243 +147,150 @@ class FileKnowledge:
         Where the end of a process may have closed a file, only if the program still works some seconds later.
         """
         with self._lock:
-            self._fresh |= {moment.name: moment for moment in moments}
-            is_alive = bool(self._fresh) and self._is_alive()
+            is_alive = bool(moments or self._fresh) and self._life.is_alive()
             now = time.monotonic()
-            for moment in moments:
-                is_doubtful = self._life is not None and self._life.may_have_closed(moment.stamp[1])
-                self._trusted_from[moment.name] = now + DYING_SECONDS if is_doubtful else now
-            taken = [
-                each
-                for each in self._fresh.values()
-                if (is_alive and now >= self._trusted_from[each.name]) or self.is_renamed(each.name)
-            ]
+            self._fresh |= {each.name: (each, now + self._life.doubt_seconds()) for each in moments}
+            waiting = list(self._fresh.values())
+            taken = [each for each, at in waiting if (is_alive and now >= at) or self.is_renamed(each.name)]
             for moment in taken:
-                del self._fresh[moment.name], self._trusted_from[moment.name]
-                self.moments[moment.name] = moment
-            self._remember(taken)
+                del self._fresh[moment.name]
+                self._keep(moment)
         return taken
 
-    def _is_alive(self) -> bool:
-        """Look at the program; True also where nothing is known of its processes."""
-        return self._life is None or self._life.is_alive()
+    def _keep(self, moment: Moment) -> None:
+        """Remember a moment; earlier ones only of a file that is always replaced."""
+        kept, self.last_moment = self._moments[moment.name], moment
+        kept.pop(moment.stamp, None)
+        kept[moment.stamp] = moment
+        while len(kept) > (MOST_PAST if self.is_renamed(moment.name) else 1):
+            del kept[next(iter(kept))]
+        if moment.name.startswith(ELSEWHERE):
+            for name in [name for name in self._moments if name.startswith(ELSEWHERE)][:-MOST_PAST]:
+                del self._moments[name]
 
-    def _remember(self, moments: Iterable[Moment]) -> None:
-        """Keep the last moments of files that are always replaced, while their lengths take little memory."""
-        for moment in moments:
-            if self.is_renamed(moment.name) and len(moment.lengths) <= MOST_PAST_LENGTHS:
-                self._past.pop((moment.name, moment.stamp), None)
-                self._past[moment.name, moment.stamp] = moment
-        _limit(self._past)
+    def _late_doubts(self, batch: Batch) -> list[Moment]:
+        """Doubt the moments whose lengths had a write that was reported only now: it did not change the size."""
+        found: dict[tuple[str, Stamp], Moment] = {}
+        for name in {event.name for event in batch.events if event.what & GROWN} & self._doubtful.keys():
+            size, moments = self._doubtful.pop(name)
+            if batch.sizes.get(name) == size and not self.is_rewritten(name):
+                for each in moments:
+                    at = each.name, each.stamp
+                    found[at] = found.get(at, each).doubted(name)
+        for (name, stamp), moment in found.items():
+            if stamp in self._moments.get(name, {}):
+                self._moments[name][stamp] = moment
+            elif name in self._fresh and self._fresh[name][0].stamp == stamp:
+                self._fresh[name] = (moment, self._fresh[name][1])
+        return [moment for moment in found.values() if self.moment(moment.name) is moment]
+
+    # --- events ---
 
     def _take_event(self, event: FileEvent, batch: Batch) -> list[Moment]:
         """Return the moments that an event makes."""
-        if event.what & Happened.OVERFLOW:
-            self.overflows += 1
+        name, what = event.name, event.what
+        if what & Happened.OVERFLOW:
             self._forget_all()
-            self._open.clear()
-            batch.seen.update(self._lengths)
-            return []
-        if event.what & Happened.IS_FOLDER and not self._is_state(event.name):
-            return self._follow_folder(event, batch)
-        if self._is_state(event.name):
+        elif what & GONE:
+            for each in [name, *self._below(name)] if what & Happened.IS_FOLDER else [name]:
+                self.set_length(each, None)
+                self._open.pop(each, None)
+                self._fresh.pop(each, None)
+                if not each.startswith(ELSEWHERE):  # what was handed over is taken away by us
+                    self._moments.pop(each, None)
+        elif self.is_state(name):
             return self._state_event(event, batch)
-        if is_beside(event.name, self._is_state):
-            return self._commit(event, batch)
-        self._output_event(event, batch)
+        elif not what & Happened.IS_FOLDER:
+            self._output_event(event, batch)
         return []
 
-    def _late_doubts(self, batch: Batch) -> list[Moment]:
-        """Blur the moments whose lengths had a write that was reported only now: it did not change the size."""
-        found: list[Moment] = []
-        for name in batch.written.keys() & self._doubtful.keys():
-            size, moments = self._doubtful.pop(name)
-            is_doubted = self._is_measured(name) and not self._is_state(name) and not self.is_rewritten(name)
-            if batch.sizes.get(name) == size and is_doubted:
-                found += [replace(moment, blurred=name, is_late_doubt=True) for moment in moments if not moment.blurred]
-        self._remember(found)
-        found = [moment for moment in found if self.moments.get(moment.name, moment).stamp == moment.stamp]
-        self.moments |= {moment.name: moment for moment in found if moment.name in self.moments}
-        self._fresh |= {moment.name: moment for moment in found if moment.name in self._fresh}
-        return [moment for moment in found if moment.name in self.moments]
-
-    # --- outputs ---
+    def _below(self, folder: str) -> list[str]:
+        return [name for name in {*self._lengths, *self._open, *self._moments} if name.startswith(f"{folder}/")]
 
     def _output_event(self, event: FileEvent, batch: Batch) -> None:
-        name = event.name
-        if event.what & GONE:
-            self._set_length(name, None)
-            self._open.discard(name)
-            batch.seen.discard(name)
-            return
-        batch.seen.add(name)
+        name, what = event.name, event.what
         self._changed.add(name)
-        if batch.written[name] == batch.at:
-            self._note_rewritten(event, batch.sizes.get(name))
-        self._note_open(event)
-        if event.what & Happened.CREATED and batch.is_last(event) and not is_nobodys(self._path(name)):
-            self._open.add(name)  # though nothing is written yet
+        size = batch.sizes.get(name)
+        if size is not None and batch.is_last(event):
+            is_moved = bool(what & Happened.MOVED_TO)
+            if is_moved or (what & Happened.CLOSED and name in self._open):
+                before = self._closed.get(name)
+                self._rewrites[name] += before is not None and (is_moved or size <= before)
+                self._closed[name] = size
+        is_new = what & Happened.CREATED and not what & Happened.FOUND and size is not None
+        self._note_open(event, is_written=bool(what & Happened.WRITTEN or is_new))
 
-    def _note_rewritten(self, event: FileEvent, size: int | None) -> None:
-        """Count how often a file was replaced, or closed no longer than before although it was written."""
-        is_moved = bool(event.what & Happened.MOVED_TO)
-        if size is None or not (is_moved or (event.what & Happened.CLOSED and event.name in self._open)):
-            return
-        before = self._closed.get(event.name)
-        if before is not None and (is_moved or size <= before):
-            self._rewrites[event.name] += 1
-        self._closed[event.name] = size
+    def _note_open(self, event: FileEvent, *, is_written: bool) -> None:
+        if event.what & COMPLETED:
+            self._open.pop(event.name, None)
+        elif is_written:
+            self._open.setdefault(event.name, (time.monotonic(), self._count))
 
-    def _set_length(self, name: str, size: int | None) -> None:
+    def _state_event(self, event: FileEvent, batch: Batch) -> list[Moment]:
+        name, what = event.name, event.what
+        self._changed.add(name)
+        self._completions[name] += bool(what & COMPLETED)
+        if what & Happened.MOVED_TO:
+            self._moved.add(name)
+        if what & Happened.WRITTEN:
+            self._in_place.add(name)
+            if name not in self._open:
+                self._life.look()  # a writer is known before its end closes the file
+        self._note_open(event, is_written=bool(what & Happened.WRITTEN) and name not in self._reader.databases)
+        if not what & COMPLETED and name not in self._reader.databases:
+            self._moments.pop(name, None)
+            self._fresh.pop(name, None)
+        stamp = batch.stamps.get(name) if batch.is_last(event) else None
+        if stamp is None:
+            return []
+        self.set_length(name, None)  # taken when it was written, in case that it is appended to
+        lengths, unknown = self._lengths_at(batch, stamp, is_found=bool(what & Happened.FOUND))
+        opened = frozenset(self._open.keys() - {name})
+        return [Moment(name, stamp, lengths, time.monotonic(), opened, unknown)]
+
+    def _lengths_at(self, batch: Batch, stamp: Stamp, *, is_found: bool) -> tuple[Mapping[str, int], frozenset[str]]:
+        """Return the lengths at the event that is processed, and what is unknown; moments share them where they can."""
+        known, unknown = batch.lengths_at(stamp, is_found=is_found)
+        if not known and not unknown:
+            self._is_shared = True
+            return self._lengths, unknown
+        if batch.shared is None or batch.shared[:2] != (known, unknown):
+            sizes = {**self._lengths, **known}.items()
+            lengths = {name: size for name, size in sizes if size is not None and name not in unknown}
+            batch.shared = known, unknown, lengths
+        return batch.shared[2], unknown
+
+    def set_length(self, name: str, size: int | None) -> None:
+        """Note the length of a file; None for one that is gone, or needs none."""
         if self._lengths.get(name) == size:
             return
-        self._shared = None
+        if self._is_shared:
+            self._lengths, self._is_shared = dict(self._lengths), False
         if size is None:
-            self._lengths.pop(name, None)
+            del self._lengths[name]
         else:
             self._lengths[name] = size
 
-    def _note_open(self, event: FileEvent) -> None:
-        if event.what & COMPLETED:
-            self._open.discard(event.name)
-        elif event.what & Happened.WRITTEN:
-            self._open.add(event.name)
+    def _find_appended(self) -> None:
+        """Take for an output what matches as a state file, and stays open while other states are completed."""
+        for name, (since, states) in self._open.items():
+            is_long = self._count - states >= APPENDED_STATES and time.monotonic() - since >= APPENDED_SECONDS
+            is_never_closed = not self._completions[name] and self.is_state(name)
+            if is_long and is_never_closed and not is_database(self._path(name)):
+                self.appended.add(name)
 
-    # --- state files ---
+    # --- names ---
 
-    def _is_state(self, name: str) -> bool:
+    def is_state(self, name: str) -> bool:
+        """Return True for a state file, which is not appended to."""
         return name not in self.appended and self._matches(name) and not is_beside(name, self._matches)
-
-    def _is_suspect(self, name: str) -> bool:
-        """Return True for what matches as a state file, and may turn out to be appended to."""
-        return name in self._opened and not self._completions[name]
 
     def _path(self, name: str) -> Path:
         first, _, rest = name.partition("/")
         return self._also[first] / rest if first in self._also else self._root / name
 
-    def _state_event(self, event: FileEvent, batch: Batch) -> list[Moment]:
-        name = event.name
-        if event.what & GONE:
-            if name in self.moments and name.startswith(ELSEWHERE):  # handed over, and taken away by us
-                self.taken[name] = self.moments[name]
-                _limit(self.taken)
-            self._forget(name)
-            self._open.discard(name)
-            return []
-        self._changed.add(name)
-        self._completions[name] += bool(event.what & COMPLETED)
-        if event.what & Happened.MOVED_TO:
-            self._moved.add(name)
-        if event.what & Happened.WRITTEN:
-            self._in_place.add(name)
-            if name not in self._open:
-                self._is_alive()  # a writer is known before its end closes the file
-            if not event.what & COMPLETED:
-                self._opened.setdefault(name, (time.monotonic(), self._states))
-                batch.seen.add(name)
-        self._note_open(event)
-        if not event.what & COMPLETED:
-            self._forget(name)
-        stamp = batch.stamps.get(name) if batch.is_last(event) else None
-        if stamp is None:
-            return []
-        if not event.what & COMPLETED:  # it was completed at some time since its folder was made
-            batch.seen |= {each for each, at in batch.written.items() if at > batch.at}
-        batch.seen.discard(name)
-        self._set_length(name, None)  # taken when it was written, in case that it is appended to
-        return [self._moment(name, stamp, batch)]
-
-    def _commit(self, event: FileEvent, batch: Batch) -> list[Moment]:
-        """Return the moment at which a database that is kept open was committed, by an event of its journal.
-
-        That is the first one after the database was written, or the last write to a write-ahead log: who only reads
-        the database closes that too.
-        """
-        name = database_of(event.name)
-        stamp = batch.stamps.get(name)
-        if event.name.endswith(LOG):
-            is_commit = batch.logged.get(event.name) == batch.at
-        else:
-            known = self._fresh.get(name) or self.moments.get(name)
-            is_new = stamp not in (batch.commits.get(name), known and known.stamp)
-            is_commit = event.name.endswith(JOURNAL) and batch.last.get(name, -1) < batch.at and is_new
-        if stamp is None or not is_commit:
-            return []
-        self._committed.add(name)
-        batch.commits[name] = stamp
-        return [self._moment(name, stamp, batch)]
-
-    def _moment(self, name: str, stamp: Stamp, batch: Batch) -> Moment:
-        unknown = set()
-        for each in list(batch.seen):
-            # A write of the same tick of the clock may be one after the state, in the size and not yet reported.
-            is_doubtful = not batch.is_quiet and batch.changed.get(each, 0) >= stamp[2]
-            if batch.grown.get(each, -1) > batch.at or each in batch.late or is_doubtful:
-                unknown.add(each)
-            else:
-                batch.seen.discard(each)
-                if (size := batch.sizes.get(each, self._lengths.get(each))) is not None:
-                    self._set_length(each, size)
-        self._shared = self._shared or dict(self._lengths)
-        blurred = next((each for each in sorted(unknown) if self._is_measured(each) and not self._is_state(each)), "")
-        opened = frozenset(self._open - {name})
-        return Moment(name, stamp, self._shared, time.monotonic(), blurred, opened, unknown=frozenset(unknown))
-
-    def _find_appended(self) -> None:
-        """Take for an output what matches as a state file, and stays open while other states are completed."""
-        now = time.monotonic()
-        for name, (since, states) in list(self._opened.items()):
-            if self._completions[name] or name not in self._open or is_database(self._path(name)):
-                del self._opened[name]
-                self._set_length(name, None)
-            elif name not in self._lengths:
-                self._unsettled.add(name)  # its length is read with the next events, in case that it is appended to
-            elif self._states - states >= APPENDED_STATES and now - since >= APPENDED_SECONDS:
-                del self._opened[name]
-                self.appended.add(name)
-                self._unsettled.add(name)
-                self.moments.pop(name, None)
-
-    def _follow_folder(self, event: FileEvent, batch: Batch) -> list[Moment]:
-        """Forget the names below a folder that was moved away or removed; take those below its new name."""
-        found: list[Moment] = []
-        if event.what & GONE:
-            above = f"{event.name}/"
-            for name in [name for name in self._lengths if name.startswith(above)]:
-                self._set_length(name, None)
-                batch.seen.discard(name)
-            for name in [name for name in (*self.moments, *self._fresh) if name.startswith(above)]:
-                self._forget(name)
-        elif event.what & Happened.MOVED_TO:
-            for below in fs.tree_files(self._path(event.name)):
-                found += self._found(f"{event.name}/{below.as_posix()}", batch)
-        return found
-
-    def _found(self, name: str, batch: Batch) -> list[Moment]:
-        """Take a file that came with its folder: a state is complete with the rename of that."""
-        self._changed.add(name)
-        if not self._is_state(name):
-            if name not in batch.sizes:
-                self._set_length(name, self._reader.size(name)[0])
-            return []
-        self._completions[name] += 1
-        self._moved.add(name)
-        stamp = state_stamp_of(self._path(name))
-        return [] if stamp is None or name in batch.last else [self._moment(name, stamp, batch)]
-
-    # --- to forget ---
-
-    def _forget(self, name: str) -> None:
-        self.moments.pop(name, None)
-        self._fresh.pop(name, None)
-
     def _forget_all(self) -> None:
-        """Forget what events have shown of states: some are lost."""
-        for known in (self.moments, self._past, self._fresh, self._completions, self._moved, self._in_place):
+        """Forget what events have shown: some are lost."""
+        for known in (self._moments, self._fresh, self._completions, self._moved, self._in_place, self._open):
             known.clear()
-
-
-def _limit(moments: dict[Any, Moment]) -> None:
-    while len(moments) > MOST_PAST:
-        moments.pop(next(iter(moments)))
+        self._lengths, self._is_shared = {}, False

@@ -24,7 +24,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece
 from unbroken.engines.files.pieces import piece_of, piece_path, pieces_of
 from unbroken.engines.files.states import Stamp, stamp_in, stamp_of
 from unbroken.engines.files.workspace import Workspace, without
-from unbroken.system import fs
+from unbroken.system import copying, fs
 
 # An output that changes while it is copied is tried so often.
 COPY_TRIES = 3
@@ -253,7 +253,7 @@ class NewList:
             try:
                 found = os.lstat(source)
                 if not has_journal(source):
-                    fs.copy_file(source, target)
+                    copying.copy_file(source, target)
                 elif not copy_database(source, target):
                     continue
             except FileNotFoundError:

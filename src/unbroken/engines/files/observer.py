@@ -30,35 +30,34 @@ class FileObserver(FileKnowledge):
         self,
         root: Path,
         is_state: Callable[[str], bool],
+        life: ProgramLife,
+        *,
         is_watched: Callable[[str], bool] = lambda _: True,
         on_moment: Callable[[Moment], None] = lambda _: None,
-        also: Mapping[str, Path] | None = None,
         on_rest: Callable[[], None] = lambda: None,
-        is_measured: Callable[[str], bool] = lambda _: True,
-        life: ProgramLife | None = None,
+        also: Mapping[str, Path] | None = None,
     ) -> None:
-        super().__init__(root, is_state, also or {}, is_measured, life)
+        super().__init__(root, is_state, life, also)
         self._is_watched, self._on_moment, self._on_rest = is_watched, on_moment, on_rest
         self._events: FileEvents | None = None
         self._thread: threading.Thread | None = None
         self._waiting: threading.Event | None = None
         self._is_over = False
         self._next_rest = 0.0
-        self.why_blind = ""
+        self.why_blind = ""  # why nothing can be observed, if so
 
     # --- life ---
 
     def start(self, names: Iterable[str] = ()) -> None:
-        """Begin; `names` are the files that are there.  `why_blind` says why nothing can be observed, if so."""
+        """Begin; `names` are the files that are there."""
         try:
             self._events = FileEvents(self._root, self._is_watched, self._also)
         except StorageError as error:
             self.why_blind = str(error)
             return
         for name in names:
-            if not self._is_state(name):
-                self._set_length(name, self._reader.size(name)[0])
-        self._thread = threading.Thread(target=self._watch, name="file-observer", daemon=True)
+            self.set_length(name, self._reader.size(name)[0])
+        self._thread = threading.Thread(target=self._watch, args=[self._events], name="file-observer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -72,40 +71,33 @@ class FileObserver(FileKnowledge):
 
     def settle(self, seconds: float = 1.0) -> None:
         """Wait until the events of what has happened until now are processed, at most so long."""
-        if self._thread is None or self._events is None or self.is_blind:
+        if self._thread is None or self._events is None or self.why_blind:
             return
         self._waiting = marker = threading.Event()
         self._events.wake()
         marker.wait(seconds)
 
-    @property
-    def is_blind(self) -> bool:
-        return bool(self.why_blind)
-
     # --- the thread ---
 
-    def _watch(self) -> None:
-        if self._events is None:
-            return
-        with self._events as events:
+    def _watch(self, opened: FileEvents) -> None:
+        with opened as events:
             while True:
-                is_over, waiting = self._is_over, self._waiting
+                is_over, waiting, asked = self._is_over, self._waiting, time.monotonic()
+                found: Sequence[FileEvent] = ()
                 try:
-                    rest, asked = REST_SECONDS if self._fresh else WAKE_SECONDS, time.monotonic()
-                    found = events.next(0 if is_over or waiting else rest)
+                    found = events.next(0 if is_over or waiting else REST_SECONDS if self._fresh else WAKE_SECONDS)
                     if found:
                         self._process(found, events)
-                    elif self._life is not None:
+                    else:
                         self._life.all_is_read(asked)
                 except StorageError as error:  # no watch is left for a new folder
                     self._go_blind(error)
-                    found = []
                 self._rest()
                 if not found:
                     if waiting is not None:
                         self._waiting = None
                         waiting.set()
-                    elif is_over or self.is_blind:
+                    elif is_over or self.why_blind:
                         return
 
     def _rest(self) -> None:
@@ -116,18 +108,18 @@ class FileObserver(FileKnowledge):
         self._take([])
         self._on_rest()
 
-    def _take(self, moments: Sequence[Moment]) -> None:
-        for moment in self._trusted(moments):
-            self._on_moment(moment)
-
-    def _gather(self, first: Sequence[FileEvent], events: FileEvents) -> Batch:
-        return self._reader.gather(first, events, self._unsettled)
-
     def _process(self, first: Sequence[FileEvent], events: FileEvents) -> None:
         moments, late = self._learn(self._gather(first, events))
         for moment in late:
             self._on_moment(moment)
         self._take(moments)
+
+    def _gather(self, first: Sequence[FileEvent], events: FileEvents) -> Batch:
+        return self._reader.gather(first, events, self._unsettled)
+
+    def _take(self, moments: Sequence[Moment]) -> None:
+        for moment in self._trusted(moments):
+            self._on_moment(moment)
 
     def _go_blind(self, error: StorageError) -> None:
         """Forget what was learned: from now on nothing is."""

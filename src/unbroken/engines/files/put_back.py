@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs, jsontext
 
+logger = logging.getLogger(__name__)
+
 NOTE = "before.json"
 # What a job that was killed may have done since it last noted that it lives.
 LAST_SIGN_SECONDS = 10.0
@@ -36,8 +39,8 @@ def is_other(name: str) -> str:
 class PutBack:
     """Put kept files back; files in their place are moved to the store's `replaced/`."""
 
-    def __init__(self, keep: Keep, before: BeforeNote, tell: Callable[[str], None]) -> None:
-        self._keep, self._before, self._tell, self._folder = keep, before, tell, keep.folder
+    def __init__(self, keep: Keep, before: BeforeNote) -> None:
+        self._keep, self._before, self._folder = keep, before, keep.folder
         self._replaced = Replaced(keep.store, keep.folder)
         self._moved: list[str] = []
 
@@ -53,10 +56,10 @@ class PutBack:
         doubts = self._cut_back(listed)
         remove_emptied(self._folder, self._moved)
         if put_back:
-            self._tell(f"put back from the checkpoint: {', '.join(put_back)}")
+            logger.info(f"put back from the checkpoint: {', '.join(put_back)}")
         if self._moved:
             shown = ", ".join(self._moved)
-            self._tell(f"moved to {self._replaced.root}, being newer than what was saved complete: {shown}")
+            logger.info(f"moved to {self._replaced.root}, being newer than what was saved complete: {shown}")
         return doubts
 
     def _move(self, name: str, *, is_database: bool = False) -> None:
@@ -84,7 +87,7 @@ class PutBack:
     def _cut_back(self, listed: OutputList) -> tuple[str, ...]:
         """Cut what the program appends to, to its length at the checkpoint; return the doubts."""
         for doubt in listed.doubts:
-            self._tell(f"doubt: {doubt}")
+            logger.warning(f"doubt: {doubt}")
         files, printed = dict(listed.files), self._keep.printed
         if printed is not None and PRINTED not in files and printed.exists():
             files[PRINTED] = OutputFile(0, 0, "", "", 0, 0)
@@ -97,9 +100,9 @@ class PutBack:
                     raise CheckpointError(f"{doubt} ({path}); type --anew to begin again")
                 if not entry.is_rewritten and doubt not in listed.doubts:
                     listed = listed.with_doubt(doubt)
-                    self._tell(doubt)
+                    logger.warning(doubt)
             elif cut(path, entry, lambda shown=shown: self._replaced.place(shown)):  # type: ignore[misc]
-                self._tell(f"cut to its length at the checkpoint: {shown}")
+                logger.info(f"cut to its length at the checkpoint: {shown}")
         return listed.doubts
 
 

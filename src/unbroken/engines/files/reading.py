@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import mmap
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.config.found import found as shown
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import matching
+from unbroken.engines.files.states import Stamp, matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered
 from unbroken.runs.run import RunSpec
+from unbroken.system import fs
+
+logger = logging.getLogger(__name__)
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
@@ -34,6 +37,13 @@ class Reading:
     how: str
 
 
+def no_step(said: str, reading: Reading, last: float | None, written: float | None) -> str:
+    """Return why a number is no progress after the `last` one; `written` is how far the outputs are beyond it."""
+    before, never = ("as at the start", "; it never grew") if last is None else (f"after {last:.10g}", "")
+    also = f", while the outputs are at {written:.10g}" if written is not None else ""
+    return f"{said}, {before}: {reading.how}{never}{also}"
+
+
 def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Reading:
     """Return the progress of the restart files in `folder`; raise CheckpointError with the file and what it lacks.
 
@@ -48,8 +58,7 @@ def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Rea
     names = matching(folder, [program.progress_file])
     if not names:
         raise CheckpointError(f"{folder}: no file in it matches progress_file: {program.progress_file}")
-    path = folder / names[-1]
-    return _in_json(path, program.progress_json) if program.progress_json else _in_text(path, program.progress_pattern)
+    return _in_text(folder / names[-1], program.progress_pattern)
 
 
 def last_number(path: Path, pattern: str) -> float | None:
@@ -68,15 +77,16 @@ def _in_text(path: Path, pattern: str) -> Reading:
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span, count = (-1, -1), 0
+        span, count = (0, 0), 0
         for match in re.finditer(pattern.encode(), text, re.MULTILINE):
             span, count = match.span(1), count + 1
             del match  # it would keep the map open
-        line = shown(_line_at(text, max(0, span[0])))
-        parts = range(0, max(0, span[0]), TAIL_BYTES)
+        begin = text.rfind(b"\n", 0, span[0]) + 1
+        line = shown(text[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode(errors="replace").rstrip())
+        parts = range(0, span[0], TAIL_BYTES)
         number = 1 + sum(text[each : min(span[0], each + TAIL_BYTES)].count(b"\n") for each in parts)
         matched = bytes(text[slice(*span)]).decode(errors="replace")
-    if span[0] < 0:
+    if not count:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {line}")
     done = _number(matched)
     if done is None:
@@ -84,26 +94,6 @@ def _in_text(path: Path, pattern: str) -> Reading:
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
     how = f"progress_pattern {pattern} matched {times} in {path.name}, {last}'{matched}' at line {number}: {line}"
     return Reading(done, how)
-
-
-def _line_at(text: mmap.mmap, at: int) -> str:
-    """Return the beginning of the line in which a byte is."""
-    begin = text.rfind(b"\n", 0, at) + 1
-    end = text.find(b"\n", at)
-    return text[begin : min(len(text) if end < 0 else end, begin + LONGEST_LINE)].decode(errors="replace").rstrip()
-
-
-def _in_json(path: Path, dotted: str) -> Reading:
-    try:
-        value = json.loads(path.read_bytes())
-        for name in dotted.split("."):
-            value = value[int(name)] if isinstance(value, list) else value[name]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{path}: no progress_json: {dotted} in it ({error!r})") from error
-    done = _number(str(value))
-    if done is None:
-        raise CheckpointError(f"{path}: progress_json: {dotted} is {value!r}, allowed: a number")
-    return Reading(done, f"progress_json {dotted} is {done:.10g} in {path.name}")
 
 
 # --- commands of the user ---
@@ -123,33 +113,51 @@ def why_not_whole(run: RunSpec, program: Program, folder: Path) -> str:
         return ""
     said = f"check_command {' '.join(program.check_command)}"
     try:
-        answer = _ask(run, program.check_command, folder)
+        code, last = _ask(run, program.check_command, folder)
     except SegmentError as error:
         return f"{said}: {error}"
-    last = f", last line {shown(_last_line(answer))}" if _last_line(answer) else ""
-    return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
+    return "" if code == 0 else f"{said}: exit code {code}{f', last line {shown(last)}' if last else ''}"
+
+
+class CopyCheck:
+    """Ask check_command about each copy of restart files; `says` is what it said against the last one."""
+
+    def __init__(self, run: RunSpec, program: Program) -> None:
+        self._run, self._program = run, program
+        self._refused: set[tuple[Stamp, ...]] = set()
+        self.says = ""
+
+    def has_refused(self, stamps: Mapping[str, Stamp]) -> bool:
+        """Return True for files of which a copy was refused, and which are as they were."""
+        return tuple(stamps.values()) in self._refused
+
+    def accepts(self, draft: Path, stamps: Mapping[str, Stamp]) -> bool:
+        """Return True for a copy that is complete; remove and log one that is not."""
+        why = why_not_whole(self._run, self._program, draft)
+        if why:
+            fs.remove_tree(draft)
+            self._refused.add(tuple(stamps.values()))
+            if why != self.says:
+                logger.warning(f"restart files are not taken: {why}; the next ones may be")
+        self.says = why
+        return not why
 
 
 def _answered(run: RunSpec, command: Sequence[str], folder: Path) -> Reading:
     """Return what a command of the user says of the folder that it is started in."""
-    answer, said = _ask(run, command, folder), f"progress_command {' '.join(command)}"
-    last = _last_line(answer)
+    said = f"progress_command {' '.join(command)}"
+    code, last = _ask(run, command, folder)
     done = _number(last.strip())
-    if answer.code != 0 or done is None:
-        wrong = f"exit code {answer.code}, last line {last!r}"
-        raise CheckpointError(f"{said}: {wrong}, allowed: exit code 0 and a number")
-    count = sum(1 for line in answer.lines if line.strip())
-    printed = "one line" if count == 1 else f"{count} lines, the last"
-    return Reading(done, f"{said} printed {printed} {done:.10g}")
+    if code != 0 or done is None:
+        raise CheckpointError(f"{said}: exit code {code}, last line {last!r}, allowed: exit code 0 and a number")
+    return Reading(done, f"{said} printed {done:.10g}")
 
 
-def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> child.Answer:
+def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Return the exit code of a command, and the last line that it prints."""
     launcher = run.environment.enter if run.resources.tasks == 1 else ()  # it would start it many times
-    return child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
-
-
-def _last_line(answer: child.Answer) -> str:
-    return next((line for line in reversed(answer.lines) if line.strip()), "")
+    answer = child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
+    return answer.code, next((line for line in reversed(answer.lines) if line.strip()), "")
 
 
 def _number(text: str) -> float | None:

@@ -16,7 +16,7 @@ from unbroken.engines.files.pieces import drop_pieces, piece_path, place_of, rem
 from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.copying import copy_head
 
 SEGMENTS = "segments"
@@ -60,7 +60,7 @@ def _fill(checkpoint: Checkpoint, listed: OutputList, run_folder: Path, final: P
         target = next(places)
         if entry.is_rewritten:
             target.parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_file(checkpoint.folder / REWRITTEN / name, target)
+            copying.copy_file(checkpoint.folder / REWRITTEN / name, target)
         else:
             source = place_of(run_folder, name, entry, listed.algorithm)
             _put(source, entry, listed.algorithm, target, f"{checkpoint.name} lists an output")
@@ -104,7 +104,7 @@ def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: st
         raise CheckpointError(f"{source}: {said} here with other content; put it back from a backup")
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.stat().st_size == entry.size_bytes:
-        fs.clone_or_link(source, target)
+        copying.clone_or_link(source, target)
     else:
         copy_head(source, target, entry.size_bytes)
         put_head_back(target, entry)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import Any
 
+from unbroken.engines.imports import COUNTED
 from unbroken.runs.run import RunSpec
 
 # A table: a line a row, which begins with a number that grows.
@@ -47,26 +49,21 @@ class Program:
     resume: tuple[str, ...] = ()  # as `start`, if there is none
     inputs: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    folder: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     saved_by: SavedBy = SavedBy.OBSERVED
     saved_marker: str = ""
-    puts_back: bool = True
     put_back_as: Mapping[str, str] = field(default_factory=dict)
     progress_file: str = ""
     progress_pattern: str = ""
-    progress_json: str = ""
     progress_command: tuple[str, ...] = ()
     check_command: tuple[str, ...] = ()
-    live_file: str = ""
-    live_pattern: str = ""
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
     stop_file: str = ""
     stop_text: str = ""
     stop_signal: str = ""
-    is_group_signalled: bool = False
+    stop_signal_to: str = "program"
     margin_seconds: float | None = None
     exit_finished: frozenset[int] = frozenset({0})
     exit_paused: frozenset[int] = frozenset({85})
@@ -92,35 +89,28 @@ class Program:
         """Return True if a restart file says how far it is."""
         return self.has_numbered_files or bool(self.progress_file or self.progress_command) or self.keeps_the_contract
 
+    @property
+    def unit(self) -> str:
+        """Return what the progress of its files is counted in: where nothing says it, they are counted themselves."""
+        return self.goal_unit if self.files and self.says_progress else COUNTED
+
 
 def program_of(run: RunSpec) -> Program:
     """Return the settings of a run, whose kinds the schema has checked."""
-    values = run.settings
-    margin = values["margin_seconds"]
-    lists = ("start", "resume", "inputs", "templates", "files", "progress_command", "check_command", "discard")
-    plain = (
-        "folder",
-        "saved_marker",
-        "progress_file",
-        "progress_pattern",
-        "progress_json",
-        "live_file",
-        "live_pattern",
-    )
-    stop = ("stop_file", "stop_text", "stop_signal", "finished_file", "goal_unit")
-    return Program(
-        **{name: words(values[name]) for name in lists},  # type: ignore[arg-type]
-        **{name: str(values[name]) for name in (*plain, *stop)},  # type: ignore[arg-type]
-        environment=texts(values["environment"]),
-        put_back_as=texts(values["put_back_as"]),
-        saved_by=SavedBy(values["saved_by"]),
-        puts_back=values["put_back"] is True,
-        outputs=tuple(OutputSetting(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
-        is_group_signalled=values["stop_signal_to"] == "group",
-        margin_seconds=float(margin) if isinstance(margin, (int, float)) else None,
-        exit_finished=frozenset(map(int, words(values["exit_finished"]))),
-        exit_paused=frozenset(map(int, words(values["exit_paused"]))),
-    )
+    return Program(**{each.name: _typed(each.name, run.settings[each.name]) for each in fields(Program)})
+
+
+def _typed(name: str, value: object) -> Any:
+    """Return a value of the config as the field of that name holds it."""
+    if name == "saved_by":
+        return SavedBy(value)
+    if name == "outputs":
+        return tuple(OutputSetting(each, record_of(kind)) for each, kind in texts(value).items())
+    if name in ("exit_finished", "exit_paused"):
+        return frozenset(map(int, words(value)))
+    if isinstance(value, Mapping):
+        return texts(value)
+    return words(value) if isinstance(value, (list, tuple)) else value
 
 
 def record_of(kind: str) -> re.Pattern[bytes]:

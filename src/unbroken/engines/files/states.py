@@ -12,12 +12,20 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_committed, is_database
+from unbroken.engines.files.databases import (
+    LOG,
+    await_tick,
+    copy_database,
+    has_journal,
+    is_beside,
+    is_committed,
+    is_database,
+)
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY
 from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.digests import digest_file
 
 # Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
@@ -26,7 +34,6 @@ ELSEWHERE = "\0"
 PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
-_TICK_SECONDS = 0.03  # the clock itself
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -171,20 +178,13 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     """
     databases = {name: stamp for name, stamp in stamps.items() if has_journal(folder / name)}
     plain = {name: stamp for name, stamp in stamps.items() if name not in databases}
-    if any(
-        is_database(folder / name) and stamp[2] / 1e9 > time.time() - _TICK_SECONDS for name, stamp in plain.items()
-    ):
-        time.sleep(_TICK_SECONDS)  # it may be written again without another modification time
+    await_tick(newest_ns({name: stamp for name, stamp in plain.items() if is_database(folder / name)}))
     for name in stamps:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
     for name, stamp in databases.items():
         path = folder / name
-
-        def is_same(path: Path = path, stamp: Stamp = stamp) -> bool:
-            return state_stamp_of(path) == stamp
-
-        is_between = is_same() and is_committed(path)  # two transactions, at this moment
-        if not is_between or not copy_database(path, targets[name], is_same):
+        is_between = state_stamp_of(path) == stamp and is_committed(path)  # two transactions, at this moment
+        if not (is_between and copy_database(path, targets[name]) and state_stamp_of(path) == stamp):
             return False
     return _are_plain_copied(folder, plain, targets)
 
@@ -201,9 +201,9 @@ def _are_plain_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mappin
                 return False
             for name in stamps:
                 if name in opened:
-                    fs.copy_open_file(folder / name, opened[name], targets[name])
+                    copying.copy_open_file(folder / name, opened[name], targets[name])
                 else:
-                    fs.copy_file(folder / name, targets[name])
+                    copying.copy_file(folder / name, targets[name])
         except FileNotFoundError:
             return False
         seen = {name: stamp_in(os.fstat(descriptor)) for name, descriptor in opened.items()}
@@ -219,7 +219,7 @@ def linked(state: RestartState, draft: Path) -> None:
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
         if not has_journal(state.folder / name):
-            fs.link_or_copy(state.folder / name, draft / name)
+            copying.link_or_copy(state.folder / name, draft / name)
         elif not copy_database(state.folder / name, draft / name):
             raise CheckpointError(f"{state.folder / name}: the program has left, and its database cannot be read")
 

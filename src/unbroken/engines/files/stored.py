@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.system import fs
+from unbroken.system import copying, fs
 from unbroken.system.clock import folder_stamp, utc_now
 
 # Below a checkpoint's folder.
@@ -52,7 +52,7 @@ def put_file(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, DRAFT)
     draft = target.parent / fs.unique_name(DRAFT)
-    fs.copy_file(source, draft)
+    copying.copy_file(source, draft)
     fs.flush_file(draft)
     os.replace(draft, target)
 
@@ -65,13 +65,13 @@ class Replaced:
 
     def __init__(self, root: Path, folder: Path, most: int | None = None) -> None:
         self.root, self._folder, self._most = root / REPLACED, folder, most
-        self.target = fs.numbered(self.root, folder_stamp(utc_now()))
+        self.target = numbered(self.root, folder_stamp(utc_now()))
         self.names: list[str] = []
 
     def place(self, name: str) -> Path:
         """Return a free place for a file of that name, its folder made."""
         if not self.names and self._most is not None and self.root.is_dir():
-            ours = [path for path in fs.by_number(self.root) if _STAMP.fullmatch(path.name)]
+            ours = [path for path in by_number(self.root) if _STAMP.fullmatch(path.name)]
             for old in ours[: -self._most + 1]:
                 fs.remove_tree(old)
         self.names.append(name)
@@ -94,3 +94,22 @@ class Replaced:
                 raise
             shutil.move(path, target)
         return True
+
+
+def numbered(folder: Path, name: str) -> Path:
+    """Return a path in `folder` whose name begins with the next number: `000003_NAME`."""
+    last = _number(by_number(folder)[-1]) if folder.is_dir() and any(folder.iterdir()) else 0
+    return folder / f"{last + 1:06d}_{name}"
+
+
+def by_number(folder: Path) -> list[Path]:
+    """Return what is in a folder in the order in which `numbered` named it, whatever clock made the rest of a name.
+
+    What has no number comes first, by its name.
+    """
+    return sorted(folder.iterdir(), key=lambda path: (_number(path), path.name))
+
+
+def _number(path: Path) -> int:
+    number = path.name.partition("_")[0]
+    return int(number) if number.isdecimal() and "_" in path.name else 0

@@ -184,19 +184,6 @@ def is_joined(pieces: Sequence[Path], pattern: re.Pattern[bytes], target: Path, 
     return _is_joined([Span(path, 0, path.stat().st_size) for path in pieces], pattern, target, up_to)
 
 
-def is_written_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> bool:
-    """Take each record of a table once that a program has continued; return False if it was not restarted.
-
-    A program that was killed after its last save writes the records after that save again when it resumes; many write
-    the record of the save itself again too, and some the head of the table.
-    """
-    begins = _restarts(path, pattern)
-    if not begins:
-        return False
-    spans = [Span(path, *ends) for ends in pairwise([0, *begins, path.stat().st_size])]
-    return _is_joined(spans, pattern, target, math.inf)
-
-
 def _is_joined(spans: Sequence[Span], pattern: re.Pattern[bytes], target: Path, up_to: float) -> bool:
     parts: list[_Part] = []
     for span in reversed(spans):
@@ -258,8 +245,24 @@ def _bytes(path: Path, begin: int, end: int) -> bytes:
 # --- to import them ---
 
 
-def whole_lines_bytes(path: Path) -> int:
-    """Return how many bytes of a table end with a line: the last line of a killed program may be torn."""
+def copy_once(path: Path, pattern: re.Pattern[bytes], target: Path) -> None:
+    """Copy a table that a program has continued, each record once, as it was written last.
+
+    A program that was killed after its last save writes the records after that save again when it resumes; many write
+    the record of the save itself again too, and some the head of the table.  A last line that a kill has torn is left
+    out.
+    """
+    size = _whole_lines_bytes(path)
+    begins = [begin for begin in _restarts(path, pattern) if begin < size]
+    spans = [Span(path, *ends) for ends in pairwise([0, *begins, size])]
+    if not begins or not _is_joined(spans, pattern, target, math.inf):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as new:
+            append_range(path, new, 0, size)
+
+
+def _whole_lines_bytes(path: Path) -> int:
+    """Return how many bytes of a table end with a line."""
     size = path.stat().st_size
     begin = max(0, size - OVERLAP_BYTES)
     tail = _bytes(path, begin, size)

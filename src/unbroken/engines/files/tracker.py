@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,8 @@ from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size,
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
 from unbroken.system.flush import flush_paths
+
+logger = logging.getLogger(__name__)
 
 # Above these a line names the largest outputs, and what to type.
 MANY_FILES = 10_000
@@ -55,7 +58,7 @@ class OutputTracker(TrackedOutputs):
         for name, found in self._found():
             made.add(name, found)
         listed = made.finished()
-        flush_paths(self.folder, made.unflushed)
+        flush_paths(made.unflushed)
         # These lines are missing only if a program is resumed from this very state.
         doubts = (*listed.doubts, *(in_buffer(name) for name in made.buffered))
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)
@@ -99,7 +102,7 @@ class OutputTracker(TrackedOutputs):
     def _watch_size(self, listed: OutputList, *, is_at_end: bool) -> None:
         (count, total), files = output_size(listed), listed.files
         if is_at_end and count:
-            self.workspace.tell(OutputSpace(count, total).words())
+            logger.info(OutputSpace(count, total).words())
         if not files or (count <= MANY_FILES and total <= MANY_BYTES):
             return
         largest = sorted(files, key=lambda name: files[name].size_bytes, reverse=True)[:3]
@@ -113,4 +116,4 @@ class OutputTracker(TrackedOutputs):
     def _say(self, name: str, line: str) -> None:
         if name not in self._told:
             self._told.add(name)
-            self.workspace.tell(line)
+            logger.warning(line)

@@ -6,6 +6,7 @@ written lies on the disk once, and a resumed program finds it where it left it.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -21,7 +22,9 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import OUTPUT, PIECES
 from unbroken.runs.own_folder import confirm_all_own
-from unbroken.system import fs
+from unbroken.system import copying, fs
+
+logger = logging.getLogger(__name__)
 
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
@@ -35,7 +38,6 @@ class Workspace:
 
     run_folder: Path
     folder: Path
-    tell: Callable[[str], None]
 
     @property
     def resting(self) -> Path:
@@ -117,7 +119,7 @@ class Workspace:
                 self._protect(name, entry, sequence, listed.algorithm)
                 found[name] = entry
             else:
-                self.tell(without(name))
+                logger.warning(without(name))
                 listed = listed.with_doubt(without(name))
         for name, target in listed.links.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ class Workspace:
         remove_emptied(self.folder, [*aside.names, *removed])
         if aside.names:
             shown = ", ".join(aside.names[:5]) + (", ..." if len(aside.names) > 5 else "")
-            self.tell(f"moved to {aside.target}, being newer than the checkpoint: {shown}")
+            logger.info(f"moved to {aside.target}, being newer than the checkpoint: {shown}")
         return replace(listed, files=found)
 
     def _is_put_back(
@@ -137,7 +139,7 @@ class Workspace:
         if entry.is_rewritten:
             if origin is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                fs.copy_file(origin.folder / REWRITTEN / name, path)
+                copying.copy_file(origin.folder / REWRITTEN / name, path)
                 os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
             return True
         if not (os.path.lexists(path) and is_as_listed(path, entry, algorithm)):
@@ -176,7 +178,7 @@ class Workspace:
             kept.parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, kept)
             if entry.is_continued is None:
-                fs.copy_file(kept, path)
+                copying.copy_file(kept, path)
 
 
 def without(name: str) -> str:
@@ -193,7 +195,7 @@ def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(fs.unique_name("state"))
-        fs.copy_file(origin.folder / stored, draft)
+        copying.copy_file(origin.folder / stored, draft)
         os.replace(draft, path)  # in one step: a half copied state might be taken for a new one
 
 
@@ -209,4 +211,4 @@ def _copy_tree(source: Path, target: Path) -> None:
                 if stat.S_ISLNK(mode):
                     os.symlink(os.readlink(path), below / name)
                 elif stat.S_ISREG(mode):
-                    fs.copy_file(path, below / name)
+                    copying.copy_file(path, below / name)

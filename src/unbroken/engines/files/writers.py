@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.program import guard
@@ -22,21 +21,6 @@ SCAN_SECONDS, FIRST_SCAN_SECONDS = 2.0, 0.5
 _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
 
 
-@dataclass
-class _Process:
-    """Hold a process's start, in seconds since the boot, and the bytes it had written when it was last seen."""
-
-    began: float
-    written: int | None  # None if that cannot be read
-    before: int | None  # when all events had been read
-
-    def has_written(self) -> bool:
-        return self.written is None or self.written > 0
-
-    def grown(self) -> int:
-        return 0 if self.written is None or self.before is None else self.written - self.before
-
-
 class ProgramLife:
     """Detect if the program with `mark` in its environment runs: the end of a process closes files as it does.
 
@@ -46,62 +30,61 @@ class ProgramLife:
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._working: dict[int, _Process] = {}
-        self._ending: dict[int, _Process] = {}  # may still close files
-        self._ended: list[_Process] = []  # what they closed may not have been read
+        self._working: dict[int, float] = {}  # when each began, in seconds since the boot
+        self._ending: set[int] = set()  # may still close files
+        self._has_ended = False  # what it closed may not have been read
+        self._was_seen = False
         self._scanned = -float("inf")
         self._looked = 0.0
-        self._was_seen = False
 
     def look(self) -> None:
-        """Take note of what its processes have started and written, and which have ended.
+        """Take note of what its processes have started, and which have ended.
 
         The writer of a file must be known before its end closes it.
         """
-        self._looked = time.monotonic()
+        now = self._looked = time.monotonic()
         long_since = time.clock_gettime(time.CLOCK_BOOTTIME) - LONG_SECONDS
-        for pid in [pid for pid, process in self._working.items() if _working_since(pid) != process.began]:
-            process = self._working.pop(pid)
-            if process.began <= long_since:
-                self._ending[pid] = process
-        self._ended += [self._ending.pop(pid) for pid in list(self._ending) if _has_closed_all(pid)]
-        for pid, process in self._working.items():
-            process.written = _written(pid)
+        for pid, began in list(self._working.items()):
+            if _working_since(pid) != began:
+                del self._working[pid]
+                self._ending |= {pid} if began <= long_since else set()
+        closed = {pid for pid in self._ending if _has_closed_all(pid)}
+        self._ending -= closed
+        self._has_ended |= bool(closed)
         fresh = {child for pid in self._working for child in _children(pid)} - self._working.keys()
-        self._know(pid for pid in fresh if _is_marked(pid, self._mark))
+        self._know(pid for pid in fresh if os.fsencode(self._mark) in _words(pid, "environ"))
+        if now - self._scanned >= (SCAN_SECONDS if self._working else FIRST_SCAN_SECONDS):
+            self._scanned = now
+            self._know(pid for pid, _ in marked(self._mark))
+
+    def _know(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            is_new = pid not in self._working and os.fsencode(guard.__file__) not in _words(pid, "cmdline")
+            if is_new and (began := _working_since(pid)) is not None:
+                self._working[pid], self._was_seen = began, True
 
     def all_is_read(self, since: float) -> None:
         """Forget the ends that were seen before `since`, when the queue of events was asked and had nothing more."""
         if self._looked < since:
-            self._ended.clear()
-            for process in self._working.values():
-                process.before = process.written
-
-    def _know(self, pids: Iterable[int]) -> None:
-        for pid in pids:
-            began = None if _is_guard(pid) else _working_since(pid)
-            if began is not None:
-                written = _written(pid)
-                self._working[pid] = _Process(began, written, written)
-        self._was_seen |= bool(self._working)
+            self._has_ended = False
 
     def is_alive(self) -> bool:
         """Return False if none of its processes is left; True where none was ever seen: it may hide its environment."""
         self.look()
-        now = time.monotonic()
-        if now - self._scanned >= (SCAN_SECONDS if self._working else FIRST_SCAN_SECONDS):
-            self._scanned = now
-            self._know(pid for pid, _ in marked(self._mark) if pid not in self._working)
         return not self._was_seen or bool(self._working)
 
-    def may_have_closed(self, size: int) -> bool:
-        """Return True if the end of a process may have closed a file of `size` bytes, whose event has just been read.
+    def doubt_seconds(self) -> float:
+        """Return how long a program must work on until a file whose event was just read is complete.
 
-        Call it after a look.  Not if all that have ended had never written, and one that works has written so much.
+        Zero unless the end of a process may have closed it.  Call it after a look.
         """
-        ends = [*self._ending.values(), *self._ended]
-        most = max((process.grown() for process in self._working.values()), default=0)
-        return any(process.has_written() for process in ends) or (bool(ends) and most < size)
+        return DYING_SECONDS if self._ending or self._has_ended else 0.0
+
+    def written(self, paths: Sequence[Path]) -> set[Path]:
+        """Return those of these files that its processes have open for writing, the youngest of them too."""
+        self._scanned = -float("inf")
+        self.look()
+        return written_by(self._working, paths)
 
 
 def _working_since(pid: int) -> float | None:
@@ -109,30 +92,22 @@ def _working_since(pid: int) -> float | None:
 
     By `state`, `flags` and `starttime` [proc(5), /proc/pid/stat].
     """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    is_ending = fields[0] in ("Z", "X") or int(fields[6]) & _EXITING
+    fields = _status(pid)
+    is_ending = not fields or fields[0] in ("Z", "X") or int(fields[6]) & _EXITING
     return None if is_ending else int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _has_closed_all(pid: int) -> bool:
     """Return True for a process that is gone, or waits to be asked for its exit code."""
+    fields = _status(pid)
+    return not fields or fields[0] in ("Z", "X")
+
+
+def _status(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return True
-
-
-def _written(pid: int) -> int | None:
-    """Return how many bytes a process has written to files and pipes, by `wchar` [proc(5), /proc/pid/io]."""
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "wchar":
-                return int(value)
-    return None
+        return []
 
 
 def _children(pid: int) -> list[int]:
@@ -143,24 +118,20 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _is_marked(pid: int, mark: str) -> bool:
+def _words(pid: int, name: str) -> list[bytes]:
     try:
-        return os.fsencode(mark) in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
     except OSError:
-        return False
+        return []
 
 
-def _is_guard(pid: int) -> bool:
-    try:
-        return os.fsencode(guard.__file__) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+# --- open files ---
 
 
-def are_written(paths: Sequence[Path], mark: str) -> bool:
-    """Return True if a process with `mark` (`NAME=value`) in its environment has one of the files open for writing."""
-    wanted = {_identity(found) for path in paths if (found := _stat(path)) is not None}
-    return any(_identity(found) in wanted for _, found in _open_files(mark))
+def written_by(pids: Iterable[int], paths: Sequence[Path]) -> set[Path]:
+    """Return those of these files that one of the processes has open for writing."""
+    opened = {identity for _, identity in _open_files(pids)}
+    return {path for path in paths if _identity(path) in opened}
 
 
 def open_for_writing(mark: str) -> set[Path]:
@@ -168,29 +139,31 @@ def open_for_writing(mark: str) -> set[Path]:
 
     Not those that this process has handed on to them, such as a log of the job.
     """
-    handed_on = {_identity(found) for each in (0, 1, 2) if (found := _stat(each)) is not None}
-    return {path for path, found in _open_files(mark) if _identity(found) not in handed_on}
+    handed_on = {_identity(each) for each in (0, 1, 2)}
+    return {path for path, identity in _open_files(pids_with(mark)) if identity not in handed_on}
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
+def pids_with(mark: str) -> Iterator[int]:
+    """Yield the processes of this machine with `mark` (`NAME=value`) in their environment."""
+    return (pid for pid, _ in marked(mark))
+
+
+def _identity(path: Path | int) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return -1, -1
     return found.st_dev, found.st_ino
 
 
-def _stat(path: Path | int) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
-
-
-def _open_files(mark: str) -> Iterator[tuple[Path, os.stat_result]]:
-    for pid, _ in marked(mark):
+def _open_files(pids: Iterable[int]) -> Iterator[tuple[Path, tuple[int, int]]]:
+    for pid in pids:
         with suppress(OSError):  # it has left
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
-                    link = f"/proc/{pid}/fd/{name}"
+                    link = Path(f"/proc/{pid}/fd/{name}")
                     if _is_for_writing(pid, name):
-                        yield Path(os.readlink(link)), os.stat(link)
+                        yield link.readlink(), _identity(link)
 
 
 def _is_for_writing(pid: int, descriptor: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
 from unbroken.config.tasks import SRUN
@@ -12,21 +12,14 @@ from unbroken.engines.gromacs.command import (
     exchange_steps,
     has_plumed,
     has_replicas,
+    inputs_of,
     mdrun_options,
     ranks,
     replica_names,
     words_of,
 )
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE
-from unbroken.engines.gromacs.mdrun_line import (
-    AS_SETTINGS,
-    OF_SEGMENTS,
-    named_files,
-    value_of,
-    words_in,
-)
-from unbroken.engines.gromacs.outputs import BY_KIND, MAY_BE_NAMED
-from unbroken.engines.gromacs.plumed import DEFAULT_NAME, mistakes_in
+from unbroken.engines.gromacs.mdrun_line import AS_SETTINGS, FILES, OF_SEGMENTS, value_of
 from unbroken.errors import Mistake
 from unbroken.program.entering import folder_of
 from unbroken.runs.run import RunSpec
@@ -35,19 +28,23 @@ _GOALS = ("goal", "until_ps", "extend_ps")
 _SOURCES = ("mdp", "structure", "topology")
 _WITH_MDP = ("index", "reference", "fixed_rlist_nm", "grompp_options")
 # Given by unbroken; of an option that is given twice mdrun takes the last one.
-_OURS = OF_SEGMENTS | {"-s", "-deffnm", "-nsteps", "-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt"}
-_OURS |= {"-reprod", "-noreprod"}
+_OURS = {*OF_SEGMENTS, *FILES, "-s", "-deffnm", "-nsteps", "-ntmpi", "-ntomp", "-nt", "-reprod", "-noreprod"}
+_OF_REPLICAS = ("-multidir", "-replex", "-nex", "-reseed")
+# What is wrong with an option, after its name.
 _REFUSED = {
     "-noconfout": ", but by the last structure one knows that mdrun is done; leave it out",
     "-rerun": "; not possible: it computes energies of a trajectory and has no checkpoint; run it by hand, it is short",
     "-membed": "; not possible: it removes molecules at each start; run it by hand, and give what comes out of it as "
     "the structure",
+    "-field": "; not possible: its table has a row for each step; leave it out",
     **{option: f"; type it as the setting `{name}`" for option, name in AS_SETTINGS.items()},
     **dict.fromkeys(_OURS, ", which unbroken sets itself; allowed: other options of mdrun"),
 }
-_NOT_TOGETHER = {
-    "-plumed": "the files of several PLUMEDs are in no common checkpoint",
-    "-hrex": "it needs PLUMED, and the files of several PLUMEDs are in no common checkpoint",
+_REFUSED_ALONE = dict.fromkeys(_OF_REPLICAS, "; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]")
+_NO_PLUMED = "not possible: the files of several PLUMEDs are in no common checkpoint; allowed: a run of one simulation"
+_REFUSED_OF_REPLICAS = {
+    "-multidir": _REFUSED_ALONE["-multidir"],
+    **dict.fromkeys(("-plumed", "-hrex"), f" beside `replicas`; {_NO_PLUMED}"),
 }
 # As a folder of checkpoints and results, and as a word of mdrun's command line.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -64,24 +61,19 @@ def mistakes(run: RunSpec, base: Path) -> Mistakes:
     yield from _srun_mistakes(run)
     if has_replicas(run):
         yield from _replica_mistakes(run)
-    yield from _option_mistakes(run)
+    refused = {**_REFUSED, **(_REFUSED_OF_REPLICAS if has_replicas(run) else _REFUSED_ALONE)}
+    given = mdrun_options(run)
+    yield from (("options", f"found {option}{refused[option]}") for option in given if option in refused)
     yield from _file_mistakes(run, base)
-    gmxrc = str(run.settings["gmxrc"])
-    if gmxrc and not run.environment.enter and not run.environment.container and not folder_of(gmxrc, base).is_file():
-        found = f"found '{gmxrc}', but there is no such file"
-        yield "gmxrc", Mistake(found, "the path of a GMXRC, or leave it out", is_absent=True)
 
 
 def _source_mistakes(run: RunSpec) -> Mistakes:
     named = [name for name in _SOURCES if run.settings[name]]
-    with_mdp = [*named, *(name for name in _WITH_MDP if run.settings[name])]
-    if has_replicas(run):
-        if extra := [*(["tpr"] if run.settings["tpr"] else []), *with_mdp]:
-            yield extra[0], "does nothing beside `replicas`; allowed: one tpr for each replica, in `replicas` alone"
-    elif run.settings["tpr"]:
-        if with_mdp:
-            allowed = "`tpr` alone, or mdp, structure and topology without it"
-            yield with_mdp[0], f"does nothing beside `tpr`; allowed: {allowed}"
+    given = [name for name in ("replicas", "tpr", *_SOURCES, *_WITH_MDP) if run.settings[name]]
+    if given[:1] in (["replicas"], ["tpr"]):
+        for name in given[1:2]:
+            allowed = f"`{given[0]}` alone, or mdp, structure and topology without it"
+            yield name, f"does nothing beside `{given[0]}`; allowed: {allowed}"
     elif not named:
         yield "tpr", "is missing; type for example `tpr: topol.tpr`, or mdp, structure and topology for grompp"
     elif missing := [name for name in _SOURCES if name not in named]:
@@ -91,31 +83,25 @@ def _source_mistakes(run: RunSpec) -> Mistakes:
 def _rank_mistakes(run: RunSpec) -> Mistakes:
     number, replicas = ranks(run), len(replica_names(run))
     is_mpi = str(run.settings["gmx"]).endswith(("_mpi", "_mpi_d"))
-    if (threads := run.resources.threads * run.resources.tasks) % number:
-        has = f"threads is {run.resources.threads}" + (
-            f" for each of {run.resources.tasks} tasks" if run.resources.tasks > 1 else ""
-        )
-        yield "ranks", f"found {number}, but {has}; allowed: a number that divides {threads}"
-    if is_mpi and number > 1 and not run.settings["launcher"]:
-        found = f"{run.settings['gmx']} cannot start {number} ranks by itself"
-        yield "launcher", f"is missing: {found}; type for example `launcher: [mpirun, -np, '{{ranks}}']`"
+    threads, tasks = run.resources.threads, run.resources.tasks
+    if threads * tasks % number:
+        has = f"threads is {threads}" + (f" for each of {tasks} tasks" if tasks > 1 else "")
+        yield "ranks", f"found {number}, but {has}; allowed: a number that divides {threads * tasks}"
+    if not run.settings["launcher"] and ((is_mpi and number > 1) or has_replicas(run)):
+        found = f"{run.settings['gmx']} cannot start {number} ranks of MPI by itself"
+        todo = "gmx: gmx_mpi, and launcher: [mpirun, -np, '{ranks}']"
+        yield "launcher", f"is missing: {found}; type for example {todo}"
     if number % replicas:
         yield "ranks", f"found {number}, but there are {replicas} replicas; allowed: {replicas}, or a multiple of it"
-    elif has_replicas(run) and not run.settings["launcher"] and not is_mpi:
-        todo = "gmx: gmx_mpi, and launcher: [mpirun, -np, '{ranks}']"
-        yield "launcher", f"is missing: each replica needs a rank of MPI; type for example {todo}"
 
 
 def _srun_mistakes(run: RunSpec) -> Mistakes:
     """Yield where srun starts ranks: Slurm is asked for `tasks`, and the launcher starts a rank in each."""
-    todo = "launcher: [srun, --mpi=pmix, -n, '{ranks}']"
-    words = words_of(run, "launcher")
-    if run.resources.tasks > 1 and run.environment.enter and PurePath(run.environment.enter[0]).name == SRUN:
-        found = (
-            f"tasks is {run.resources.tasks}, and srun before everything would start each small tool of gmx as often"
-        )
-        yield "launcher", f"{found}; type enter: [] in the run, and {todo}"
-    elif run.resources.tasks == 1 and words and PurePath(words[0]).name == SRUN and "--overlap" not in words:
+    words, tasks, enter = words_of(run, "launcher"), run.resources.tasks, run.environment.enter
+    if tasks > 1 and enter and PurePath(enter[0]).name == SRUN:
+        found = f"tasks is {tasks}, and srun before everything would start each small tool of gmx as often"
+        yield "launcher", f"{found}; type enter: [] in the run, and launcher: [srun, --mpi=pmix, -n, '{{ranks}}']"
+    elif tasks == 1 and words and PurePath(words[0]).name == SRUN and "--overlap" not in words:
         found = "found srun, but tasks is 1: it may wait for ever for the step in which unbroken itself runs"
         yield "launcher", f"{found}; type tasks: {ranks(run)}, threads for each of them, and enter: [] in the run"
 
@@ -129,8 +115,7 @@ def _replica_mistakes(run: RunSpec) -> Mistakes:
             yield "replicas", f"found {count} called '{name}'; put each tpr into a folder of its own, as t300/topol.tpr"
         elif not _NAME.fullmatch(name) or name == SEGMENTS_TABLE:
             yield "replicas", f"found one called '{name}'; allowed: a folder of letters, digits and _ . + -, as t300"
-    given = [option for option, _ in options]
-    if "-replex" not in given:
+    if "-replex" not in options:
         found = "found none, and replicas that do not exchange save at steps of their own"
         yield "options", f"-replex: {found}; type for example -replex, 500, or make each of them a run (runs_table)"
     elif exchange_steps(run) is None:
@@ -138,34 +123,44 @@ def _replica_mistakes(run: RunSpec) -> Mistakes:
     if run.settings["exact"] is True and not (seed := value_of(options, "-reseed")).isdecimal():
         why = "mdrun then draws other random numbers for the exchanges at each start, which is not `exact: true`"
         yield "options", f"-reseed: found {seed or 'none'}; {why}; type for example -reseed, 1"
-    for option, why in _NOT_TOGETHER.items():
-        if option in given:
-            yield "options", f"found {option} beside `replicas`; not possible: {why}; allowed: a run of one simulation"
-
-
-def _option_mistakes(run: RunSpec) -> Mistakes:
-    for option, _ in mdrun_options(run):
-        if option == "-multidir" or (option in ("-replex", "-nex", "-reseed") and not has_replicas(run)):
-            yield "options", f"found {option}; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]"
-        elif option in _REFUSED:
-            yield "options", f"found {option}{_REFUSED[option]}"
-    for kind, name in named_files(mdrun_options(run)).items():
-        path = PurePath(name)
-        if path.is_absolute() or ".." in path.parts or path.suffix != PurePath(kind).suffix:
-            allowed = f"a path below final/ that ends with {PurePath(kind).suffix}"
-            yield "options", f"{BY_KIND[kind].option}: found {name}; allowed: {allowed}"
 
 
 def _file_mistakes(run: RunSpec, base: Path) -> Mistakes:
     """Yield files that mdrun reads in addition to the tpr and would not find in its own folder, and PLUMED's."""
-    options, inputs = mdrun_options(run), words_of(run, "inputs")
+    inputs = words_of(run, "inputs")
     known = {*inputs, *(PurePath(name).name for name in inputs)}
-    for word in words_in(options, MAY_BE_NAMED):
+    for word in words_of(run, "options"):
         is_relative = not word.startswith("-") and not PurePath(word).is_absolute()
         if is_relative and word not in known and (base / word).is_file():
             yield "options", f"found {word}, which mdrun does not find in its own folder; type inputs: [{word}]"
     if has_plumed(run):
-        name = value_of(options, "-plumed", DEFAULT_NAME)
+        name = value_of(mdrun_options(run), "-plumed", "plumed.dat")
         named = next((each for each in inputs if PurePath(each).name == PurePath(name).name), name)
-        for line in mistakes_in(base / named):
-            yield "options", line
+        yield from (("options", line) for line in plumed_mistakes(base / named, inputs_of(run, base)))
+    gmxrc = str(run.settings["gmxrc"])
+    if gmxrc and not run.environment.enter and not run.environment.container and not folder_of(gmxrc, base).is_file():
+        found = f"found '{gmxrc}', but there is no such file"
+        yield "gmxrc", Mistake(found, "the path of a GMXRC, or leave it out", is_absent=True)
+
+
+# --- PLUMED's input ---
+
+# The keys of actions that name files which are written, or read.
+_KEY = re.compile(r"\b(FILE|\w*WFILE|WALKERS_DIR)=(\{[^}]*\}|\S+)", re.IGNORECASE)
+_WALKERS = "not possible: the hills of other walkers are in no checkpoint; allowed: one walker"
+_ELSEWHERE = "it would be in no checkpoint; allowed: a name without a folder, and for what PLUMED reads one of `inputs`"
+
+
+def plumed_mistakes(path: Path, inputs: Mapping[str, Path], seen: tuple[Path, ...] = ()) -> Iterator[str]:
+    """Yield what PLUMED's input, and what it includes, asks for that cannot be resumed; a missing file asks nothing."""
+    if path in seen or not path.is_file():
+        return
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        text = line.partition("#")[0]
+        for key, value in _KEY.findall(text):
+            is_elsewhere = any(PurePath(name).parent != PurePath() for name in value.strip("{}").split(","))
+            if key.upper() == "WALKERS_DIR" or is_elsewhere:
+                why = _WALKERS if key.upper() == "WALKERS_DIR" else _ELSEWHERE
+                yield f"{path}:{number}: found {key}={value}; {why}"
+            elif "INCLUDE" in text.upper():
+                yield from plumed_mistakes(inputs.get(value, path.parent / value), inputs, (*seen, path))

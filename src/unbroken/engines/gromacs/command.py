@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from unbroken.engines.gromacs.mdrun_line import (
-    AS_SETTINGS,
-    Options,
-    options_of,
-    value_of,
-    words_in,
-)
-from unbroken.engines.gromacs.outputs import MAY_BE_NAMED, STEM, names_apart
-from unbroken.engines.gromacs.tool import program_of, whole_path, with_gmxrc
+from unbroken.engines.gromacs.mdrun_line import AS_SETTINGS, CPT, NAMES_APART, STEM, Options, options_of, value_of
+from unbroken.engines.gromacs.tool import whole_path, with_gmxrc
 from unbroken.runs.run import RunSpec
 
 # The name of a simulation that is no replica; as a folder it adds nothing to a path.
 ALONE = ""
-CPT = f"{STEM}.cpt"
 # mdrun leaves at this share of -maxh [GROMACS, src/gromacs/mdlib/stophandler.cpp].
 MAXH_SHARE = 0.99
 # `-maxh 0` means no limit at all; with this one mdrun leaves after its first few steps.
@@ -46,7 +38,7 @@ def mdrun_options(run: RunSpec) -> Options:
 
 def has_plumed(run: RunSpec) -> bool:
     """Return True if mdrun loads PLUMED, whose files are needed to resume."""
-    return "-plumed" in words_of(run, "options")
+    return "-plumed" in mdrun_options(run)
 
 
 def inputs_of(run: RunSpec, base: Path) -> dict[str, Path]:
@@ -61,44 +53,14 @@ def has_replicas(run: RunSpec) -> bool:
 
 
 def replica_names(run: RunSpec) -> list[str]:
-    """Return the names of the simulations: the folders of their tprs, or the names of these where folders are equal."""
-    paths = [PurePath(word) for word in words_of(run, "replicas")]
-    folders = [path.parent.name for path in paths]
-    are_distinct = all(folders) and len(set(folders)) == len(folders)
-    return (folders if are_distinct else [path.stem for path in paths]) or [ALONE]
+    """Return the names of the simulations: the folders of their tprs."""
+    return [PurePath(word).parent.name for word in words_of(run, "replicas")] or [ALONE]
 
 
 def exchange_steps(run: RunSpec) -> int | None:
     """Return after how many steps replicas exchange; None where they do not."""
     value = value_of(mdrun_options(run), "-replex")
     return int(value) if value.isdecimal() and int(value) > 0 else None
-
-
-def mdrun_command(run: RunSpec, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
-    """Return mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started.
-
-    Of replicas these are the names that each of them finds in its own folder.
-    """
-    options = mdrun_options(run)
-    words = [*_launcher(run, base), program_of(run, "gmx", base), "-quiet", "mdrun"]
-    words += ["-multidir", *replica_names(run)] if has_replicas(run) else []
-    for option, path in [("-s", tpr), ("-cpi", cpt)]:
-        words += [option, str(path if has_replicas(run) else path.resolve())] if path else []
-    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *names_apart([option for option, _ in options])]
-    words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
-    words += [] if run.settings["launcher"] else ["-ntmpi", str(ranks(run))]
-    words += ["-ntomp", str(threads_per_rank(run))]
-    for option, name in AS_SETTINGS.items():
-        words += [option, str(run.settings[name])] if run.settings[name] not in ("", "auto") else []
-    words += ["-npme", str(run.settings["pme_ranks"])] if run.settings["pme_ranks"] is not None else []
-    words += ["-reprod"] if run.settings["exact"] is True else []
-    inputs = {word: Path(word).name for word in words_of(run, "inputs")}
-    return with_gmxrc(run, [*words, *(inputs.get(word, word) for word in words_in(options, MAY_BE_NAMED))], base)
-
-
-def maxh(seconds: float) -> float:
-    """Return hours for -maxh, so that mdrun begins to leave after `seconds`; never 0, which would mean without end."""
-    return max(seconds / 3600 / MAXH_SHARE, LEAST_MAXH)
 
 
 def ranks(run: RunSpec) -> int:
@@ -109,6 +71,31 @@ def ranks(run: RunSpec) -> int:
 def threads_per_rank(run: RunSpec) -> int:
     """Return OpenMP threads of each rank; the ranks share what the run has, `threads` for each of its `tasks`."""
     return max(1, run.resources.threads * run.resources.tasks // ranks(run))
+
+
+def maxh(seconds: float) -> float:
+    """Return hours for -maxh, so that mdrun begins to leave after `seconds`; never 0, which would mean without end."""
+    return max(seconds / 3600 / MAXH_SHARE, LEAST_MAXH)
+
+
+def mdrun_command(run: RunSpec, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
+    """Return mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started.
+
+    Of replicas these are the names that each of them finds in its own folder.
+    """
+    words = [*_launcher(run, base), whole_path(str(run.settings["gmx"]), base), "-quiet", "mdrun"]
+    words += ["-multidir", *replica_names(run)] if has_replicas(run) else []
+    for option, path in [("-s", tpr), ("-cpi", cpt)]:
+        words += [option, str(path if has_replicas(run) else path.resolve())] if path else []
+    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *NAMES_APART]
+    words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
+    words += [] if run.settings["launcher"] else ["-ntmpi", str(ranks(run))]
+    words += ["-ntomp", str(threads_per_rank(run))]
+    for option, name in {**AS_SETTINGS, "-npme": "pme_ranks"}.items():
+        words += [option, str(run.settings[name])] if run.settings[name] not in ("", "auto", None) else []
+    words += ["-reprod"] if run.settings["exact"] is True else []
+    inputs = {word: Path(word).name for word in words_of(run, "inputs")}
+    return with_gmxrc(run, [*words, *(inputs.get(word, word) for word in words_of(run, "options"))], base)
 
 
 def _launcher(run: RunSpec, base: Path) -> list[str]:

@@ -1,7 +1,8 @@
 """Read GROMACS's checkpoint files (`.cpt`): step, time, and how much of each output file belongs to that moment.
 
-The layout is that of GROMACS's own `do_cpt_header` and `do_cpt_files` (src/gromacs/fileio/checkpoint.cpp): XDR, from
-file version 14 (2013) on.  Not by `gmx dump`: a test or a person may ask again and again while mdrun runs.
+The layout is that of GROMACS's own `do_cpt_header` and `do_cpt_files` (src/gromacs/fileio/checkpoint.cpp): XDR
+(RFC 4506), from file version 14 (2013) on.  Not by `gmx dump`: it may be read again and again while mdrun runs.
+The head of an energy file (`.edr`) is XDR too (src/gromacs/fileio/enxio.cpp).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unbroken.errors import CheckpointError
 
@@ -23,36 +25,10 @@ _TAIL_BYTES = 256 * 1024
 # Its beginning: how many files, at most 64, and the first name after its length.
 _FILES = re.compile(rb"\0\0\0[\1-\x40](?=\0\0[\0-\4].[!-~])", re.DOTALL)
 _UNCHECKED = -1
+_ENERGY_MAGIC = -55555
+# A few hundred names and units.
+_LONGEST_ENERGY_HEAD = 1024 * 1024
 _MOST_CHECKED_BYTES = 1024 * 1024  # GROMACS, src/gromacs/fileio/gmxfio.cpp, gmx_fio_int_get_file_md5
-
-
-class Xdr:
-    """Read XDR (RFC 4506) from a place in some bytes on; raise ValueError or struct.error for other bytes."""
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data, self.at = data, at
-
-    def integer(self) -> int:
-        return int(self._take(">i"))
-
-    def long(self) -> int:
-        return int(self._take(">q"))
-
-    def double(self) -> float:
-        return float(self._take(">d"))
-
-    def text(self) -> str:
-        length = self.integer()
-        if not 0 <= length <= _LONGEST_TEXT:
-            raise ValueError(f"a text of {length} bytes")
-        found = self.data[self.at : self.at + length]
-        self.at += (length + 3) // 4 * 4
-        return found.decode()
-
-    def _take(self, kind: str) -> float:
-        (value,) = struct.unpack_from(kind, self.data, self.at)
-        self.at += struct.calcsize(kind)
-        return value  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -89,7 +65,7 @@ def read_cpt(path: Path) -> Cpt:
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     try:
-        return _parsed(path, Xdr(head), tail)
+        return _parsed(path, head, tail)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
         raise CheckpointError(f"{path}: torn, or not a checkpoint of GROMACS ({error})") from error
 
@@ -111,20 +87,52 @@ def verify_outputs(cpt: Cpt, folder: Path) -> None:
             raise CheckpointError(f"{path}: not the bytes that {cpt.path.name} was written with (md5)")
 
 
-def _parsed(path: Path, xdr: Xdr, tail: bytes) -> Cpt:
-    if (first := xdr.integer()) != _MAGIC_FIRST:
-        raise ValueError(f"begins with {first}, not {_MAGIC_FIRST}")
-    if (last := Xdr(tail, len(tail) - 4).integer()) != _MAGIC_LAST:
-        raise ValueError(f"ends with {last}, not {_MAGIC_LAST}")
+def energy_head(path: Path) -> tuple[list[str], int]:
+    """Return the names of all energies in an energy file, and the length of its head, which ends with them."""
+    with path.open("rb") as file:
+        xdr = _Xdr(file.read(_LONGEST_ENERGY_HEAD))
+    try:
+        magic, _version, count = xdr.take("3i")
+        if magic != _ENERGY_MAGIC:
+            raise ValueError(f"begins with {magic}")
+        names = [(xdr.text(), xdr.text())[0] for _ in range(count)]  # each with its unit
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise CheckpointError(f"{path}: not an energy file ({error})") from error
+    return names, xdr.at
+
+
+class _Xdr:
+    """Read from a place in some bytes on; raise ValueError or struct.error for other bytes."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data, self.at = data, at
+
+    def take(self, kinds: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f">{kinds}", self._data, self.at)
+        self.at += struct.calcsize(f">{kinds}")
+        return found
+
+    def text(self) -> str:
+        (length,) = self.take("i")
+        if not 0 <= length <= _LONGEST_TEXT:
+            raise ValueError(f"a text of {length} bytes")
+        found = self._data[self.at : self.at + length]
+        self.at += (length + 3) // 4 * 4
+        return found.decode()
+
+
+def _parsed(path: Path, head: bytes, tail: bytes) -> Cpt:
+    xdr = _Xdr(head)
+    (first,), (last,) = xdr.take("i"), _Xdr(tail, len(tail) - 4).take("i")
+    if (first, last) != (_MAGIC_FIRST, _MAGIC_LAST):
+        raise ValueError(f"begins with {first}, ends with {last}, not {_MAGIC_FIRST} and {_MAGIC_LAST}")
     program, *_ = [xdr.text() for _ in range(6)]  # then three unused texts, the command and the time
-    if (version := xdr.integer()) < _OLDEST_VERSION:
+    version, _is_double = xdr.take("2i")
+    if version < _OLDEST_VERSION:
         raise ValueError(f"file version {version}, {_OLDEST_VERSION} or later is needed")
-    xdr.integer()  # is it of double precision
     xdr.text()  # host
-    atoms = xdr.integer()
-    for _ in range(5):  # coupling groups, chains, lambda states, integrator
-        xdr.integer()
-    part, step, time_ps = xdr.integer(), xdr.long(), xdr.double()
+    # After the atoms: coupling groups, chains, lambda states, integrator.
+    atoms, *_, part, step, time_ps = xdr.take("7iqd")
     return Cpt(path, program, atoms, part, step, time_ps, _outputs(tail))
 
 
@@ -132,26 +140,21 @@ def _outputs(tail: bytes) -> tuple[OutputPosition, ...]:
     """Return the first list of files that can be read; all is aligned to four bytes from the end on."""
     for match in _FILES.finditer(tail):
         if (len(tail) - match.start()) % 4 == 0:
-            xdr = Xdr(tail, match.start())
+            xdr = _Xdr(tail, match.start())
             try:
-                found = tuple(_output(xdr) for _ in range(xdr.integer()))
+                (count,) = xdr.take("i")
+                return tuple(_output(xdr) for _ in range(count))
             except (struct.error, UnicodeDecodeError, ValueError):
                 continue
-            if all(map(_is_sound, found)):
-                return found
     raise ValueError("names no output files")
 
 
-def _output(xdr: Xdr) -> OutputPosition:
+def _output(xdr: _Xdr) -> OutputPosition:
+    """Return a file with its md5 of the last megabyte at most; raise ValueError for what mdrun would not note."""
     name = xdr.text()
-    high, low, checked = xdr.integer(), xdr.integer(), xdr.integer()
-    md5 = bytes(xdr.integer() & 0xFF for _ in range(16))
-    return OutputPosition(name, (high << 32) | (low & 0xFFFFFFFF), checked, md5.hex())
-
-
-def _is_sound(output: OutputPosition) -> bool:
-    """Return True for a name with an ending, and an md5 of the last megabyte at most, as mdrun notes them."""
-    is_name = output.name.isascii() and output.name.isprintable() and "." in output.name
-    is_checked = 0 <= output.checked_bytes <= min(output.size_bytes, _MOST_CHECKED_BYTES)
-    is_unchecked = output.checked_bytes == _UNCHECKED and output.size_bytes >= 0
-    return is_name and (is_checked or is_unchecked)
+    size, checked, *md5 = xdr.take("qi16i")
+    is_name = name.isascii() and name.isprintable() and "." in name
+    is_checked = 0 <= checked <= min(size, _MOST_CHECKED_BYTES)
+    if not is_name or size < 0 or not (is_checked or checked == _UNCHECKED):
+        raise ValueError(f"a file called {name!r} of {size} bytes")
+    return OutputPosition(name, size, checked, bytes(byte & 0xFF for byte in md5).hex())

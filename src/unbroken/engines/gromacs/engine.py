@@ -9,34 +9,27 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.gromacs import checks
-from unbroken.engines.gromacs.attempt import Leaving, fill
 from unbroken.engines.gromacs.command import (
-    CPT,
     exchange_steps,
+    has_plumed,
     has_replicas,
     mdrun_command,
-    mdrun_options,
     number_of,
     replica_names,
     threads_per_rank,
 )
 from unbroken.engines.gromacs.cpt import Cpt
-from unbroken.engines.gromacs.frames import TRAJECTORIES, frame_at
-from unbroken.engines.gromacs.import_export import export_files, handover, import_files
+from unbroken.engines.gromacs.import_export import export_files, handover, import_files, starters
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.mdrun_line import named_files
-from unbroken.engines.gromacs.outputs import STEM, newest_log
-from unbroken.engines.gromacs.parts import undo_move
-from unbroken.engines.gromacs.prepare import PREPARED, is_prepared_here, prepare
+from unbroken.engines.gromacs.mdrun_line import CPT, STEM
+from unbroken.engines.gromacs.pieces import Leaving, fill, undo_move
 from unbroken.engines.gromacs.replicas import CommonEnd, check_replicas, newest_common
-from unbroken.engines.gromacs.simulation import Simulation
-from unbroken.engines.gromacs.starter import starters
-from unbroken.engines.gromacs.tables import WRITE_AT_ONCE
 from unbroken.engines.gromacs.tool import ENERGY_TABLE, write_energy_table
+from unbroken.engines.gromacs.tpr import PREPARED, Simulation, is_prepared_here, prepare
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
-from unbroken.errors import ConfigError, DivergedError, Mistake, SegmentError
+from unbroken.errors import ConfigError, DivergedError, Mistake
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
@@ -47,10 +40,13 @@ from unbroken.runs.run import RunSpec
 from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.
-EARLIER, NEWEST, SALVAGE = "earlier", "newest", "salvage"
-FOLDER = "mdrun"
+_EARLIER, _NEWEST, _SALVAGE = "earlier", "newest", "salvage"
+_FOLDER = "mdrun"
 # The log is read at most so often.
-LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.5
+_WITH_PLUMED = "PLUMED's files fit no checkpoint but that with which mdrun leaves: a kill costs the whole segment"
+# A kill would take rows from before the checkpoint that mdrun has not yet written, of tables that no checkpoint counts.
+_WRITE_AT_ONCE = {"GMX_LOG_BUFFER": "0"}
 
 
 class GromacsEngine(Engine):
@@ -59,12 +55,11 @@ class GromacsEngine(Engine):
     name = "gromacs"
     prepared = PREPARED
     # Logs, sums that begin again with each part, and the table of parts; the energies are in a table of their own.
-    results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", f"*/{STEM}.log", f"*/{STEM}.edr", SEGMENTS_TABLE)
+    results_of_pieces = (f"{STEM}*.log", f"{STEM}.edr", f"*/{STEM}*.log", f"*/{STEM}.edr", SEGMENTS_TABLE)
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)
         self._looked_at = 0.0
-        self._refused = ""
         self._simulations: dict[str, list[Simulation]] = {}
         self._logs: dict[Path, Log] = {}
 
@@ -80,16 +75,12 @@ class GromacsEngine(Engine):
         """
         folders = [self.folder(task) / replica for replica in replica_names(task.run)]
         for folder in folders:
-            if (path := newest_log(folder)) is not None:
+            if (path := max(folder.glob(f"{STEM}.part*.log"), default=None)) is not None:
                 self._logs.setdefault(folder, Log(path)).read()
         found = [self._logs[folder] for folder in folders if folder in self._logs]
         return found if len(found) == len(folders) else []
 
     # --- before anything is queued ---
-
-    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
-        frame = frame_at(path, offset_bytes) if path.suffix in TRAJECTORIES else None
-        return frame.describe() if frame else ""
 
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         return f"the step in {CPT}"
@@ -109,20 +100,24 @@ class GromacsEngine(Engine):
 
     def import_files(self, run: RunSpec, source: ImportSource, draft: Path) -> ImportedFiles:
         """Import mdrun's checkpoint and its outputs up to there; a tpr that grompp makes is made first."""
-        _refuse_replicas(run, "imported")
+        simulation = self._single(run, "imported")
         self.prepare(run)
-        return import_files(run, Simulation(run, self.base), source, draft)
+        return import_files(run, simulation, source, draft)
 
     def export(self, run: RunSpec, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Export mdrun's checkpoint, the tpr, and the pieces of the results."""
-        _refuse_replicas(run, "exported")
-        return export_files(run, self.base, Simulation(run, self.base), checkpoint, folder)
+        return export_files(run, self.base, self._single(run, "exported"), checkpoint, folder)
+
+    def _single(self, run: RunSpec, what: str) -> Simulation:
+        if has_replicas(run):
+            raise ConfigError([f"{run.name}: replicas cannot be {what}; allowed: a run of one simulation"])
+        return Simulation(run, self.base)
 
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
         """Return a folder for this attempt alone: mdrun locks its log, and renames what it finds in its way."""
-        return task.attempt_folder.root / FOLDER
+        return task.attempt_folder.root / _FOLDER
 
     def command(self, task: Task) -> list[str]:
         """Return mdrun from the checkpoint that was picked; raise CheckpointError if that is none of mdrun's."""
@@ -136,22 +131,23 @@ class GromacsEngine(Engine):
 
     def environment(self, task: Task) -> dict[str, str]:
         """Return the environment; mdrun refuses to start if the number of threads and -ntomp differ."""
-        tprs = [simulation.tpr for simulation in self.simulations(task.run)]
-        extra = WRITE_AT_ONCE if any(tpr is not None and tpr.slab_steps for tpr in tprs) else {}
-        return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run)), **extra}
+        rotates = any(each.tpr.rotates for each in self.simulations(task.run))
+        threads = {"OMP_NUM_THREADS": str(threads_per_rank(task.run))}
+        return {**super().environment(task), **threads, **(_WRITE_AT_ONCE if rotates else {})}
 
     def remarks(self, task: Task) -> list[str]:
         """Return what is not equal after a restart; raise SegmentError if it cannot be cut, or not exactly enough."""
         simulations = self.simulations(task.run)
         check_replicas(simulations)
-        return list(dict.fromkeys(line for simulation in simulations for line in simulation.remarks()))
+        lines = [line for simulation in simulations for line in simulation.remarks()]
+        return list(dict.fromkeys([*lines, *([_WITH_PLUMED] if has_plumed(task.run) else [])]))
 
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
         """Return none, because files grow during the run; note its progress.  Raise DivergedError if it went wrong."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._looked_at < _LOOK_SECONDS:
             return []
         self._looked_at = now
         self._refuse_diverged(task)
@@ -163,15 +159,15 @@ class GromacsEngine(Engine):
     def _refuse_diverged(self, task: Task) -> None:
         """Move mdrun's folder aside if a simulation has gone wrong: nothing of it becomes a checkpoint."""
         limits = [number_of(task.run, name) for name in ("max_temperature", "max_constraint_warnings")]
-        found = next(((log, illness) for log in self.logs(task) if (illness := log.divergence(*limits))), None)
+        found = next(((log, why) for log in self.logs(task) if (why := log.divergence(*limits))), None)
         if found is None:
             return
-        log, illness = found
+        log, why = found
         name, aside = log.path.relative_to(self.folder(task)), task.run_folder / "sick" / task.attempt_folder.root.name
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         what = f"its files, {name} among them, are in {aside}, nothing of them counts"
-        raise DivergedError(f"{illness}; {what}", todo="fix the system, or the limit", run=task.run.name)
+        raise DivergedError(f"{why}; {what}", todo="fix the system, or the limit", run=task.run.name)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """Send TERM, once, unless mdrun is already leaving: a second one would make it leave in a hurry."""
@@ -198,48 +194,35 @@ class GromacsEngine(Engine):
         """
         self._refuse_diverged(task)
         left, ending = self._ended(task)
-        fatal = next((each.log.fatal for each in left if each.log.fatal), [])
-        if fatal and not has_left_well and not ending.cpts:
-            raise SegmentError(f"mdrun: {' '.join(fatal)}; nothing new was saved", run=task.run.name)
-        newest, earlier = (task.attempt_folder.root / name for name in (NEWEST, EARLIER))
+        newest, earlier = (task.attempt_folder.root / name for name in (_NEWEST, _EARLIER))
         for each, cpt, before in zip(left, ending.cpts, ending.earlier or [None] * len(ending.cpts), strict=False):
             confirm_own(self.folder(task))
             each.move(cpt, before, newest, earlier)
         found = [self._found(earlier, left, ending.earlier)] if ending.earlier else []
         return [*found, *([self._found(newest, left, ending.cpts, is_final=ending.is_final)] if ending.cpts else [])]
 
-    def why_nothing_newer(self, task: Task) -> str:
-        """Return which file of the newest checkpoint could not be cut."""
-        return self._refused
-
     def salvage(self, task: Task) -> list[HandedOver]:
         """Return what a killed attempt had in its folder, copied as far as its newest complete checkpoint counts."""
-        draft = task.attempt_folder.root / SALVAGE
+        draft = task.attempt_folder.root / _SALVAGE
         confirm_all_own([self.folder(task)])
         if draft.exists():
             fs.remove_tree(draft)
-        for name in (NEWEST, EARLIER):
+        for name in (_NEWEST, _EARLIER):
             undo_move(task.attempt_folder.root / name, self.folder(task), replica_names(task.run))
         self._refuse_diverged(task)
         left, ending = self._ended(task, has_left=False)
-        if self._refused:
-            task.tell(f"not saved from the killed attempt: {self._refused}")
-        if not ending.cpts:
-            return []
-        for each, cpt in zip(left, ending.cpts, strict=True):
+        for each, cpt in zip(left, ending.cpts, strict=False):
             each.copy(cpt, draft, is_final=ending.is_final)
-        return [self._found(draft, left, ending.cpts, is_final=ending.is_final)]
+        return [self._found(draft, left, ending.cpts, is_final=ending.is_final)] if ending.cpts else []
 
     def _ended(self, task: Task, *, has_left: bool = True) -> tuple[list[Leaving], CommonEnd]:
-        """Return what mdrun left, and the checkpoints that count; note why a newer one does not."""
+        """Return what mdrun left, and the checkpoints that count."""
         simulations = self.simulations(task.run)
         left = [
             Leaving(task, self.folder(task) / each.replica, each, log, has_left=has_left)
             for each, log in zip(simulations, self.logs(task), strict=False)
         ]
         ending = newest_common(left, simulations[0].end_step, exchange_steps(task.run)) if left else CommonEnd()
-        refused = {step: line for each in left for step, line in each.refused.items()}
-        self._refused = refused[max(refused)] if refused else ""
         return left, ending
 
     def _found(
@@ -248,23 +231,14 @@ class GromacsEngine(Engine):
         """Return a draft and what its manifest says; of replicas the one counts that is least far."""
         simulation, is_exact = left[0].simulation, all(each.simulation.is_exact for each in left)
         least = min(cpts, key=lambda cpt: cpt.step)
-        return HandedOver(draft, handover(least, simulation, left[0].log, is_final=is_final, is_exact=is_exact))
+        return HandedOver(draft, handover(least, simulation, is_final=is_final, is_exact=is_exact))
 
     def finish(self, run: RunSpec, checkpoint: Checkpoint, final: Path) -> None:
         """Fill `final` with one trajectory, energy file, log and structure, and the energies as a table.
 
-        Each replica has these in a folder of its own.  Results get the names that the user's options give them.
+        Each replica has these in a folder of its own.
         """
         join(checkpoint, final, replica_names(run))
         for folder in [final / replica for replica in replica_names(run)]:
             if (energies := folder / f"{STEM}.edr").exists():
                 write_energy_table(run, energies, folder / ENERGY_TABLE, self.base)
-            for kind, name in named_files(mdrun_options(run)).items():
-                if (path := folder / f"{STEM}{kind}").exists():
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    path.rename(folder / name)
-
-
-def _refuse_replicas(run: RunSpec, what: str) -> None:
-    if has_replicas(run):
-        raise ConfigError([f"{run.name}: replicas cannot be {what}; allowed: a run of one simulation"])

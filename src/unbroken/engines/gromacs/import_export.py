@@ -1,24 +1,24 @@
-"""Import what mdrun left elsewhere as a run's first checkpoint, and export a folder in which it resumes."""
+"""Find what `unbroken init` can start from, import what a plain mdrun left, and export a folder in which it resumes."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.exports import write_script
-from unbroken.engines.gromacs.command import CPT, has_plumed, inputs_of, mdrun_command, threads_per_rank
+from unbroken.engines.gromacs.command import has_plumed, inputs_of, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt, verify_outputs
 from unbroken.engines.gromacs.join import counted_pieces, joinable_line
-from unbroken.engines.gromacs.log import Log
+from unbroken.engines.gromacs.mdrun_line import CPT, FILES, STEM
 from unbroken.engines.gromacs.others import Others
-from unbroken.engines.gromacs.outputs import MDRUN_FILES, STEM, part_name
-from unbroken.engines.gromacs.parts import whole_checkpoints, write_offsets
-from unbroken.engines.gromacs.prepare import TPR
-from unbroken.engines.gromacs.simulation import Simulation
-from unbroken.engines.gromacs.tool import gmx
+from unbroken.engines.gromacs.pieces import whole_checkpoints, write_offsets
+from unbroken.engines.gromacs.tpr import TPR, Simulation
 from unbroken.engines.imports import ImportedFiles, ImportSource, unchanged
+from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, run_name
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.progress import Handover, Metric, Progress
@@ -28,31 +28,63 @@ from unbroken.system.digests import sha256_of
 
 # state.cpt, state_prev.cpt, state_step1200.cpt: one simulation.
 _CPT_NAME = re.compile(r"(?P<stem>.+?)(_prev|_step\d+)?\.cpt")
-_FIRST_PART = ".part0001"
 # What mdrun calls its files where no -deffnm names them.
-_DEFAULTS = {file.default: file.kind for file in MDRUN_FILES}
+_DEFAULTS = {file.default: file.kind for file in FILES.values()}
+# The names that grompp and most tutorials give to what is to be run.
+_USUAL = ("topol.tpr", "md.tpr", "prod.tpr", "production.tpr")
+_GOAL = "# until_ps: 100000  # farther than the tpr says; raise it later and start again"
+
+
+# --- init ---
+
+
+def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    """Yield a run for the tpr that is named or has a usual name, else for each tpr, else for mdp, gro and top."""
+    given = given_file("gromacs", folder, words) if is_named or (words[:1] and words[0].endswith(".tpr")) else None
+    tprs = [given] if given else [] if words else files_like(folder, "*.tpr")
+    usual = [path for path in tprs if path.name in _USUAL]
+    for path in usual[:1] or tprs:
+        yield _starter(folder, path, [f"tpr: {as_yaml(str(path.relative_to(folder)))}"])
+    if tprs or words:
+        return
+    found = [files_like(folder, pattern) for pattern in ("*.mdp", "*.gro", "*.top")]
+    if all(len(paths) == 1 for paths in found):
+        keys = zip(("mdp", "structure", "topology"), (path for (path,) in found), strict=True)
+        yield _starter(folder, found[0][0], [f"{key}: {as_yaml(path.name)}" for key, path in keys])
+    elif is_named:
+        raise ConfigError(
+            [f"init gromacs: no tpr, and not one mdp, gro and top each, in {folder.resolve()}; type gmx grompp"]
+        )
+
+
+def _starter(folder: Path, source: Path, settings: Sequence[str]) -> Starter:
+    name, todo = run_name(source.stem, "md"), list[str]()
+    if not shutil.which("gmx"):
+        todo.append("gmx is not on the PATH; name its module below the run: `modules: [gromacs]`")
+    # As `-deffnm` or mdrun itself calls it.
+    begun = next((path for stem in (source.stem, "state") if (path := folder / f"{stem}.cpt").is_file()), None)
+    if begun is not None:
+        at = "a simulation has begun"
+        try:
+            at += f", and is at step {read_cpt(begun).step}"
+        except CheckpointError:  # `import` looks for the one before, and says what is wrong with this one
+            begun = folder
+        words = ["unbroken", "import", name, "--from", str(begun), *(["-d", str(folder)] if folder != Path() else [])]
+        todo.append(f"{begun}: {at}; to continue from there, stop mdrun and type this first: {shlex.join(words)}")
+    return Starter(name, source.name, (*settings, _GOAL), 60, False, tuple(todo))
+
+
+# --- import ---
 
 
 def import_files(run: RunSpec, simulation: Simulation, source: ImportSource, draft: Path) -> ImportedFiles:
     """Fill the draft from mdrun's folder, or one checkpoint in it; raise CheckpointError with what does not fit."""
     source.refuse_done(run)
-    try:
-        simulation.remarks()
-        first_step, atoms = simulation.known_tpr.first_step, _atoms(run, simulation.path, simulation.base)
-    except SegmentError as error:
-        raise CheckpointError(str(error)) from error
     cpt = _chosen(run, source.path)
     folder, parts = cpt.path.parent, draft / PARTS
-    if cpt.atoms != atoms:
-        what = f"{cpt.path} has {cpt.atoms} atoms, {simulation.path} has {atoms}: another system"
-        raise CheckpointError(f"{run.name}: {what}")
-    if cpt.step < first_step:
-        what = f"{cpt.path} is at step {cpt.step}, {simulation.path} begins at {first_step}"
-        raise CheckpointError(f"{run.name}: {what}")
+    _refuse_other_system(run, simulation, cpt)
     verify_outputs(cpt, folder)
     names = part_names(cpt)
-    log = Log(next(folder / name for name in names if name.endswith(".log")))
-    log.read()
     parts.mkdir()
     with unchanged([cpt.path, *(folder / name for name in names)]):
         for output in cpt.outputs:
@@ -63,20 +95,18 @@ def import_files(run: RunSpec, simulation: Simulation, source: ImportSource, dra
         f"{cpt.path.name}: complete, step {cpt.step}, {cpt.atoms} atoms as the tpr",
         "its outputs are those that it was written with (size, md5 of the last megabyte)",
     )
-    found = handover(cpt, simulation, log, is_final=False, is_exact=simulation.is_exact)
+    found = handover(cpt, simulation, is_final=False, is_exact=simulation.is_exact)
     return ImportedFiles(found, checked, _not_checked(run, simulation, folder))
 
 
-def handover(cpt: Cpt, simulation: Simulation, log: Log, *, is_final: bool, is_exact: bool) -> Handover:
+def handover(cpt: Cpt, simulation: Simulation, *, is_final: bool, is_exact: bool) -> Handover:
     """Return what the manifest is to say of a checkpoint of mdrun."""
-    tpr = simulation.known_tpr
+    tpr = simulation.tpr
     metrics: dict[str, Metric] = {"time_ps": round(cpt.time_ps, 6), "part": cpt.part, "is_exact": is_exact}
     if tpr.last_step is not None:
         metrics["extended_ps"] = round(cpt.time_ps - tpr.time_ps(tpr.last_step), 6)
-    if log.performance:
-        metrics["ns_per_day"] = float(log.performance)
     progress = Progress(cpt.step, simulation.end_step, "steps", metrics)
-    return Handover(progress, is_finished=is_final, versions={"gromacs": log.version or cpt.program})
+    return Handover(progress, is_finished=is_final, versions={"gromacs": cpt.program})
 
 
 def _not_checked(run: RunSpec, simulation: Simulation, folder: Path) -> tuple[str, ...]:
@@ -85,14 +115,10 @@ def _not_checked(run: RunSpec, simulation: Simulation, folder: Path) -> tuple[st
     lines = ["whether mdrun ran with the same number of ranks and threads, and -reprod"]
     if not any(sha256_of(path) == own for path in folder.glob("*.tpr")):
         lines.append("whether the run's tpr is what the checkpoint was made with: there is no copy of it")
-    if simulation.known_tpr.slab_steps:
-        lines.append("tables of enforced rotation (-ra, -rs, -rt): they are not imported")
-    if has_plumed(run):
-        lines.append("PLUMED's own files: they are not imported; name those with which it continues in `inputs`")
+    if simulation.tpr.rotates or has_plumed(run):
+        what = "tables of enforced rotation, and files of PLUMED: they are not imported"
+        lines.append(f"{what}; name those with which PLUMED continues in `inputs`")
     return tuple(lines)
-
-
-# --- the checkpoint ---
 
 
 def _chosen(run: RunSpec, path: Path) -> Cpt:
@@ -112,45 +138,38 @@ def _chosen(run: RunSpec, path: Path) -> Cpt:
     return found[0] if found else read_cpt(path / names[0])  # which says what is wrong with it
 
 
-def _atoms(run: RunSpec, tpr: Path, base: Path) -> int:
-    def is_atoms(line: str) -> bool:
-        return line.split("=")[0].strip() == "natoms"
-
-    lines = gmx(run, "dump", "-s", str(tpr.resolve()), is_enough=is_atoms, base=base).lines
-    found = next((line.partition("=")[2].strip() for line in lines if is_atoms(line)), "")
-    if not found.isdecimal():
-        raise CheckpointError(f"{run.name}: `gmx dump -s {tpr}` does not say how many atoms it has")
-    return int(found)
-
-
-# --- the results ---
+def _refuse_other_system(run: RunSpec, simulation: Simulation, cpt: Cpt) -> None:
+    """Raise CheckpointError if the checkpoint has another number of atoms than the tpr, or is before its first step."""
+    try:
+        simulation.remarks()
+        path, tpr = simulation.path, simulation.tpr
+    except SegmentError as error:
+        raise CheckpointError(str(error)) from error
+    if cpt.atoms != tpr.atoms:
+        raise CheckpointError(f"{run.name}: {cpt.path} has {cpt.atoms} atoms, {path} has {tpr.atoms}: another system")
+    if cpt.step < tpr.first_step:
+        raise CheckpointError(f"{run.name}: {cpt.path} is at step {cpt.step}, {path} begins at {tpr.first_step}")
 
 
 def part_names(cpt: Cpt) -> dict[str, str]:
-    """Return the outputs of a checkpoint, with mdrun's name of each; raise CheckpointError if one has no place."""
+    """Return the outputs of a checkpoint, with the engine's name of each; raise CheckpointError if one has no place."""
     found = [output.name for output in cpt.outputs]
-    if later := [name for name in found if ".part" in name and _FIRST_PART not in name]:
+    if part := next((name for name in found if ".part" in name), None):
         what = "is a part of an mdrun with -noappend; only outputs to which mdrun appends can be imported"
-        raise CheckpointError(f"{cpt.path.parent / later[0]}: {what}")
-    logs = [name for name in found if name.endswith(".log")]
-    if not logs:
+        raise CheckpointError(f"{cpt.path.parent / part}: {what}")
+    stem = next((name.removesuffix(".log") for name in found if name.endswith(".log")), None)
+    if stem is None:
         raise CheckpointError(f"{cpt.path}: names no log among its outputs")
-    stem = logs[0].replace(_FIRST_PART, "").removesuffix(".log")
-    return {name: part_name(_kind(cpt, name.replace(_FIRST_PART, ""), stem), cpt.part) for name in found}
-
-
-def _kind(cpt: Cpt, plain: str, stem: str) -> str:
-    """Return the end of the name that files which are joined have in common."""
-    rest = plain.removeprefix(stem)
-    if rest != plain and rest[:1] in "._":
-        return rest
-    if plain in _DEFAULTS:
-        return _DEFAULTS[plain]
-    ending = Path(plain).suffix
-    alike = [output.name for output in cpt.outputs if Path(output.name).suffix == ending]
-    if len(alike) == 1 and ending in (".xtc", ".trr", ".edr"):
-        return ending
-    raise CheckpointError(f"{cpt.path}: names the output {plain}, and nobody knows what to join it with")
+    names = {}
+    for name in found:
+        rest = name.removeprefix(stem)
+        # By `-deffnm`, or without it.
+        kind = rest if rest != name and rest[:1] in "._" else _DEFAULTS.get(name)
+        if kind is None:
+            raise CheckpointError(f"{cpt.path}: names the output {name}, and nobody knows what to join it with")
+        begin, _, ending = kind.rpartition(".")
+        names[name] = f"{STEM}{begin}.part{cpt.part:04d}.{ending}"
+    return names
 
 
 # --- export ---
@@ -173,16 +192,12 @@ def export_files(run: RunSpec, base: Path, simulation: Simulation, checkpoint: C
     for name, path in inputs.items():
         shutil.copyfile(path, folder / name)
     Others(folder, checkpoint, inputs, are_state=has_plumed(run)).put_back()
-    command = _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0, base), folder)
-    write_script(folder, run, command, {"OMP_NUM_THREADS": str(threads_per_rank(run))})
+    command = mdrun_command(run, folder / TPR, folder / CPT, 1.0, base)
+    at, prefix = command.index("-maxh"), f"{folder.resolve()}/"
+    # Without a time limit, and with names in the folder itself.
+    here = [word.removeprefix(prefix) for word in command[:at] + command[at + 2 :]]
+    write_script(folder, run, here, {"OMP_NUM_THREADS": str(threads_per_rank(run))})
     return [
         f"resume.sh starts mdrun from {CPT}; it writes the next part, {STEM}.partNNNN.*, next to those that are there",
         f"the parts meet without overlap: gmx trjcat -f {STEM}.part*.xtc -o {STEM}.xtc -cat joins them",
     ]
-
-
-def _here(command: list[str], folder: Path) -> list[str]:
-    """Return the command without a time limit, and with names in the folder itself."""
-    at = command.index("-maxh")
-    prefix = f"{folder.resolve()}/"
-    return [word.removeprefix(prefix) for word in command[:at] + command[at + 2 :]]

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unbroken.engines.gromacs.attempt import Leaving
 from unbroken.engines.gromacs.command import exchange_steps, mdrun_options
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.mdrun_line import value_of
-from unbroken.engines.gromacs.parts import structure_of
-from unbroken.engines.gromacs.simulation import Simulation
+from unbroken.engines.gromacs.pieces import Leaving, structure_of
+from unbroken.engines.gromacs.tpr import Simulation
 from unbroken.errors import SegmentError
 
 # mdrun may raise nstlist up to this where a buffer follows it [GROMACS, src/gromacs/taskassignment, nstlistWithGpu].
@@ -52,27 +51,18 @@ def _sets(left: Sequence[Leaving], goal: int | None, every: int | None) -> Itera
     """Yield the checkpoints of each moment that all simulations have, newest first."""
     found = [_by_moment(each, goal, every) for each in left]
     for moment in sorted(set.intersection(*(set(each) for each in found)), reverse=True):
-        cpts = [_first_usable(cpts[moment], each) for cpts, each in zip(found, left, strict=True)]
-        complete = tuple(cpt for cpt in cpts if cpt is not None)
-        if len(complete) == len(left):
-            yield moment, complete
+        yield moment, tuple(cpts[moment] for cpts in found)
 
 
-def _by_moment(left: Leaving, goal: int | None, every: int | None) -> dict[_Moment, list[Cpt]]:
-    found: dict[_Moment, list[Cpt]] = {}
+def _by_moment(left: Leaving, goal: int | None, every: int | None) -> dict[_Moment, Cpt]:
+    """Return the newest checkpoint of each moment."""
+    found: dict[_Moment, Cpt] = {}
     for cpt in left.cpts:
         is_at_goal = goal is not None and cpt.step >= goal
-        if _is_final(cpt, left) if is_at_goal else cpt.step > left.begun:
-            found.setdefault((is_at_goal, -(-cpt.step // every) if every else cpt.step), []).append(cpt)
+        is_complete = left.is_over and (cpt.path.parent / structure_of(cpt)).is_file()
+        if is_complete if is_at_goal else cpt.step > left.begun:
+            found.setdefault((is_at_goal, -(-cpt.step // every) if every else cpt.step), cpt)
     return found
-
-
-def _first_usable(cpts: Sequence[Cpt], left: Leaving) -> Cpt | None:
-    return next((cpt for cpt in cpts if cpt.step <= left.begun or left.is_usable(cpt)), None)
-
-
-def _is_final(cpt: Cpt, left: Leaving) -> bool:
-    return left.is_over and (cpt.path.parent / structure_of(cpt)).is_file()
 
 
 def _is_before(earlier: Sequence[Cpt], later: Sequence[Cpt]) -> bool:
@@ -83,23 +73,21 @@ def _is_before(earlier: Sequence[Cpt], later: Sequence[Cpt]) -> bool:
 
 def check_replicas(simulations: Sequence[Simulation]) -> None:
     """Raise SegmentError if mdrun cannot compute, save or resume these simulations together."""
-    every = exchange_steps(simulations[0].run)
-    known = [each for each in simulations if each.tpr is not None]
-    if every is None or not known:
+    run = simulations[0].run
+    if (every := exchange_steps(run)) is None:
         return
-    where = f"runs.{known[0].run.name}.settings"
-    ends = {each.replica: each.end_step for each in known}
+    where = f"runs.{run.name}.settings"
+    ends = {each.replica: each.end_step for each in simulations}
     if len(set(ends.values())) > 1:
         found = ", ".join(f"{name} at step {step}" for name, step in ends.items())
         raise SegmentError(f"{where}.replicas: they end at different steps ({found}); type goal: STEP for all of them")
-    if sharing := next((each.replica for each in known if each.known_tpr.shares_bias), None):
+    if sharing := next((each.replica for each in simulations if each.tpr.shares_bias), None):
         raise SegmentError(
             f"{where}.replicas: the tpr of {sharing} has awh-share-multisim = yes; not possible: replicas that "
             "exchange save at different steps, and mdrun resumes a shared bias only at one; allowed: "
             "awh-share-multisim = no"
         )
-    longest = max(_longest_list(each) for each in known)
-    if every <= longest:
+    if every <= (longest := max(_longest_list(each) for each in simulations)):
         shorter = f'[-replex, "{every}", -nstlist, "{max(1, every // 2)}"]'
         raise SegmentError(
             f"{where}.options: found -replex {every}, but mdrun may search neighbors every {longest} steps only, and "
@@ -110,7 +98,7 @@ def check_replicas(simulations: Sequence[Simulation]) -> None:
 
 def _longest_list(simulation: Simulation) -> int:
     """Return the most steps between two searches of neighbors: mdrun may raise nstlist."""
-    tpr, named = simulation.known_tpr, value_of(mdrun_options(simulation.run), "-nstlist")
+    tpr, named = simulation.tpr, value_of(mdrun_options(simulation.run), "-nstlist")
     wanted = int(named) if named.isdecimal() else 0
     if tpr.buffer_tolerance <= 0:
         return max(tpr.list_steps, wanted)

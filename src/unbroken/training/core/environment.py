@@ -22,7 +22,6 @@ from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.checkpoint import FILE_NAME
 from unbroken.runs.progress import Handover
 from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.system import log
 from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
@@ -33,11 +32,6 @@ WAIT_POLL_SECONDS = 0.05
 def say(line: str) -> None:
     """Write a line to the screen."""
     print(f"unbroken: {line}", flush=True)
-
-
-def show_log() -> None:
-    """Write what the rest of unbroken logs to the screen, in a program that does not read it."""
-    log.keep_lines_to(say)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
-from unbroken.runs.imported import read_import_note
+from unbroken.runs.checkpoint import read_import
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
@@ -155,7 +155,7 @@ class Loop(Placed, ABC):
         if self._ranks.is_first:
             link.tell_what_changed()
         origin = link.contract.resume
-        if (note := read_import_note(origin)) is not None and origin is not None:
+        if (note := read_import(origin)) is not None and origin is not None:
             self._imported, origin = origin / note.path, None
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
         while origin and (validation_error := self._restore(origin)):

@@ -12,7 +12,6 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken import __version__
@@ -22,7 +21,6 @@ from unbroken.runs import lease
 from unbroken.runs import results as final
 from unbroken.runs.before_work import refuse_newer
 from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
-from unbroken.runs.claim import Life, life_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import Handover
@@ -30,7 +28,7 @@ from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
-from unbroken.system import fs
+from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
@@ -43,30 +41,21 @@ from unbroken.training.core.environment import (
     check_thread,
     read_contract,
     say,
-    show_log,
 )
 from unbroken.training.core.save_policy import Saves
 
-# An owner on another machine shows that it is dead by silence alone.
-OTHER_MACHINE_SECONDS = lease.STALE_SECONDS + 30.0
 
-
-@dataclass(frozen=True)
 class HomeFolder(RunFolder):
     """Name the paths of a run, all of them in one folder of the user's choice."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        super().__init__(name, store=root)
+        self.stop, self.progress = root / "stop", root / "progress.json"
 
     @property
     def own(self) -> tuple[Path, ...]:
         """Return the folders that are ours; all others of the names in a run's folder are the user's."""
         return (self.checkpoints, self.archive, self.lease, self.final)
-
-    @property
-    def stop(self) -> Path:
-        return self.root / "stop"
-
-    @property
-    def progress(self) -> Path:
-        return self.root / "progress.json"
 
 
 class Home(SavePlace):
@@ -79,12 +68,12 @@ class Home(SavePlace):
     """
 
     def __init__(self, folder: Path, engine: str, saves: Saves, *, has_history: bool = False) -> None:
-        show_log()
-        self.places = HomeFolder(engine, store=folder.absolute())
+        self.places = HomeFolder(engine, folder.absolute())
         self._store, self._saves = Store(self.places.checkpoints), saves
         confirm_all_own(self.places.own)
         refuse_newer(self.places)
-        self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1)
+        with log.lines_to(say):
+            self._lease = lease.take_if_idle(self.places.lease, next_segment(self.places) if has_history else 1)
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)
@@ -119,7 +108,8 @@ class Home(SavePlace):
         self._store.prune(self._saves.keep, self._saves.milestone_every)
         if self._last.passport.is_finished:
             once.note_finished(self.places.root)
-            final.write(self.places, self._last, _copy_final, (), self._lease.confirm, say)
+            with log.lines_to(say):
+                final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
             self.note_end(EndKind.FINISHED)
         return self._last
 
@@ -196,7 +186,8 @@ class Home(SavePlace):
     def _select(self) -> Checkpoint | None:
         """Return the newest checkpoint that is good, every byte of it checked; quarantine bad ones."""
         try:
-            found = select(self._store, self.places.name, lambda identity: True, say)
+            with log.lines_to(say):
+                found = select(self._store, self.places.name, lambda identity: True)
         except NoCheckpointError as error:
             raise NoCheckpointError(
                 f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "
@@ -253,12 +244,6 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     once.check_folder(root)
     home = Home(root, "training", saves, has_history=True)
     return home.contract(), home
-
-
-def _take(folder: Path, segment: int) -> lease.Lease:
-    held, _ = lease.current_claim(folder)
-    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
-    return lease.take(folder, segment, 0.0 if is_seen else OTHER_MACHINE_SECONDS, say)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

@@ -9,30 +9,25 @@ if TYPE_CHECKING:
     from unbroken.training.core.guard import Guard as Guard
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
+    from unbroken.training.torch.parts import BestCopy as BestCopy
+    from unbroken.training.torch.parts import Tracker as Tracker
+    from unbroken.training.torch.parts import Variables as Variables
     from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
-    from unbroken.training.torch.samplers import InterruptibleDistributedSampler as InterruptibleDistributedSampler
-    from unbroken.training.torch.samplers import InterruptibleSampler as InterruptibleSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
-    from unbroken.training.torch.sharded_dataset import DistributedShardedDataset as DistributedShardedDataset
-    from unbroken.training.torch.tracker import BestCopy as BestCopy
-    from unbroken.training.torch.tracker import Tracker as Tracker
     from unbroken.training.torch.training import Training as Training
-    from unbroken.training.torch.variables import Variables as Variables
 
 # Loaded when asked for: the launcher of the ranks, which needs nothing of the framework, lives here too.
 _NAMES = {
     "core.guard": ["Guard"],
     "core.save_policy": ["Saves"],
     "core.validation": ["Validate"],
+    "torch.parts": ["BestCopy", "Tracker", "Variables"],
     "torch.random_state": ["RandomKept", "seed_everything"],
-    "torch.samplers": ["InterruptibleBatchSampler", "InterruptibleDistributedSampler", "InterruptibleSampler"],
+    "torch.samplers": ["InterruptibleBatchSampler"],
     "torch.serialization": ["save_verified"],
-    "torch.sharded_dataset": ["DistributedShardedDataset"],
-    "torch.tracker": ["BestCopy", "Tracker"],
     "torch.training": ["Training"],
-    "torch.variables": ["Variables"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -22,11 +22,8 @@ from unbroken.training.torch.loader import (
     start_of_workers,
 )
 from unbroken.training.torch.random_state import own_generators, reachable
-from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
-from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
+from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
 from unbroken.training.torch.state import Stateful
-
-Batches = DataLoader[Any] | DistributedShardedDataset
 
 
 @dataclass(frozen=True)
@@ -112,12 +109,8 @@ def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
     return isinstance(part, DataLoader) and isinstance(part, Stateful)
 
 
-def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) -> Feed:
+def feed_of(loader: DataLoader[Any], position: Position, parts: Mapping[str, object]) -> Feed:
     """Return the batches of the position's epoch; raise TypeError if the loader cannot begin in the middle of it."""
-    if isinstance(loader, DistributedShardedDataset):
-        if not any(part is loader for part in parts.values()):
-            raise TypeError("batches(): the data set is no part of the training; type Training(data=data, ...)")
-        return _sharded_feed(loader, position)
     if isinstance(loader, PlannedLoader):
         return _planned_feed(loader, position)
     for part in parts.values():
@@ -157,20 +150,6 @@ def _stateful_feed(part: StatefulLoader, position: Position) -> Feed:
     )
 
 
-def _sharded_feed(data: DistributedShardedDataset, position: Position) -> Feed:
-    """Return a feed from a sharded data set; a place in its epoch is a number of samples."""
-    data.set_epoch(position.epoch)
-    return Feed(
-        per_step=data.share.ranks * data.batch_size,
-        length=data.samples,
-        begin=lambda: iter(data),
-        end_after=lambda place: data.samples_after(1),
-        samples=lambda start, end: end - start,
-        has_more=len(data) > 0,
-        advance=data.advance,
-    )
-
-
 def _check_data(name: str, data: object) -> None:
     """Raise TypeError if a data set moves on by itself and has no state that shows it."""
     if isinstance(data, Stateful):
@@ -201,14 +180,13 @@ def _check(name: str, loader: DataLoader[Any]) -> None:
         )
     _check_data(name, loader.dataset)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    for given in (sampler, loader.batch_sampler):
-        if isinstance(given, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-            raise TypeError(
-                f"Training({name}=...): torchdata cannot go on with the order of a {type(given).__name__} of torch; "
-                "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
-            )
-        if isinstance(given, (InterruptibleSampler, InterruptibleBatchSampler)):
-            raise TypeError(
-                f"Training({name}=...): an {type(given).__name__} moves by advance() alone, and a StatefulDataLoader "
-                "by itself; allowed: one of them (a plain DataLoader for this sampler)"
-            )
+    if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+        raise TypeError(
+            f"Training({name}=...): torchdata cannot go on with the order of a {type(sampler).__name__} of torch; "
+            "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
+        )
+    if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
+        raise TypeError(
+            f"Training({name}=...): an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by "
+            "itself; allowed: one of them (a plain DataLoader for this sampler)"
+        )

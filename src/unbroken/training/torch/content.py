@@ -14,13 +14,12 @@ from unbroken.training.core.validation import Validate
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.gradients import NONE, Gradients
-from unbroken.training.torch.loader_passes import PlannedLoaders
+from unbroken.training.torch.gradients import Gradients
+from unbroken.training.torch.planned_loaders import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import as_tensor, seed_from
 from unbroken.training.torch.schedules import Replayed
-from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
@@ -28,7 +27,6 @@ from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
 SWITCHES = "switches"
-DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the first batch comes
 
 
 class Content:
@@ -46,7 +44,7 @@ class Content:
         is_prepared: bool = False,
     ) -> None:
         self._seed, self._ranks = seed, ranks
-        self._has_new_schedule, self._is_prepared = new_schedule, is_prepared
+        self._has_new_schedule = new_schedule
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
@@ -55,7 +53,7 @@ class Content:
         self.loaders = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
         self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
-        self.planned = PlannedLoaders(seed, self.course.position, ranks.say)
+        self.planned = PlannedLoaders(seed, self.course.position)
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
@@ -99,8 +97,8 @@ class Content:
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state.get(SWITCHES, {})
-        self.switches.fit_groups(self._saved_switches, state["parts"], source)
-        gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
+        self.switches.fit_groups(self._saved_switches, source)
+        gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
@@ -119,8 +117,7 @@ class Content:
 
     def unsaved(self) -> list[str]:
         """Return lines about what no restart can restore, each once."""
-        found = [*self._unsaved.lines(), *(() if self._is_prepared else self.switches.unknown_groups())]
-        new = [line for line in found if line not in self._said]
+        new = [line for line in self._unsaved.lines() if line not in self._said]
         self._said.update(new)
         return new
 
@@ -136,7 +133,8 @@ class Content:
                 )
 
     def check_loaders(self) -> None:
-        """Raise TypeError if a StatefulDataLoader is used in a way that no restart can continue."""
+        """Raise TypeError if a loader is used in a way that no restart can continue."""
+        self.planned.check_passes()
         for loader in self.loaders.values():
             loader.check_used()
 
@@ -148,9 +146,8 @@ class Content:
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
         if self._random is not None:
-            others = {name: part for name, part in self.parts.items() if not isinstance(part, DATA)}
+            others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader)}
             self._repeated = Repeated(others)
-            self.switches.let_repeat()
 
     def put_the_rest_back(self) -> None:
         """Restore what the script's own beginning may change: parts, random generators and gradients."""
@@ -158,7 +155,6 @@ class Content:
             random_state.restore_all(self._first_random, {})
             self._first_random = None
         if self._random is not None:
-            self.switches.end_repeating()
             if self._repeated and self._repeated.put_back() and self._origin:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):

@@ -18,9 +18,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.state import modules_in, only, parameters_of
 
-# What a checkpoint without gradients says of them, too: those of before this was saved say nothing.
-NONE: Mapping[str, Any] = {"tensors": {}, "used": {}, "stepped": [], "are_replaced": False, "are_kept": False}
-
 
 class Gradients:
     """Save the gradients of all models and optimizers among the parts, by the names of the parameters."""

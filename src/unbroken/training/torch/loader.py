@@ -80,30 +80,22 @@ def make_loader(
 
 
 class EpochSampler(Sampler[SampleKey]):
-    """Yield this rank's batches of the position's epoch, or the steps that are requested."""
+    """Yield this rank's batches of the steps that are requested; its length is that of the position's epoch."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
         self.position, self.plan = position, plan
         self._told: tuple[EpochKey, EpochSteps] | None = None
 
     def __iter__(self) -> Iterator[SampleKey]:
-        epoch, steps = self._told or (self.position.epoch, self.plan.steps(self.position.epoch, self._start()))
+        epoch, steps = self._told or (self.position.epoch, self.plan.steps(self.position.epoch, 0))
         return (SampleKey(epoch, batch) for batch in steps)
 
-    @contextmanager
-    def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
-        """Give these steps to iterations that begin inside (a loader may begin several and use the last)."""
+    def give(self, epoch: EpochKey, steps: EpochSteps) -> None:
+        """Give these steps to iterations that begin from here on (a loader may begin several and use the last)."""
         self._told = epoch, steps
-        try:
-            yield
-        finally:
-            self._told = None
 
     def __len__(self) -> int:
         return len(self.plan.steps(self.position.epoch, 0))
-
-    def _start(self) -> int:
-        return 0
 
 
 class PlannedLoader(DataLoader[Any]):
@@ -121,7 +113,8 @@ class PlannedLoader(DataLoader[Any]):
         # What worker processes draw without a seed of ours is never what they drew before, or on another rank.
         own = () if self.dataset.is_seeded else (plan.share.rank, place)  # type: ignore[attr-defined]
         self.generator.manual_seed(seed_from(plan.seed, "workers", epoch, *own))
-        with self.sampler.giving(epoch, steps), start_of_workers(self):
+        self.sampler.give(epoch, steps)
+        with start_of_workers(self):
             return super().__iter__()
 
 
@@ -150,16 +143,17 @@ class Batches(Dataset[Any]):
             return self._collate(self._samples(key, None))
         if self._epoch == key.epoch:
             return self._drawn(key, self._seed)
-        own = self._find_own()
+        self._find_own()
         batch = self._drawn(key, self._seed)
-        if [*map(id, self._find_own())] != [*map(id, own)]:  # made when the first sample was asked for
+        if self._find_own():  # made when the first sample was asked for
             batch = self._drawn(key, self._seed)
         self._epoch = key.epoch
         return batch
 
-    def _find_own(self) -> list[Generator]:
-        self._own = own_generators(self.dataset, self._collate)
-        return self._own
+    def _find_own(self) -> bool:
+        """Look for generators of the data set; return True if there are others than before."""
+        before, self._own = [*map(id, self._own)], own_generators(self.dataset, self._collate)
+        return before != [*map(id, self._own)]
 
     def _drawn(self, key: SampleKey, seed: int) -> Any:
         with kept([*GLOBAL, *self._own]):
@@ -188,13 +182,13 @@ class Batches(Dataset[Any]):
 
 def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
     """Return a data set's `__getitems__`; None if it only asks for one sample after the other, as torch's own do."""
-    inner: object = dataset
+    inner: Any = dataset
     while isinstance(inner, Subset):
         inner = inner.dataset
-    if isinstance(inner, StackDataset):
-        parts = inner.datasets.values() if isinstance(inner.datasets, dict) else inner.datasets
-        return dataset.__getitems__ if any(map(_fetch_of, parts)) else None  # type: ignore[attr-defined]
-    return getattr(dataset, "__getitems__", None) if hasattr(inner, "__getitems__") else None
+    is_stack = isinstance(inner, StackDataset)
+    parts = [*inner.datasets.values()] if is_stack and isinstance(inner.datasets, dict) else is_stack and inner.datasets
+    is_fetching = any(map(_fetch_of, parts)) if parts else hasattr(inner, "__getitems__")
+    return dataset.__getitems__ if is_fetching else None  # type: ignore[attr-defined]
 
 
 class WorkerStart:

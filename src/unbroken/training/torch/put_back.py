@@ -16,9 +16,7 @@ from unbroken.training.torch.state import (
     local,
     only,
     parameters_of,
-    plainly_named,
     state_of,
-    tensor_bytes,
     unwrapped,
 )
 
@@ -72,30 +70,24 @@ def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
         return True  # its bits are unknown
-    return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
+    return one.shape == other.shape and torch.equal(bits(one.to(other.device)), bits(other))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of a tensor, as a flat tensor of bytes."""
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
 def _named_as_in(part: object, state: Any) -> Any:
-    """Return a saved state by the names that the model has here, whether its blocks are compiled or not."""
-    if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
-        return state
-    here, plain = part.state_dict(), plainly_named(state)
+    """Return a saved state by the names that the model has here, whose blocks may be compiled."""
+    here = part.state_dict() if isinstance(part, torch.nn.Module) else {}
     if not any(COMPILED in key for key in here):
-        return plain
+        return state
     names = {key.replace(COMPILED, ""): key for key in here}
-    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in plain.items())
-    versions = getattr(plain, "_metadata", {})
-    modules = getattr(here, "_metadata", {})
+    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in state.items())
+    versions, modules = getattr(state, "_metadata", {}), getattr(here, "_metadata", {})
     fresh._metadata = OrderedDict((name, versions.get(unwrapped(name), modules[name])) for name in modules)
     return fresh
-
-
-# What a part that is no model holds is kept until the first batch, if it is not larger.
-HELD_BYTES = 64_000_000
 
 
 class Repeated:
@@ -110,8 +102,6 @@ class Repeated:
         """Give each part but the models what it had; return True if a weight of a model was changed meanwhile."""
         for name, held in self._held.items():
             part = self._parts[name]
-            if held is None:
-                continue
             if isinstance(part, torch.optim.Optimizer):
                 for group, options in zip(part.param_groups, held, strict=False):
                     group.update(options)
@@ -121,12 +111,11 @@ class Repeated:
 
 
 def _held_of(part: Stateful) -> Any:
-    """Copy an optimizer's options, or the state of any other part; return None if that state is too large."""
+    """Copy an optimizer's options, or the state of any other part."""
     if isinstance(part, torch.optim.Optimizer):
         groups = [{key: value for key, value in group.items() if key != "params"} for group in part.param_groups]
         return copy.deepcopy(groups)
-    state = part.state_dict()
-    return copy.deepcopy(state) if tensor_bytes(state) <= HELD_BYTES else None
+    return copy.deepcopy(part.state_dict())
 
 
 def _has_weights(part: object) -> bool:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import json
+import gc
+import io
 import random
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from unbroken.training.torch.state import RandomGenerator, mapped
+from unbroken.training.torch.state import RandomGenerator, mapped, torch_load
 
 # What a data set may hold.
 Generator = RandomGenerator | np.random.RandomState | random.Random
@@ -27,43 +27,53 @@ _NUMPY: np.random.RandomState = np.random.mtrand._rand
 GLOBAL: tuple[Generator, ...] = (_PYTHON, _NUMPY, torch.default_generator)
 
 
+class _Kind(NamedTuple):
+    """Say how a library reads, restores and seeds its generators."""
+
+    read: Callable[[Any], Any]
+    restore: Callable[[Any, Any], object]
+    seed: Callable[[Any, int], object]
+
+
+def _set_bits(generator: np.random.Generator, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+_KINDS: dict[type, _Kind] = {
+    torch.Generator: _Kind(torch.Generator.get_state, torch.Generator.set_state, torch.Generator.manual_seed),
+    random.Random: _Kind(random.Random.getstate, random.Random.setstate, random.Random.seed),
+    np.random.RandomState: _Kind(
+        lambda generator: generator.get_state(legacy=False),
+        np.random.RandomState.set_state,
+        lambda generator, number: generator.seed(number % 2**32),
+    ),
+    np.random.Generator: _Kind(
+        lambda generator: generator.bit_generator.state,
+        _set_bits,
+        lambda generator, number: _set_bits(generator, type(generator.bit_generator)(number).state),
+    ),
+}
+
+
+def _kind_of(generator: Generator) -> _Kind:
+    return next(kind for each, kind in _KINDS.items() if isinstance(generator, each))
+
+
 def state_of(generator: Generator) -> Any:
-    """Return the state of a generator in its library's own form."""
-    match generator:
-        case torch.Generator():
-            return generator.get_state()
-        case random.Random():
-            return generator.getstate()
-        case np.random.RandomState():
-            return generator.get_state(legacy=False)
-    return generator.bit_generator.state
+    """Return the state of a generator, with tensors in place of numpy's arrays, which cannot be read back safely."""
+    return _with_tensors(_kind_of(generator).read(generator))
 
 
 def restore(generator: Generator, state: Any) -> None:
     """Put back what `state_of` returned."""
-    match generator:
-        case torch.Generator():
-            generator.set_state(state)
-        case random.Random():
-            generator.setstate(state)
-        case np.random.RandomState():
-            generator.set_state(state)
-        case _:
-            generator.bit_generator.state = state
+    state = state if isinstance(generator, torch.Generator) else _with_arrays(state)
+    _kind_of(generator).restore(generator, state)
 
 
 def seed(generators: Iterable[Generator], seeds: Iterable[int]) -> None:
     """Seed each generator with its own seed."""
     for generator, number in zip(generators, seeds, strict=False):
-        match generator:
-            case torch.Generator():
-                generator.manual_seed(number)
-            case random.Random():
-                generator.seed(number)
-            case np.random.RandomState():
-                generator.seed(number % 2**32)
-            case _:
-                generator.bit_generator.state = type(generator.bit_generator)(number).state
+        _kind_of(generator).seed(generator, number)
 
 
 def seed_everything(seed: int) -> None:
@@ -76,12 +86,12 @@ def seed_everything(seed: int) -> None:
 @contextmanager
 def kept(generators: Iterable[Generator] = GLOBAL) -> Iterator[None]:
     """Let nothing that is drawn inside leave a trace in the generators, by default the global ones on the CPU."""
-    states = [(generator, state_of(generator)) for generator in generators]
+    states = [(generator, _kind_of(generator).read(generator)) for generator in generators]
     try:
         yield
     finally:
         for generator, state in states:
-            restore(generator, state)
+            _kind_of(generator).restore(generator, state)
 
 
 @contextmanager
@@ -94,39 +104,15 @@ def all_kept(given: Mapping[str, RandomGenerator]) -> Iterator[None]:
         restore_all(before, given)
 
 
-def to_text(generator: Generator) -> str:
-    """Return the state of a generator as JSON."""
-    return json.dumps(state_of(generator), default=lambda array: np.asarray(array).tobytes().hex(), sort_keys=True)
-
-
-def from_text(generator: Generator, text: str) -> None:
-    """Put back what `to_text` returned."""
-    restore(generator, _like(state_of(generator), json.loads(text)))
-
-
-def _like(form: Any, value: Any) -> Any:
-    """Return a value from JSON in the form of another state."""
-    if isinstance(form, dict):
-        return {key: _like(each, value[key]) for key, each in form.items()}
-    if isinstance(form, tuple):
-        return tuple(_like(each, item) for each, item in zip(form, value, strict=True))
-    if isinstance(form, (np.ndarray, torch.Tensor)):
-        array = np.frombuffer(bytearray.fromhex(value), dtype=np.asarray(form).dtype)
-        return torch.from_numpy(array) if isinstance(form, torch.Tensor) else array
-    return value
-
-
 def collect(given: Mapping[str, RandomGenerator]) -> dict[str, object]:
     """Return the state of all random generators: the global ones, on the CPU and on each GPU, and those given."""
     # Asking starts CUDA, so it is not asked where it was not used.
     is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
-        "python": state_of(_PYTHON),
-        "numpy": _with_tensors(state_of(_NUMPY)),
-        "torch": torch.get_rng_state(),
+        **dict(zip(("python", "numpy", "torch"), map(state_of, GLOBAL), strict=True)),
         "cuda": torch.cuda.get_rng_state_all() if is_used else [],
         "cuda_own": torch.cuda.get_rng_state() if is_used else None,  # of the device that this rank works on
-        "generators": {name: _with_tensors(state_of(generator)) for name, generator in given.items()},
+        "generators": {name: state_of(generator) for name, generator in given.items()},
     }
 
 
@@ -135,9 +121,8 @@ def restore_all(state: Mapping[str, Any], given: Mapping[str, RandomGenerator]) 
 
     A rank that works on another device than then has its own random numbers there.
     """
-    restore(_PYTHON, state["python"])
-    restore(_NUMPY, _with_arrays(state["numpy"]))
-    torch.set_rng_state(state["torch"])
+    for generator, name in zip(GLOBAL, ("python", "numpy", "torch"), strict=True):
+        restore(generator, state[name])
     here = torch.cuda.device_count() if state["cuda"] else 0
     for index, cuda_state in enumerate(state["cuda"][:here]):
         torch.cuda.set_rng_state(cuda_state, index)
@@ -145,8 +130,12 @@ def restore_all(state: Mapping[str, Any], given: Mapping[str, RandomGenerator]) 
         torch.cuda.set_rng_state(state["cuda_own"])
     if here < len(state["cuda"]):
         print(f"unbroken: GPUs {len(state['cuda'])} -> {here} since this was saved: random numbers will differ")
-    for name, generator in given.items():
-        _restore_given(name, generator, state["generators"][name])
+    for name, each in given.items():
+        saved = state["generators"][name]
+        if isinstance(each, torch.Generator) and saved.numel() != each.get_state().numel():
+            print(f"unbroken: {name} was the generator of another kind of device than {each.device}: it begins anew")
+        else:
+            restore(each, saved)
 
 
 def reseeded(number: int, given: Mapping[str, RandomGenerator]) -> dict[str, Any]:
@@ -157,17 +146,7 @@ def reseeded(number: int, given: Mapping[str, RandomGenerator]) -> dict[str, Any
         return collect(given)
 
 
-def _restore_given(name: str, generator: RandomGenerator, state: Any) -> None:
-    if not isinstance(generator, torch.Generator):
-        restore(generator, _with_arrays(state))
-    elif state.numel() == generator.get_state().numel():
-        restore(generator, state)
-    else:  # each kind of device has a generator of its own kind
-        print(f"unbroken: {name} was the generator of another kind of device than {generator.device}: it begins anew")
-
-
 def _with_tensors(state: Any, _: str = "") -> Any:
-    """Return a state with tensors in place of numpy's arrays, which cannot be read back safely."""
     return torch.from_numpy(state.copy()) if isinstance(state, np.ndarray) else mapped(state, _with_tensors)
 
 
@@ -177,7 +156,6 @@ def _with_arrays(state: Any, _: str = "") -> Any:
 
 # What is looked at: so many objects in all, so many of one container.
 MOST_OBJECTS, MOST_ITEMS = 20_000, 1_000
-_CONTAINERS = (list, tuple, set, frozenset, deque)
 _LEAVES = (str, bytes, int, float, complex, type, types.ModuleType, np.ndarray, torch.Tensor, type(None))
 # The methods in which a data set or a transform draws.
 _METHODS = ("__getitem__", "__getitems__", "__iter__", "__call__", "forward")
@@ -203,6 +181,20 @@ def own_generators(*roots: object) -> list[Generator]:
     return [each for each in found if not isinstance(each, random.SystemRandom) and each not in GLOBAL]
 
 
+def _held_by(here: object) -> list[object]:
+    if isinstance(here, types.FunctionType):
+        return [*(here.__closure__ or ()), *_globals_of(here)]
+    methods = (getattr(type(here), name, None) for name in _METHODS)
+    drawn = [each for method in methods if isinstance(method, types.FunctionType) for each in _globals_of(method)]
+    return [*islice(gc.get_referents(here), MOST_ITEMS), *drawn]
+
+
+def _globals_of(function: types.FunctionType) -> list[object]:
+    """Return the generators among the global names that a function uses; other globals belong to the script."""
+    found = (function.__globals__.get(name) for name in function.__code__.co_names)
+    return [each for each in found if isinstance(each, Generator)]
+
+
 class RandomKept(Dataset[Any]):
     """Wrap the samples of a data set for a StatefulDataLoader whose workers draw random numbers.
 
@@ -221,51 +213,15 @@ class RandomKept(Dataset[Any]):
         return self.dataset[index]
 
     def state_dict(self) -> dict[str, Any]:
-        # One value for each: torchdata would send the items of a dictionary in any order.
-        return {"generators": list(map(to_text, self._generators()))}
+        # Bytes: torchdata would send the items of a dictionary in any order.
+        file = io.BytesIO()
+        torch.save([state_of(generator) for generator in self._generators()], file)
+        return {"generators": file.getvalue()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for generator, saved in zip(self._generators(), state["generators"], strict=False):
-            from_text(generator, saved)
+        for generator, saved in zip(self._generators(), torch_load(io.BytesIO(state["generators"])), strict=False):
+            restore(generator, saved)
 
     def _generators(self) -> list[Generator]:
         # The global ones of the training's own process are in its state already.
         return [*(GLOBAL if get_worker_info() else ()), *own_generators(self.dataset)]
-
-
-def _held_by(here: object) -> Iterable[object]:
-    if isinstance(here, dict):
-        return islice(here.values(), MOST_ITEMS)
-    if isinstance(here, _CONTAINERS):
-        return islice(here, MOST_ITEMS)
-    if isinstance(here, functools.partial):
-        return here.func, here.args, here.keywords
-    if isinstance(here, types.MethodType):
-        return here.__self__, here.__func__
-    if isinstance(here, types.FunctionType):
-        return [*_in_cells(here), *_globals_of(here)]
-    slots = [name for kind in type(here).__mro__ for name in _slots_of(kind)]
-    methods = (getattr(type(here), name, None) for name in _METHODS)
-    drawn = [each for method in methods if isinstance(method, types.FunctionType) for each in _globals_of(method)]
-    return [*getattr(here, "__dict__", {}).values(), *(getattr(here, name, None) for name in slots), *drawn]
-
-
-def _in_cells(function: types.FunctionType) -> list[object]:
-    found = []
-    for cell in function.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # a name that has no value yet
-            continue
-    return found
-
-
-def _globals_of(function: types.FunctionType) -> list[object]:
-    """Return the generators among the global names that a function uses; other globals belong to the script."""
-    found = (function.__globals__.get(name) for name in function.__code__.co_names)
-    return [each for each in found if isinstance(each, Generator)]
-
-
-def _slots_of(kind: type) -> Sequence[str]:
-    slots = kind.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -6,10 +6,14 @@ generators and gradients (`ranks/00001.pt`), and all of them the sharded tensors
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import platform
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import FileDigest
@@ -20,8 +24,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import SHARDS
-from unbroken.training.torch.snapshot import NEEDED_MEMORY
-from unbroken.training.torch.state import STATE_FILE
+from unbroken.training.torch.state import STATE_FILE, is_wrapped_by_compile
 
 OWN_FILE = "ranks/{:05d}.pt"
 # As it is in checkpoints that are older than the name of this project.
@@ -36,19 +39,8 @@ class Offer:
     """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
 
     draft: str
-    node: str
     size_bytes: int
-    available_bytes: int
-
-
-def has_memory(offers: Iterable[Offer]) -> bool:
-    """Return True if on each node the copies of all its ranks fit into memory in addition to the training."""
-    needed: dict[str, int] = {}
-    free: dict[str, int] = {}
-    for offer in offers:
-        needed[offer.node] = needed.get(offer.node, 0) + NEEDED_MEMORY * offer.size_bytes
-        free[offer.node] = min(free.get(offer.node, offer.available_bytes), offer.available_bytes)
-    return all(free[node] > needed[node] for node in needed)
+    has_memory: bool  # for a copy of each rank on its node, in addition to the training
 
 
 @dataclass(frozen=True)
@@ -137,3 +129,36 @@ def _checked_gradients(folder: Path, files: Sequence[Mapping[str, Any]]) -> dict
 
 def _digest(path: Path) -> FileDigest:
     return FileDigest(path.stat().st_size, digest_file(path, preferred_algorithm()))
+
+
+def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
+    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
+    return {
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "ranks": str(ranks),
+        "threads": str(torch.get_num_threads()),
+        "gpus": str(torch.cuda.device_count()),
+        **_gpu(),
+        "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
+    }
+
+
+def _gpu() -> dict[str, str]:
+    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    precision = torch.get_float32_matmul_precision()
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
+    }
+
+
+def _is_compiled(part: Any) -> bool:
+    if not isinstance(part, torch.nn.Module):
+        return False
+    # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
+    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in part.modules())

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Position
-from unbroken.training.torch.loader import EpochSampler, SampleKey, make_loader, start_of_workers
+from unbroken.training.torch.loader import EpochSampler, PlannedLoader, SampleKey, make_loader
 from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 
 
 class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
-    """Yield this rank's batches of an epoch from a place on, which counts the batches of one rank.
+    """Hold the place where the next iteration begins, which counts the batches of one rank.
 
     It is called a DistributedSampler, because Lightning puts one of its own in the place of any other on several ranks.
     """
@@ -23,23 +23,21 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
     def __init__(self, plan: SamplePlan) -> None:
         super().__init__(Position(), plan)
 
-    def _start(self) -> int:
-        return self.position.batch * self.plan.share.ranks
-
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.position.epoch:
             self.position.epoch, self.position.batch = epoch, 0
 
 
-class ResumableLoader(DataLoader[Any]):
+class ResumableLoader(PlannedLoader):
     """Load data with a place as state: seed, epoch and batch.  The length is that of a whole epoch."""
 
     sampler: PlaceSampler
 
     def __iter__(self) -> Any:
-        with start_of_workers(self):
-            return super().__iter__()
+        plan, at = self.sampler.plan, self.sampler.position
+        place = at.batch * plan.share.ranks
+        return self.begin(at.epoch, plan.steps(at.epoch, place), place)
 
     def share_with(self, share: Share) -> None:
         """Restrict batches and length to those of one of several ranks."""

@@ -1,7 +1,6 @@
 """Sample in an order that is a function of seed and epoch, for a loop of your own and for `Training.loader`.
 
-Call `advance` after a batch was trained to count it: what worker processes have read ahead does not
-count.  A state is three numbers, and the same for all ranks.
+What worker processes have read ahead does not count.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,8 +23,6 @@ Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
 Indices: TypeAlias = "array[int] | range"
 # An epoch by its number; a further pass in it, whose order is another one, as "3.1".
 EpochKey: TypeAlias = int | str
-Tail = Literal["repeat", "drop", "uneven"]
-Item = TypeVar("Item", covariant=True)
 # No data set has so many samples: a number of `numbered` is index + AGAIN * (how often it came before).
 AGAIN = 2**40
 
@@ -34,21 +31,6 @@ def seed_from(*parts: int | str) -> int:
     """Return 63 bits that differ for each sequence of parts and look random."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
-    """Draw the indices of one epoch, four bytes each; eight if there are more than two billion samples.
-
-    Raise TypeError if the order gives something other than integers, such as a mask.
-    """
-    indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
-    if isinstance(indices, torch.Tensor):
-        if indices.is_floating_point() or indices.dtype == torch.bool:
-            raise TypeError(
-                f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
-            )
-        return _compact(indices.numpy())
-    return indices if isinstance(indices, range) else _compact(np.asarray(array("q", indices)))
 
 
 def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
@@ -72,41 +54,33 @@ def numbered(indices: Indices) -> Indices:
     return _compact(numbers)
 
 
-def order_of(size: int, shuffle: bool) -> Order:
-    """Return an order of all indices, once each, shuffled or not."""
-
-    def shuffled(generator: torch.Generator) -> torch.Tensor:
-        return torch.randperm(size, generator=generator)
-
-    return shuffled if shuffle else lambda generator: range(size)
-
-
-def check_same(state: Mapping[str, Any], own: Mapping[str, object], what: str) -> None:
-    """Raise ValueError if a state was made by a sampler or data set that differs from this one."""
-    for name, value in own.items():
-        if state[name] != value:
-            raise ValueError(f"the state was made with {name} {state[name]}, and this {what} has {value}")
-
-
-def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
-    """Return this rank among the ranks; what is not given comes from torch.distributed."""
-    if rank is not None and ranks is not None:
-        return Share(rank, ranks)
-    return here().share
-
-
 class EpochOrder:
     """Draw the indices of each epoch on demand; those of the last epoch are kept."""
 
     def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
-        self.seed, self.size = seed, size
+        self.seed, self.size, self._shuffle = seed, size, shuffle
         self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
-        self._order = order or order_of(size, shuffle)
+        self._order = order or self._plain
         self._known: tuple[EpochKey, Indices] = (-1, range(0))
 
     def draw(self, epoch: EpochKey) -> Indices:
-        """Return the indices of an epoch as the order gives them now."""
-        return drawn(self._order, self.seed, epoch)
+        """Return the indices of an epoch as the order gives them now: four bytes each, eight above two billion samples.
+
+        Raise TypeError if the order gives something other than integers, such as a mask.
+        """
+        indices = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
+        if isinstance(indices, range):
+            return indices
+        if not isinstance(indices, torch.Tensor):
+            return _compact(np.asarray(array("q", indices)))
+        if indices.is_floating_point() or indices.dtype == torch.bool:
+            raise TypeError(
+                f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
+            )
+        return _compact(indices.numpy())
+
+    def _plain(self, generator: torch.Generator) -> torch.Tensor | range:
+        return torch.randperm(self.size, generator=generator) if self._shuffle else range(self.size)
 
     def of(self, epoch: EpochKey) -> Indices:
         """Return the indices of an epoch as they were drawn first."""
@@ -185,100 +159,14 @@ class SamplePlan:
         return [row[number] for number in torch.randperm(len(row), generator=mixer).tolist()]
 
 
-class _Interruptible(Sampler[Item]):
-    """Hold a position in an epoch that moves by `advance`, and only by it."""
-
-    def __init__(self, data: Sized | int, seed: int, shuffle: bool, order: Order | None) -> None:
-        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
-        self.seed, self.epoch, self.done = seed, 0, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
-        if epoch != self.epoch:
-            self.epoch, self.done = epoch, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position: the same on all ranks, so that any number of ranks can resume from it.
-
-        In the middle of an epoch with an order of your own, that order too: it may follow the training.
-        """
-        state = {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": self._size()}
-        order = self._order.state(self.epoch) if self.done else None
-        return state if order is None else {**state, "order": order}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the saved position; raise ValueError if it is one in another order."""
-        self._order.restore(int(state["epoch"]), state.get("order"))
-        self.epoch, self.done = int(state["epoch"]), 0
-        check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
-        self.done = int(state["done"])
-
-    def _begin(self) -> None:
-        """Draw an epoch's order where it begins: for a length it may have been drawn before, when it was another."""
-        if self.done == 0:
-            self._order.forget()
-
-    def _size(self) -> int:
-        return self._order.size
-
-
-class InterruptibleSampler(_Interruptible[int]):
-    """Yield a data set's indices in an order that is a function of seed and epoch, from where `advance` has come to.
-
-    Use it for `DataLoader(sampler=...)` in a loop of your own; call `set_epoch` at the beginning of each epoch and
-    `advance` after each batch, and put `state_dict` into your checkpoint.
-    """
-
-    _share, _tail = Share(), "repeat"
-
-    def __init__(self, data: Sized | int, *, seed: int = 0, shuffle: bool = True, order: Order | None = None) -> None:
-        super().__init__(data, seed, shuffle, order)
-
-    def __iter__(self) -> Iterator[int]:
-        self._begin()
-        indices, done, share = self._order.of(self.epoch), self.done, self._share
-        first, left = done + share.rank, len(indices) - done
-        places = range(first, first + len(self) * share.ranks, share.ranks)
-        # Beyond the end it begins again with the remaining indices.
-        return (indices[done + (place - done) % left] for place in places)
-
-    def __len__(self) -> int:
-        whole, rest = divmod(len(self._order.of(self.epoch)) - self.done, self._share.ranks)
-        return whole + {"drop": 0, "repeat": rest > 0, "uneven": self._share.rank < rest}[self._tail]
-
-    def advance(self, samples: int) -> None:
-        """Count the samples that this rank has trained, and as many on each of the others."""
-        self.done = min(self.done + samples * self._share.ranks, len(self._order.of(self.epoch)))
-
-
-class InterruptibleDistributedSampler(InterruptibleSampler):
-    """Sample for several ranks: each takes every n-th of what remains, and another number of ranks may resume from it.
-
-    All ranks advance by as many samples.  What does not divide by the number of ranks is filled up with at most
-    ranks - 1 samples taken twice (`tail="repeat"`), left out ("drop"), or leaves some ranks with one sample less
-    ("uneven", for evaluation or `torch.distributed.algorithms.Join`).  `InterruptibleBatchSampler` needs none of it.
-    """
-
-    def __init__(
-        self,
-        data: Sized | int,
-        *,
-        rank: int | None = None,
-        ranks: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        order: Order | None = None,
-        tail: Tail = "repeat",
-    ) -> None:
-        super().__init__(data, seed=seed, shuffle=shuffle, order=order)
-        self._share, self._tail = own_share(rank, ranks), tail
-
-
-class InterruptibleBatchSampler(_Interruptible[list[int]]):
+class InterruptibleBatchSampler(Sampler[list[int]]):
     """Yield batches for `DataLoader(batch_sampler=...)`: every sample exactly once an epoch on any number of ranks.
 
-    `batch_size` is that of one rank.  With `groups`, the kind of each sample (a length, an aspect ratio), the samples
-    of a batch are of one kind.  The last step may have smaller batches; with `drop_last` it is left out.
+    Use it in a loop of your own: call `set_epoch` at the beginning of each epoch and `advance` after each step, which
+    alone moves the position, and put `state_dict` into your checkpoint.  `batch_size` is that of one rank; the ranks
+    come from torch.distributed if they are not given.  With `groups`, the kind of each sample (a length, an aspect
+    ratio), the samples of a batch are of one kind.  The last step may have smaller batches; with `drop_last` it is
+    left out.
     """
 
     def __init__(
@@ -294,26 +182,46 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         order: Order | None = None,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(data, seed, shuffle, order)
-        share = own_share(rank, ranks)
-        self._plan = SamplePlan(
-            self._order, batch_size, share=share, drop_last=drop_last, groups=groups, has_repeats=False
-        )
+        self.seed, self.epoch, self.done = seed, 0, 0
+        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
+        share = here().share if rank is None or ranks is None else Share(rank, ranks)
+        options: dict[str, Any] = {"drop_last": drop_last, "groups": groups, "has_repeats": False}
+        self._plan = SamplePlan(self._order, batch_size, share=share, **options)
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._begin()
+        if self.done == 0:  # for a length it may have been drawn before, when it was another
+            self._order.forget()
         return map(list, self._steps())
 
     def __len__(self) -> int:
         return len(self._steps())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
+        if epoch != self.epoch:
+            self.epoch, self.done = epoch, 0
 
     def advance(self, steps: int = 1) -> None:
         """Count steps: batches that this rank has trained, and one at the same time on each of the others."""
         for _ in range(steps):
             self.done = self._steps().end_after(self.done)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: the same on all ranks, so that any number of ranks can resume from it.
+
+        In the middle of an epoch with an order of your own, that order too: it may follow the training.
+        """
+        state = {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": len(self._plan.row(self.epoch))}
+        order = self._order.state(self.epoch) if self.done else None
+        return state if order is None else {**state, "order": order}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to the saved position; raise ValueError if it is one in another order."""
+        self._order.restore(int(state["epoch"]), state.get("order"))
+        self.epoch, self.done = int(state["epoch"]), int(state["done"])
+        for name, own in (("seed", self.seed), ("size", len(self._plan.row(self.epoch)))):
+            if state[name] != own:
+                raise ValueError(f"the state was made with {name} {state[name]}, and this sampler has {own}")
+
     def _steps(self) -> EpochSteps:
         return self._plan.steps(self.epoch, self.done)
-
-    def _size(self) -> int:
-        return len(self._plan.row(self.epoch))

@@ -6,14 +6,14 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Course
+from unbroken.training.torch.state import only
 
 # What a scheduler sets in the groups of its optimizer.
 _SET = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "base_momentum", "max_momentum", "betas")
@@ -23,14 +23,12 @@ _MOST_VALUES = 200_000
 _TOLERANCE = 1.01
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """Hold the step at which a scheduler's schedule is over, what happens then, and the argument that sets it."""
 
     step: int
     after: str
     argument: str
-    is_fatal: bool = False
 
 
 def end_of(scheduler: object, steps: float) -> End | None:
@@ -39,47 +37,33 @@ def end_of(scheduler: object, steps: float) -> End | None:
         case lr_scheduler.CosineAnnealingLR():
             return End(int(scheduler.T_max), "the learning rate climbs again", "T_max")
         case lr_scheduler.OneCycleLR():
-            return End(scheduler.total_steps, "its step() fails", "total_steps", is_fatal=True)
+            return End(scheduler.total_steps, "its step() fails", "total_steps")
         case lr_scheduler.PolynomialLR():
-            return End(scheduler.total_iters, "the learning rate stays 0", "total_iters")
-        case lr_scheduler.LinearLR() if scheduler.end_factor == 0:
             return End(scheduler.total_iters, "the learning rate stays 0", "total_iters")
         case lr_scheduler.LambdaLR():
             return _end_of_function(scheduler, steps)
         case lr_scheduler.SequentialLR():
             begun = scheduler._milestones[-1]
             last = end_of(scheduler._schedulers[-1], steps - begun)
-            return replace(last, step=begun + last.step, is_fatal=False) if last else None
-        case lr_scheduler.ChainedScheduler():
-            ends = [end for each in scheduler._schedulers if (end := end_of(each, steps))]
-            return min(ends, key=lambda end: end.step, default=None)
+            return last and last._replace(step=begun + last.step)
     return None
 
 
-def too_short(name: str, scheduler: object, course: Course) -> tuple[str, bool]:
-    """Say that a schedule ends before the goal, empty if not; return True if the next step of the scheduler fails."""
+def too_short(name: str, scheduler: object, course: Course) -> str:
+    """Return a line if a schedule ends before the goal; "" if not."""
     if not isinstance(scheduler, LRScheduler) or not math.isfinite(course.goal):
-        return "", False
-    steps = _steps_to_goal(steps_done(scheduler), course)
+        return ""
+    done = _steps_in(scheduler.state_dict())
+    steps = _steps_to_goal(done, course)
     end = end_of(scheduler, steps) if steps else None
     if end is None or steps <= max(end.step + 1, end.step * _TOLERANCE):
-        return "", False
-    at, done = course.position, steps_done(scheduler)
-    # A script that asks before it makes a step is further than its scheduler.
-    fails_next = end.is_fatal and done == end.step and done in (at.step, at.epoch)
-    at_least = "" if done else "at least "
-    new = " and Training(..., new_schedule=True)" if at.step else ""
-    line = (
+        return ""
+    at_least, new = "" if done else "at least ", " and Training(..., new_schedule=True)" if course.position.step else ""
+    return (
         f"{name} ({type(scheduler).__name__}): its schedule ends after {end.step} steps, and the goal of "
         f"{course.goal:g} {course.unit} takes {at_least}{math.ceil(steps)}; then {end.after}; for a longer schedule "
         f"type {end.argument}=...{new}"
     )
-    return line, fails_next
-
-
-def steps_done(scheduler: Any) -> int:
-    """Return how often the scheduler was called."""
-    return _steps_in(scheduler.state_dict())
 
 
 class Replayed:
@@ -89,28 +73,24 @@ class Replayed:
     """
 
     def __init__(self, parts: Mapping[str, object], states: Mapping[str, Any]) -> None:
-        self._schedulers = {
-            name: part
-            for name, part in parts.items()
-            if isinstance(part, LRScheduler) and not isinstance(part, lr_scheduler.ReduceLROnPlateau)
-        }
-        for name, scheduler in self._schedulers.items():
+        given = only(parts, LRScheduler).items()
+        schedulers = {name: each for name, each in given if not isinstance(each, lr_scheduler.ReduceLROnPlateau)}
+        for name, scheduler in schedulers.items():
             _replay(name, scheduler, _steps_in(states[name]))
-        self._states = {name: copy.deepcopy(each.state_dict()) for name, each in self._schedulers.items()}
-        self._groups = {
-            name: [
-                {key: copy.deepcopy(group[key]) for key in _SET if key in group}
-                for group in each.optimizer.param_groups
-            ]
-            for name, each in self._schedulers.items()
-        }
+        self._kept = [(each, copy.deepcopy(each.state_dict()), _set_by(each)) for each in schedulers.values()]
 
     def put_back(self) -> None:
         """Give the schedulers, and the groups of their optimizers, what the schedules of the script say there."""
-        for name, scheduler in self._schedulers.items():
-            scheduler.load_state_dict(self._states[name])
-            for group, options in zip(scheduler.optimizer.param_groups, self._groups[name], strict=True):
+        for scheduler, state, groups in self._kept:
+            scheduler.load_state_dict(state)
+            for group, options in zip(scheduler.optimizer.param_groups, groups, strict=True):
                 group.update(options)
+
+
+def _set_by(scheduler: LRScheduler) -> list[dict[str, Any]]:
+    """Copy what a scheduler sets in each group of its optimizer."""
+    groups = scheduler.optimizer.param_groups
+    return [{key: copy.deepcopy(group[key]) for key in _SET if key in group} for group in groups]
 
 
 def _replay(name: str, scheduler: LRScheduler, steps: int) -> None:

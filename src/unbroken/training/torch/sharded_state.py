@@ -22,30 +22,24 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.provenance import is_wrapped_by_compile
-from unbroken.training.torch.state import mapped, parameters_of, state_of
+from unbroken.training.torch.state import is_wrapped_by_compile, mapped, parameters_of, places, state_of
 
 SHARDS = "shards"
 # As it is in checkpoints that are older than the name of this project.
 _NOTE = "longhaul.shard"
 
 METADATA = ".metadata"
+# What such a description is made of, by modules.
 _IN_METADATA = {
-    "torch.distributed.checkpoint.metadata": (
-        "BytesStorageMetadata",
-        "ChunkStorageMetadata",
-        "Metadata",
-        "MetadataIndex",
-        "StorageMeta",
-        "TensorProperties",
-        "TensorStorageMetadata",
-        "_MEM_FORMAT_ENCODING",
-    ),
-    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
-    "torch": ("Size", "device"),
-    "torch.serialization": ("_get_layout",),
-    "pathlib": ("Path", "PosixPath"),
-    "collections": ("OrderedDict",),
+    "torch.distributed.checkpoint.metadata": {
+        *("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "_MEM_FORMAT_ENCODING"),
+        *("BytesStorageMetadata", "ChunkStorageMetadata", "TensorStorageMetadata"),
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch": {"Size", "device"},
+    "torch.serialization": {"_get_layout"},
+    "pathlib": {"Path", "PosixPath"},
+    "collections": {"OrderedDict"},
 }
 
 Shards = dict[str, torch.Tensor]
@@ -117,14 +111,7 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
 
 def check(folder: Path, states: Any) -> None:
     """Raise CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
-    wanted: list[Mapping[str, Any]] = []
-
-    def note(value: Any, _: str) -> Any:
-        if isinstance(value, Mapping) and _NOTE in value:
-            wanted.append(value)
-        return mapped(value, note)
-
-    note(states, "")
+    wanted = [each for _, each in places(states) if isinstance(each, Mapping) and _NOTE in each]
     if not wanted:
         return
     try:
@@ -165,15 +152,8 @@ def whole(value: Any, is_kept: bool = True) -> Any:
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
     """Return a function from a place in a part's state to the tensor that shows how the one there is sharded."""
-    found: dict[str, torch.Tensor] = {}
-
-    def note(value: Any, where: str) -> Any:
-        if isinstance(value, torch.Tensor):
-            found[where] = value
-            return value
-        return mapped(value, note, where)
-
-    note(part if isinstance(part, Mapping) else state_of(part), name)
+    state = part if isinstance(part, Mapping) else state_of(part)
+    found = {where: each for where, each in places(state, name) if isinstance(each, torch.Tensor)}
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
     at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters_of(part))}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
-from unbroken.training.torch.state import bytes_here, leaves, local, mapped
+from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
@@ -22,8 +22,7 @@ PINNED_FOR = "cuda"
 
 def snapshot_bytes(state: object) -> int:
     """Return the host memory that a snapshot takes: torch gives pinned memory in powers of two."""
-    tensors = (each for each in leaves(state) if isinstance(each, torch.Tensor))
-    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors)
+    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors_in(state))
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 
@@ -53,36 +52,21 @@ class Snapshot:
             event.synchronize()
 
 
-class Room(NamedTuple):
-    """Hold host memory for one piece; asking torch if it is pinned takes longer than finding it."""
-
-    storage: torch.UntypedStorage
-    is_pinned: bool
-
-
 class SnapshotBuffer:
     """Hold host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:
-        self._rooms: list[Room] = []
-
-    def take(self, state: Any) -> Snapshot:
-        """Return a snapshot of a canonical state."""
-        return _Taking(self._rooms).take(state)
-
-
-class _Taking:
-    """Make one snapshot."""
-
-    def __init__(self, rooms: list[Room]) -> None:
-        self._free, self._rooms = rooms[:], rooms
-        self._used: list[Room] = []
+        # Memory by its size, and if it is pinned: asking torch for that takes longer than finding it.
+        self._free: dict[tuple[int, bool], list[torch.UntypedStorage]] = {}
+        self._used: dict[tuple[int, bool], list[torch.UntypedStorage]] = {}
         self._targets: dict[int, torch.UntypedStorage] = {}
         self._gpus: set[torch.device] = set()  # which still have to copy
 
     def take(self, state: Any) -> Snapshot:
+        """Return a snapshot of a canonical state."""
+        self._free, self._used, self._targets, self._gpus = self._used, {}, {}, set()
         copy = self._value(state)
-        self._rooms[:] = self._used
+        self._free = {}
         return Snapshot(copy, [torch.cuda.current_stream(gpu).record_event() for gpu in self._gpus])
 
     def _value(self, value: Any) -> Any:
@@ -100,24 +84,24 @@ class _Taking:
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         source = tensor.untyped_storage()
         # Memory of no size has no address of its own.
-        key = source.data_ptr() if source.nbytes() else -1 - len(self._used)
+        key = source.data_ptr() if source.nbytes() else -1 - len(self._targets)
         target = self._targets.get(key)
         if target is None:
-            target = self._targets[key] = self._room(source)
+            target = self._targets[key] = self._memory(source.nbytes(), is_pinned=source.device.type == PINNED_FOR)
             target.copy_(source, non_blocking=source.device.type == "cuda")
         copy = torch.empty(0, dtype=tensor.dtype, device="cpu").set_(
             target, tensor.storage_offset(), tensor.size(), tensor.stride()
         )
         return copy.requires_grad_(tensor.requires_grad)
 
-    def _room(self, source: torch.UntypedStorage) -> torch.UntypedStorage:
-        size, is_pinned = source.nbytes(), source.device.type == PINNED_FOR
-        for index, room in enumerate(self._free):
-            if room.storage.nbytes() == size and room.is_pinned == is_pinned:
-                self._used.append(self._free.pop(index))
-                return room.storage
-        storage = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned).untyped_storage()
-        self._used.append(Room(storage, is_pinned))
+    def _memory(self, size: int, *, is_pinned: bool) -> torch.UntypedStorage:
+        key = size, is_pinned
+        storage = (
+            self._free[key].pop()
+            if self._free.get(key)
+            else torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned).untyped_storage()
+        )
+        self._used.setdefault(key, []).append(storage)
         return storage
 
 

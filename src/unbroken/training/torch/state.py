@@ -10,16 +10,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.provenance import is_wrapped_by_compile
 
 STATE_FILE = "state.pt"
 # What torch.compile puts before the names of what it has compiled.
@@ -115,7 +114,7 @@ def bytes_here(tensor: torch.Tensor) -> int:
 
 def tensor_bytes(value: object) -> int:
     """Return the bytes of all tensors in a value on this rank, nearly the size of its file."""
-    return sum(bytes_here(each) for each in leaves(value) if isinstance(each, torch.Tensor))
+    return sum(map(bytes_here, tensors_in(value)))
 
 
 def state_of(part: Stateful) -> Any:
@@ -133,6 +132,13 @@ def plainly_named(state: Mapping[str, Any]) -> Any:
     if versions is not None:  # by the names of modules, to which the wrappers belong too
         fresh._metadata = OrderedDict((unwrapped(name), version) for name, version in versions.items())
     return fresh
+
+
+def is_wrapped_by_compile(part: object) -> bool:
+    """Return True for what `torch.compile(model)` returns, whose state has `_orig_mod.` before each name."""
+    # Where there is one, this module is loaded; to load it for the question would take a second.
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    return compiler is not None and isinstance(part, compiler.OptimizedModule)
 
 
 def unwrapped(module: str) -> str:
@@ -187,12 +193,11 @@ def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) 
         raise CheckpointError(f"{source}: made with seed={state['seed']}, and Training(...) is given {seed}")
 
 
-def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None:
+def check_names(given: Collection[str], saved: Collection[str], source: str) -> None:
     """Raise CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
-    new, lost = sorted(set(given) - set(saved)), sorted(set(saved) - set(given))
-    if new:
+    if new := sorted({*given} - {*saved}):
         raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
-    if lost:
+    if lost := sorted({*saved} - {*given}):
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
 
 
@@ -221,7 +226,7 @@ def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
     return state
 
 
-def torch_load(path: Path, **options: Any) -> Any:
+def torch_load(path: Path | BinaryIO, **options: Any) -> Any:
     """Load tensors alone onto the CPU with `torch.load`, unless `options` say otherwise.
 
     The warning of torch 2.14 and later that it checks sparse tensors is ignored: no user can act upon it, and if
@@ -246,10 +251,14 @@ def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> An
     return value
 
 
-def leaves(value: object) -> Iterator[Any]:
-    """Yield everything in nested containers that is no container."""
+def places(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield everything in nested containers, themselves included, with its place ("model/weight")."""
+    yield where, value
     if isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from leaves(item)
-    else:
-        yield value
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from places(item, f"{where}/{key}")
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield all tensors in nested containers."""
+    return (each for _, each in places(value) if isinstance(each, torch.Tensor))

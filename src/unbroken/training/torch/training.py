@@ -19,7 +19,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Batches, Feed, feed_of
+from unbroken.training.torch.batch_source import Feed, feed_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
@@ -142,6 +142,13 @@ class Training(Loop):
         planned.add(loader)
         return loader
 
+    def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """Return an iterator over a loader of `loader`, pass after pass, for data that are drawn next to `batches`.
+
+        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.
+        """
+        return self._content.planned.endless(loader)
+
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
@@ -151,7 +158,7 @@ class Training(Loop):
             self._content.planned.begin_epoch()
             yield epoch
 
-    def batches(self, loader: Batches) -> Iterator[Any]:
+    def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield the batches of this epoch still to be trained; it may save or leave between any two of them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
@@ -165,7 +172,7 @@ class Training(Loop):
         try:
             yield from self._train(iterator, feed)
         finally:
-            if isinstance(loader, DataLoader) and not loader.persistent_workers:
+            if not loader.persistent_workers:
                 end_workers(iterator)
 
     _steps_at_once = 2520  # what `steps` takes for an epoch: 1 to 10 ranks have equal shares of it
@@ -221,11 +228,11 @@ class Training(Loop):
         self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        loaders: list[DataLoader[Any]] = [each.loader for each in self._content.loaders.values()]
-        for loader in (*loaders, *(each.loader for each in self._content.planned.made.values())):
-            end_workers(loader._iterator)
+        self._content.planned.end_workers()
+        for each in self._content.loaders.values():
+            end_workers(each.loader._iterator)
 
-    def _enter(self, loader: Batches) -> Feed:
+    def _enter(self, loader: DataLoader[Any]) -> Feed:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
         self._content.planned.draw_order(loader, self._ranks)
@@ -250,10 +257,7 @@ class Training(Loop):
         """Compare the schedules' length with the goal at the beginning of this process's first and second epoch."""
         self._epochs_begun += 1
         for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
-            line, fails_next = too_short(name, part, self._course)
-            if fails_next:
-                self._give_up(Kind.HOPELESS, line)
-            if line and name not in self._short_schedules:
+            if (line := too_short(name, part, self._course)) and name not in self._short_schedules:
                 self._short_schedules.add(name)
                 self._ranks.say(line)
 
@@ -265,18 +269,15 @@ class Training(Loop):
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
             self._link.save(Point(state, self._progress(done), step, is_best, **more))
 
-    def _check_first_batch(self) -> None:  # now, not when it is to be saved
-        self._check_gradients()
+    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
         self._content.check_loaders()
-
-    def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
         for line in self._content.unsaved():
             self._ranks.say(line)
 
     def _state(self) -> dict[str, Any]:
-        self._check_gradients()
+        self._check_first_batch()
         state, trust = self._content.state(), self._content.trust
         if self._book.watch.guard.finite:
             non_finite = trust.non_finite_prediction(state["trust"])

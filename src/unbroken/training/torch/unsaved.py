@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.gradients import Gradients
+from unbroken.training.torch.put_back import bits
 from unbroken.training.torch.state import Stateful, modules_in, only, parameters_of, plainly_named
 from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.
 COMPARED_BYTES = 1_000_000
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
-# What is the same for all of torch, and decides how it computes.
-_GLOBAL: Mapping[str, Callable[[], object]] = {
-    "torch.get_default_dtype()": torch.get_default_dtype,
-    "torch.get_default_device()": torch.get_default_device,
-    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
-    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
-    "torch.backends.cudnn.allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
-}
+# A value that differs once a thing has changed: its bytes, or the tensors that were there.
+Look = bytes | tuple[torch.Tensor, ...]
 
 
 def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: int) -> Iterator[str]:
-    """Let each metric of torchmetrics that is a part give its state; return a line for each that did not.
+    """Let each metric of torchmetrics that is a part give its state, which it leaves out by itself.
 
-    `own` names the parts that each of the ranks has for itself, as every rank has its metric.
+    Yield a line for each that is not in `own`, the parts that each of the ranks has for itself.
     """
-    for name, part in parts.items():
-        if not isinstance(part, torch.nn.Module) or next(part.parameters(), None) is not None:
+    for name, part in only(parts, torch.nn.Module).items():
+        metrics = [module for module in part.modules() if is_metric(module)]
+        if not metrics or next(part.parameters(), None) is not None:
             continue  # the state of a model would get more names
-        forgetful = [module for module in part.modules() if _is_forgetful(module)]
-        for module in forgetful:
-            module.persistent(True)  # type: ignore[operator]
-        if forgetful:
-            yield (
-                f"{name} ({type(part).__name__}): torchmetrics leaves its state out of state_dict, so it is made "
-                f"persistent here, as by {name}.persistent(True)"
-            )
-        if ranks > 1 and name not in own and any(map(is_metric, part.modules())):
+        for metric in metrics:
+            metric.persistent(True)  # type: ignore[operator]
+        if ranks > 1 and name not in own:
             yield (
                 f"{name} ({type(part).__name__}): each rank has seen other batches, and that of the first rank is "
                 f"saved for all; type: Training(..., own=[{name!r}])"
@@ -61,79 +52,48 @@ class Unsaved:
 
     def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients, *, is_prepared: bool) -> None:
         self._parts, self._gradients, self._is_prepared = parts, gradients, is_prepared
-        self._buffers = {name: tensor.detach().cpu().clone() for name, tensor in self._passing_buffers()}
-        self._tensors = dict(self._tensors_on_modules())
-        self._global = {name: ask() for name, ask in _GLOBAL.items()}
-        self._empty = dict(self._looks_of(name for name, part in parts.items() if _has_empty_state(part)))
-        self._names = {name: self._names_in(part) for name, part in parts.items()}
+        self._empty = [name for name, part in parts.items() if _has_empty_state(part)]
+        self._looks = {name: look for name, look, _ in self._now()}
+        self._names = {name: _names_in(part) for name, part in parts.items()}
 
     def lines(self) -> Iterator[str]:
         """Return a line for each thing that has changed."""
-        for name, tensor in self._passing_buffers():
-            before = self._buffers.get(name)
-            if before is None or before.shape != tensor.shape or not torch.equal(before, tensor.detach().cpu()):
-                yield f"{name} {_CHANGES}; it is a buffer with persistent=False; if it matters, type: persistent=True"
-        for name, tensors in self._tensors_on_modules():
-            if not _are_same(self._tensors.get(name, ()), tensors):
-                key = name.rpartition(".")[2]
-                yield (
-                    f"{name} {_CHANGES}; it is a tensor and no buffer; if a batch needs that of the batch before, "
-                    f"type: self.register_buffer({key!r}, ...)"
-                )
-        for name, look in self._looks_of(self._empty):
-            if look != self._empty[name]:
-                yield f"{name} {_CHANGES}; its state_dict is empty; type what it must keep into its state_dict"
+        for name, look, remedy in self._now():
+            if not _are_same(self._looks.get(name, ()), look):
+                yield f"{name} {_CHANGES}; {remedy}"
         for name, part in self._parts.items() if not self._is_prepared else ():
-            if new := [key for key in self._names_in(part) if key not in self._names[name]]:
+            if new := [key for key in _names_in(part) if key not in self._names[name]]:
                 yield (
                     f"{name} has {listed(new)} now, which it had not when Training(...) was made: a restart can load "
                     "it only if it is made so before, by the epoch; type: Training(..., prepare=function)"
-                )
-        for name, ask in _GLOBAL.items():
-            if (now := ask()) != self._global[name]:
-                yield (
-                    f"{name} is {now} now, {self._global[name]} when Training(...) was made, and is not saved; set it "
-                    "before Training, or in each epoch by its number; type: if epoch >= ...: before batches()"
                 )
         yield from self._metrics_in_models()
         yield from self._optimizers()
         yield from self._schedulers()
 
-    def _names_in(self, part: object) -> dict[str, None]:
-        """Return the names in the state of a model; {} for other parts."""
-        if not isinstance(part, torch.nn.Module) or is_metric(part):
-            return {}
-        return dict.fromkeys(plainly_named(part.state_dict()))
-
-    def _passing_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _now(self) -> Iterator[tuple[str, Look, str]]:
+        """Yield what no state holds: its name, its look, and what to do about it."""
         for path, module in modules_in(self._parts):
             for key in sorted(module._non_persistent_buffers_set):
                 tensor = module._buffers.get(key)
                 if tensor is not None and tensor.nbytes <= COMPARED_BYTES:
-                    yield f"{path}.{key}", tensor
-
-    def _tensors_on_modules(self) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-        for path, module in modules_in(self._parts):
-            if is_metric(module):
-                continue
-            known = [*module._parameters, *module._buffers]
-            for key, value in vars(module).items():
-                tensors = _tensors(value)
-                # `weight` of a weight norm is made of weight_g and weight_v.
-                if tensors and not any(name.startswith(f"{key}_") for name in known):
-                    yield f"{path}.{key}", tensors
-
-    def _looks_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for name in names:
-            try:
-                yield name, pickle.dumps(vars(self._parts[name]))
-            except (AttributeError, TypeError, pickle.PicklingError):
-                continue  # it is unknown whether it has changed
+                    remedy = "it is a buffer with persistent=False; if it matters, type: persistent=True"
+                    yield f"{path}.{key}", bits(tensor).cpu().numpy().tobytes(), remedy
+            for key, tensors in _tensors_on(module):
+                remedy = (
+                    "it is a tensor and no buffer; if a batch needs that of the batch before, type: "
+                    f"self.register_buffer({key!r}, ...)"
+                )
+                yield f"{path}.{key}", tensors, remedy
+        for name in self._empty:
+            with suppress(AttributeError, TypeError, pickle.PicklingError):  # then it is unknown whether it changes
+                look = pickle.dumps(vars(self._parts[name]))
+                yield name, look, "its state_dict is empty; type what it must keep into its state_dict"
 
     def _metrics_in_models(self) -> Iterator[str]:
         """Yield a line for each metric that has seen batches of the epoch; at its end most metrics are reset."""
         for path, module in modules_in(self._parts):
-            if _is_forgetful(module) and module._update_count:
+            if is_metric(module) and module._update_count and not all(module._persistent.values()):  # type: ignore[operator]
                 yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"
 
     def _optimizers(self) -> Iterator[str]:
@@ -166,18 +126,32 @@ class Unsaved:
                     yield from value
 
 
+def _names_in(part: object) -> dict[str, None]:
+    """Return the names in the state of a model, or the groups of an optimizer."""
+    if isinstance(part, torch.optim.Optimizer):
+        return dict.fromkeys(f"group {number}" for number in range(len(part.param_groups)))
+    is_model = isinstance(part, torch.nn.Module) and not is_metric(part)
+    return dict.fromkeys(plainly_named(part.state_dict())) if is_model else {}  # type: ignore[attr-defined]
+
+
+def _tensors_on(module: torch.nn.Module) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
+    """Yield the tensors in attributes of a module that are neither parameters nor buffers."""
+    known = [*module._parameters, *module._buffers]
+    for key, value in vars(module).items() if not is_metric(module) else ():
+        found: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
+        tensors = tuple(
+            each for each in found if isinstance(each, torch.Tensor) and not isinstance(each, torch.nn.Parameter)
+        )
+        # `weight` of a weight norm is made of weight_g and weight_v.
+        if tensors and not any(name.startswith(f"{key}_") for name in known):
+            yield key, tensors
+
+
 def _has_empty_state(part: Stateful) -> bool:
     return not isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) and not part.state_dict()
 
 
-def _is_forgetful(module: torch.nn.Module) -> bool:
-    return is_metric(module) and not all(module._persistent.values())  # type: ignore[operator]
-
-
-def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
-    found: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
-    return tuple(each for each in found if isinstance(each, torch.Tensor) and not isinstance(each, torch.nn.Parameter))
-
-
-def _are_same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
+def _are_same(one: Look, other: Look) -> bool:
+    if isinstance(one, bytes) or isinstance(other, bytes):
+        return one == other
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

@@ -11,7 +11,7 @@ import torch
 from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
 from unbroken.training.torch.random_state import all_kept
-from unbroken.training.torch.state import RandomGenerator, leaves, local, only
+from unbroken.training.torch.state import RandomGenerator, local, only, places
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
@@ -40,7 +40,7 @@ class TorchValidation(Validation):
 
     def _numbers(self, predict: Callable[[], Any]) -> torch.Tensor:
         with _as_in_use(self._modules), all_kept(self._generators), torch.no_grad():
-            numbers = (each for each in leaves(predict()) if isinstance(each, torch.Tensor | int | float))
+            numbers = (each for _, each in places(predict()) if isinstance(each, torch.Tensor | int | float))
             found = list(map(_as_numbers, numbers))
         if not found:
             raise no_number()

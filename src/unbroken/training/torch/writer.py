@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import shutil
 import sys
 import time
@@ -37,10 +36,9 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.provenance import made_with
-from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said
+from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
@@ -107,8 +105,11 @@ class TorchWriter(Connection):
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
         draft = self._draft_with_room() if self._ranks.is_first else ""
-        offer = Offer(draft, platform.node(), snapshot_bytes(pieces), available_bytes())
-        self._offers = self._ranks.all_gather(offer)
+        size = snapshot_bytes(pieces)
+        has_memory = available_bytes() > NEEDED_MEMORY * size * int(
+            os.environ.get("LOCAL_WORLD_SIZE") or self._ranks.size
+        )
+        self._offers = self._ranks.all_gather(Offer(draft, size, has_memory))
         point = replace(point, state=pieces, weights=weights)
         self.pace.begin_save(point.step)
         # All ranks find the same, because they ask the same offers.
@@ -129,7 +130,7 @@ class TorchWriter(Connection):
 
     def _lack_of_memory(self, size_bytes: int) -> str:
         copies = "a copy" if self._ranks.size == 1 else "copies"
-        return "" if rank_checkpoint.has_memory(self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
+        return "" if all(offer.has_memory for offer in self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""

@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.engines.command.lammps.checks import confirm_plain, is_in_restart
-from unbroken.engines.command.lammps.outputs import LOG, continued, continued_dumps, folders, outputs_of
-from unbroken.engines.command.lammps.script import AVERAGES, BOX, Command, Variables, active, commands_in
+from unbroken.engines.command.lammps.script import (
+    BOX,
+    Command,
+    active,
+    commands_in,
+    confirm_plain,
+    file_of,
+    is_in_restart,
+)
+from unbroken.engines.files.settings import ROWS_KIND
 from unbroken.engines.script_edit import unified_diff
 
+LOG = "log.lammps"
 # So often within a run a restart file is written.
 _SAVES = 50
 # The clock is looked at after so many steps, or after the next multiple of all averaging windows.
 _CLOCK_STEPS = 20
-# Where the start of a ramp is in a fix, or the keywords before it.
-_RAMPED_AT = {"langevin": 4, "temp/berendsen": 4, "temp/rescale": 5}
-_RAMPED_KEYWORDS = frozenset({"temp", "iso", "aniso", "tri", "x", "y", "z", "xy", "yz", "xz"})
-_RAMPED_FIXES = ("nvt", "npt", "nph", "rigid/", "press/berendsen")
+_FRAME = r"ITEM: TIMESTEP\n(\d+)\n"
+_FRAME_OF = {"atom": _FRAME, "custom": _FRAME, "local": _FRAME, "grid": _FRAME, "xyz": r"^\d+\nAtoms\. Timestep: (\d+)"}
+_PACKED = (".gz", ".zst", ".bin")
+# A checkpoint waits for the next row, so a log with rows much rarer than restart files is not joined by them.
+_RARE = 5
+# A value that a fix changes in the course of the run, from a start to an end.
+_RAMPED_FIX = re.compile(r"(nvt|npt|nph|rigid|langevin|temp/|press/berendsen)")
+_RAMP = re.compile(
+    r"(?:^langevin|^temp/berendsen|^temp/rescale \S+| temp| iso| aniso| tri| [xyz]| xy| yz| xz) (?!v_)(\S+) (?!\1 )\S"
+)
+_RAMPED_BOX = {"final", "delta", "scale", "volume"}
 
 
 @dataclass(frozen=True)
@@ -34,9 +49,7 @@ class LammpsInput:
 
     path: Path
     lines: tuple[str, ...]
-    commands: tuple[Command, ...]
-    variables: Variables
-    steps: int
+    commands: Sequence[Command]  # with constants filled in
 
     @property
     def resume_name(self) -> str:
@@ -48,14 +61,15 @@ class LammpsInput:
         """Return the name of its restart files, with `*` for the step."""
         return f"{re.sub(r'^in[.]|[.](in|lmp|lammps)$', '', self.path.name)}.*.rst"
 
+    @property
+    def steps(self) -> int:
+        """Return for how many steps it runs."""
+        return int(self._run.words[1])
+
     @cached_property
     def has_ramp(self) -> bool:
         """Return True if the values of a command run to an end at the last step."""
         return any(_is_ramp(command) for command in self._active)
-
-    def outputs(self) -> dict[str, str]:
-        """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
-        return outputs_of(self._active, self.variables, self.save_steps)
 
     def inputs(self, folder: Path) -> list[str]:
         """Return the files of the folder that its commands name."""
@@ -77,10 +91,9 @@ class LammpsInput:
         What a fix has averaged of a window is not in a restart file, so a restart is right at a window's end alone.
         Where neighbor lists are built after a fixed number of steps, restarts there can be bit-exact.
         """
-        averages = [each for each in self._active if each.style in AVERAGES]
-        windows = {each: self.variables.number(each.words[6]) or 1 for each in averages}
+        windows = {each: int(each.words[6]) for each in self._active if each.style == "ave/time"}
         fixed = [each for each in self._before if each.name == "neigh_modify" and each.value("check") == "no"]
-        rebuilt = [self.variables.number(each.value("every")) or 1 for each in fixed]
+        rebuilt = [int(each.value("every") or 1) for each in fixed]
         unit = math.lcm(*windows.values(), *(each for each in rebuilt if 2 * each <= self.steps))
         for command, steps in windows.items():
             if 2 * unit > self.steps and steps > 1:
@@ -95,6 +108,30 @@ class LammpsInput:
         """Return the steps between two restart files."""
         return max(1, self.steps // _SAVES // self.clock_steps) * self.clock_steps
 
+    # --- what it writes ---
+
+    def outputs(self) -> dict[str, str]:
+        """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
+        found = {file_of(command): _record_of(command) for command in self._active}
+        found[self._log] = self._log_record()
+        return {name: pattern for name, pattern in found.items() if name and pattern}
+
+    @property
+    def _log(self) -> str:
+        return next((file_of(each) for each in reversed(self._active) if each.name == "log"), LOG)
+
+    def _log_record(self) -> str:
+        """Return the pattern of a row of the thermo table in the log; empty where the log is no plain table."""
+        every = next(
+            (int(each.word(1)) for each in self._active if each.name == "thermo" and each.word(1).isdecimal()), 0
+        )
+        style = next((each.words[1:] for each in reversed(self._active) if each.name == "thermo_style"), ("one",))
+        if not 0 < every <= _RARE * self.save_steps or any(_disturbs_the_log(command) for command in self._active):
+            return ""
+        if style[:2] == ("custom", "step") and len(style) > 2:
+            return rf"^ *(\d+)(?: +[-+.\deEinfa]+){{{len(style) - 2},}} *$"
+        return r"^ *(\d+)(?: +[-+.\deEinfa]+){5,6} *$" if style == ("one",) else ""  # one more where the box changes
+
     # --- the two scripts ---
 
     @cached_property
@@ -102,19 +139,18 @@ class LammpsInput:
         return next(each for each in self.commands if each.name == "run")
 
     @cached_property
-    def _before(self) -> tuple[Command, ...]:
-        return tuple(each for each in self.commands if each.first < self._run.first)
+    def _before(self) -> list[Command]:
+        return [each for each in self.commands if each.first < self._run.first]
 
     @cached_property
-    def _active(self) -> tuple[Command, ...]:
+    def _active(self) -> list[Command]:
         return active(self._before)
 
-    @cached_property
-    def _after(self) -> tuple[Command, ...]:
-        return tuple(each for each in self.commands if each.first > self._run.first)
+    @property
+    def _after(self) -> list[Command]:
+        return [each for each in self.commands if each.first > self._run.first]
 
     def _starting(self) -> Iterator[str]:
-        yield from (f"shell           mkdir {each}" for each in folders(self._before))
         dropped = {each.first for each in self._before if _is_own_restart(each)}
         yield from (line for at, line in enumerate(self.lines[: self._run.first]) if at not in dropped)
         yield from self._run_lines()
@@ -122,25 +158,39 @@ class LammpsInput:
 
     def _resuming(self) -> Iterator[str]:
         yield f"# Resumes {self.path.name}: as it is, but for the lines that make the system."
-        yield from (f"shell           mkdir {each}" for each in folders(self._before))
         if not any(each.name == "log" for each in self._before):
             yield f"log             {LOG} append"
         for command in self._before:
             if command.name in BOX:
                 yield "read_restart    ${restart}"
             elif not is_in_restart(command) and not _is_own_restart(command):
-                yield from self._said_again(command)
-        yield from continued_dumps(self._active)
+                text = command.changed(_changes(command))
+                yield from self._lines_of(command) if text == command.changed({}) else (text,)
+        for dump in self._active:
+            if settings := self._dump_settings(dump):
+                yield f"dump_modify     {dump.words[1]} {' '.join(settings)}"
         yield from self._run_lines()
-        yield from (line for each in self._after for line in self.lines[each.first : each.last + 1])
+        for each in self._after:
+            yield from self._lines_of(each)
 
-    def _said_again(self, command: Command) -> Sequence[str]:
-        text = continued(command)
-        if command.name == "fix" and command.style == "langevin":
-            # With the same seed each segment would draw the same random numbers again.
-            seed = (self.variables.number("".join(command.words[7:8])) or 1) - 1
-            text = command.changed({7: f"$(1+({seed}+step)%900000000)"})
-        return self.lines[command.first : command.last + 1] if text == command.changed({}) else (text,)
+    def _lines_of(self, command: Command) -> Sequence[str]:
+        return self.lines[command.first : command.last + 1]
+
+    def _dump_settings(self, dump: Command) -> list[str]:
+        """Return what a script that resumes says of a dump, so that it continues its file.
+
+        LAMMPS writes the frame of the restart step again.  `delay` prevents it; where a dump needs computes or
+        variables it must not be used, because they are then not ready for the next frame.
+        """
+        if dump.name != "dump":
+            return []
+        of_it = [each for each in self._active if each.name == "dump_modify" and each.word(1) == dump.word(1)]
+        said = {word for each in of_it for word in each.words[2:]}
+        settings = [f"{each} no" for each in ("first", "units") if each in said]
+        settings += ["append yes"] if dump.style in _FRAME_OF and _is_one_text(dump.word(5)) else []
+        needs_computes = any(word.startswith(("c_", "v_")) for word in dump.words[6:])
+        is_plain = not needs_computes and dump.word(4).isdecimal() and not {"delay", "thresh", "every"} & said
+        return [*settings, *(["delay $(step+1)"] if is_plain else [])]
 
     def _run_lines(self) -> Iterator[str]:
         stop = self.steps if self.has_ramp else "${total}"  # LAMMPS refuses a goal beyond the end of a ramp
@@ -154,6 +204,40 @@ class LammpsInput:
             yield 'if              "$(step) < ${total}" then quit'
 
 
+def read_input(path: Path) -> LammpsInput:
+    """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
+    lines = tuple(path.read_text().splitlines())
+    script = LammpsInput(path, lines, confirm_plain(list(commands_in(lines))))
+    _ = script.clock_steps
+    return script
+
+
+def _changes(command: Command) -> dict[int, str]:
+    """Return the words, by their place, that a command has in the script that resumes: it continues its file."""
+    words = command.words
+    if command.name == "log" and file_of(command) and "append" not in words:
+        return {1: f"{command.words[1]} append"}
+    if command.style == "langevin":
+        # With the same seed each segment would draw the same random numbers again.
+        return {7: f"$(1+({int(command.words[7]) - 1}+step)%900000000)"}
+    places = range(6, len(words) - 1) if command.style == "print" else ()
+    changes = {at: "append" for at in places if words[at] == "file"}
+    # The title is written again: as a comment it does no harm.
+    return changes | {at + 1: '"# resumed"' for at in places if words[at] == "title" and words[at + 1][:1] != "#"}
+
+
+def _record_of(command: Command) -> str:
+    """Return the pattern of a record's beginning in the file that a command writes; empty if none says its step."""
+    if not _is_one_text(file_of(command)) or "overwrite" in command.words:
+        return ""
+    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ROWS_KIND if command.name == "fix" else ""
+
+
+def _is_one_text(name: str) -> bool:
+    """Return True for a file of text that grows, not one for each step or process."""
+    return bool(name) and not {"*", "%"} & set(name) and not name.endswith(_PACKED)
+
+
 def _is_own_restart(command: Command) -> bool:
     """Return True for a `restart` with one file name, which ours replaces; one with two only adds files of its own."""
     return command.name == "restart" and len(command.words) == 3
@@ -161,32 +245,19 @@ def _is_own_restart(command: Command) -> bool:
 
 def _is_ramp(command: Command) -> bool:
     """Return True for a command whose values run from a start to an end, which `run ... stop` says."""
-    words, style = command.words, command.style
     if command.name == "variable":
-        return "ramp(" in " ".join(words[3:]).replace(" ", "")
-    if command.name != "fix":
-        return False
-    if style == "deform":
-        return bool({"final", "delta", "scale", "volume"} & set(words[5:]))
-    places = [_RAMPED_AT[style]] if style in _RAMPED_AT else []
-    if style.startswith(_RAMPED_FIXES):
-        places += [at + 1 for at in range(4, len(words) - 2) if words[at] in _RAMPED_KEYWORDS]
-    return any(words[at] != words[at + 1] for at in places if at + 1 < len(words) and not words[at].startswith("v_"))
+        return "ramp(" in "".join(command.words[3:])
+    if command.style == "deform":
+        return bool(_RAMPED_BOX & set(command.words[5:]))
+    words = " ".join((command.style, *command.words[4:], ""))
+    return command.name == "fix" and _RAMPED_FIX.match(words) is not None and _RAMP.search(words) is not None
 
 
-def _text(lines: Sequence[str] | Iterator[str]) -> str:
+def _disturbs_the_log(command: Command) -> bool:
+    is_printed = command.style == "print" and command.value("screen") != "no"
+    is_other = command.name == "thermo_modify" and bool({"line", "format"} & set(command.words))
+    return is_printed or is_other or command.name == "minimize"
+
+
+def _text(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def read_input(path: Path) -> LammpsInput:
-    """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
-    lines = tuple(path.read_text().splitlines())
-    commands = tuple(commands_in(lines))
-    variables = confirm_plain(path, commands)
-    run = next(command for command in commands if command.name == "run")
-    steps = variables.number(run.words[1]) if len(run.words) == 2 else None
-    if not steps:
-        raise run.refused("the number of steps is not known; type `run N` with a number and nothing behind it")
-    script = LammpsInput(path, lines, commands, variables, steps)
-    _ = script.clock_steps
-    return script

@@ -1,0 +1,199 @@
+"""Hold the folder where the user called a program: the files that are kept, and what grows.
+
+Only files are moved that match `keep` and that this run's program wrote.  Nothing is removed: files in the
+way are moved to the store's `replaced/`.  What the program appends to is cut in place.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken.engines.base import Task
+from unbroken.engines.files.growing import GrowingFiles
+from unbroken.engines.files.keep import Keep
+from unbroken.engines.files.listing import ProgramEnd
+from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_names
+from unbroken.engines.files.outputs import read_outputs
+from unbroken.engines.files.place import Place, RunPlace
+from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
+from unbroken.engines.files.reading import Reading
+from unbroken.engines.files.settings import SavedBy
+from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
+from unbroken.engines.files.stored import KEPT, kept_names, stored
+from unbroken.errors import CheckpointError
+from unbroken.program.contract import HandedOver
+from unbroken.system import copying, fs
+
+logger = logging.getLogger(__name__)
+
+
+class CalledPlace(Place):
+    """Hold the user's own folder: the state is every kept file that the program wrote."""
+
+    names_results = True
+    longest_rest_seconds = LAST_SIGN_SECONDS / 2  # what was written after the last sign may not be its own
+
+    def __init__(self, task: Task, keep: Keep) -> None:
+        attempt, printed = task.attempt_folder, {PRINTED: keep.printed} if keep.printed else {}
+        observed = ObservedFiles(
+            keep.folder,
+            attempt,
+            is_state=keep.is_state,
+            is_measured=lambda name: name in observed.observer.appended or keep.is_output(name),
+            is_watched=keep.is_watched,
+            also={SAVE: attempt.save, **printed},
+        )
+        super().__init__(task, keep.program, observed)
+        self.has_outputs = bool(keep.outputs or keep.printed or keep.program.files)
+        self._keep, self._observer, self._before = keep, observed.observer, BeforeNote(keep.store)
+        self._growing = GrowingFiles(keep, observed, task.segment)
+        self._wanted = kept_names(task.origin)
+        observed.cycle = SaveCycle(self._wanted or literal_names(keep.program.files))
+        self._foreign: dict[str, Stamp] = {}  # how the files are that no attempt has written
+        # The kept files of the last checkpoint, and how they were; of the state that was copied last.
+        self._source = task.origin.folder / KEPT if task.origin else None
+        self._in_source: Mapping[str, Stamp] = {}
+        self._copied: Mapping[str, Stamp] = {}
+
+    # --- life ---
+
+    def restore(self) -> bool:
+        origin, before, listed = self.task.origin, self._before, read_outputs(self.task.origin)
+        # What the attempts before have learned.
+        self._observer.appended = {
+            name for name in listed.files if self._keep.is_state(name) and name not in self._wanted
+        }
+        found, known = self._found(), before.foreign
+        # State files that no attempt of this run has written, and that are not saved yet.
+        is_there_before = origin is None and bool(found) and (before.is_new or (found == known and not before.late))
+        self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found))
+        found = self._found()
+        self._in_source = {name: stamp for name, stamp in found.items() if name in self._wanted}
+        foreign = {name: stamp for name, stamp in found.items() if name not in self._wanted}
+        is_late = origin is None and not before.is_new
+        before.late = {name: stamp for name, stamp in found.items() if is_late and known.get(name) != stamp}
+        before.write(foreign)
+        self._foreign = {} if is_there_before else foreign
+        return is_there_before
+
+    def observe(self) -> None:
+        self._foreign = self._before.foreign
+        self._growing.begin()
+
+    def know_before(self) -> None:
+        origin, self._foreign = self.task.origin, self._before.foreign
+        self._in_source = {
+            name: stamp
+            for name, stamp in self._found().items()
+            if origin and name in self._wanted and is_as_in(origin, f"{KEPT}/{stored(name)}", self.folder / name)
+        }
+        self.observed.know_before()
+        self._growing.know_before(read_outputs(origin))
+
+    def look(self, *, is_last: bool = False) -> None:
+        if self.program.files or is_last:
+            self._before.give_sign(self._observer.written(), is_last=is_last)
+
+    # --- its states ---
+
+    def _found(self) -> dict[str, Stamp]:
+        """Return all state files that match now, by their names."""
+        found = {name: plain_stamp(self.folder / name) for name in self._keep.names(self._observer.appended)}
+        return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+    def _own(self) -> list[str]:
+        """Return those that are this run's: the others are as they were before it began."""
+        return [name for name, stamp in self._found().items() if self._foreign.get(name) != stamp]
+
+    def states(self) -> list[RestartState]:
+        """Return all own files as one state; where the next one shows it, after those of the highest number."""
+        own, is_next = self._own(), self.program.saved_by is SavedBy.NEXT
+        number = self._keep.number(own)
+        highest = [name for name in own if is_next and self._keep.number_in(name) == number]
+        rest = [name for name in own if name not in highest]
+        return [RestartState(self.folder, tuple(names)) for names in (highest, rest) if names]
+
+    def last_state(self) -> RestartState | None:
+        own = self._own()
+        return RestartState(self.folder, tuple(own)) if own else None
+
+    def saved(self) -> dict[str, Stamp]:
+        return dict(self._in_source)
+
+    def is_as_saved(self, name: str, stamp: Stamp, saved: Stamp | None) -> bool:
+        """Return True also for the same content: a program that writes the same again made no step."""
+        source = self._source and self._source / stored(name)
+        if stamp == saved or saved is None or source is None or stamp[1] != saved[1]:
+            return stamp == saved
+        with suppress(OSError):  # one of them is just being replaced
+            return filecmp.cmp(self.folder / name, source, shallow=False)
+        return False
+
+    def reading(self, state: RestartState) -> Reading:
+        done, program = self._keep.reached(state.files), self.program
+        if done is None and program.progress_file:
+            raise CheckpointError(f"--progress: {program.progress_pattern} matches nothing in {program.progress_file}")
+        return Reading(done, "--progress" if program.progress_file else "the number in their names")
+
+    def reached(self) -> float | None:
+        return self._keep.reached(() if self.program.progress_file else self._own())
+
+    def live(self) -> float | None:
+        return self.reached()
+
+    def is_copied(self, state: RestartState, draft: Path, *, is_over: bool = False) -> bool:
+        """Copy the files to `draft/kept`; one that is as in the last checkpoint gets a second name there."""
+        stamps = dict(state.complete_stamps or state.stamps)
+        targets = {name: draft / KEPT / stored(name) for name in stamps}
+        new = {name: stamp for name, stamp in stamps.items() if not self._is_linked(name, stamp, targets[name])}
+        if not are_copied(self.folder, new, targets):
+            fs.remove_tree(draft)
+            return False
+        self._copied = stamps
+        return True
+
+    def _is_linked(self, name: str, stamp: Stamp, target: Path) -> bool:
+        source = self._source / stored(name) if self._source else None
+        if source is None or self._in_source.get(name) != stamp or not source.exists():
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copying.link_or_copy(source, target)
+        return True
+
+    def handed_over(self, done: float) -> None:
+        self._source = self._keep.store / "checkpoints" / "latest" / KEPT  # by the next save
+        self._in_source = self._copied
+
+    def judged(self, found: HandedOver) -> HandedOver:
+        """Return a state without its goal: only the program's end says that it is done."""
+        if (handover := found.handover) is None:
+            return found
+        goal = None if handover.progress.is_finished else handover.progress.goal
+        progress = replace(handover.progress, goal=goal)
+        return replace(found, handover=replace(handover, progress=progress, is_finished=False))
+
+    # --- what grows ---
+
+    def outputs(self) -> Mapping[str, Path]:
+        return self._growing.files()
+
+    def list_outputs(self, draft: Path, lengths: Mapping[str, int] | None, end: ProgramEnd | None = None) -> bool:
+        if self.has_outputs:
+            self._growing.list_into(draft, lengths, end)
+        return self.has_outputs
+
+    def list_tables(self, draft: Path) -> None:
+        """Return; no program has tables here."""
+
+    def doubt(self, doubt: str) -> None:
+        if doubt not in self._growing.doubts:
+            self._growing.doubts = (*self._growing.doubts, doubt)
+            logger.warning(doubt)
+
+
+AnyPlace = RunPlace | CalledPlace
