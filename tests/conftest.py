@@ -12,8 +12,6 @@ from support import gpu
 from support.needs import require
 from support.promises import is_promise
 
-from unbroken.training.core import environment as training_environment
-
 # The second where CI, which has little time, asks for it.
 pytest_plugins = ["support.no_process", "support.after_failure"]
 if any(name.startswith("UNBROKEN_TESTS_") for name in os.environ):
@@ -36,8 +34,6 @@ def pytest_configure() -> None:
     os.environ["UNBROKEN_REPORT"] = "off"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # This process lives on, as that of a segment does not, and hypothesis asks of objects who refers to them.
-    training_environment.keep_what_is_loaded = lambda environment=os.environ: None
 
 
 def _listen_to_signals() -> None:

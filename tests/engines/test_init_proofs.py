@@ -70,7 +70,7 @@ HIDDEN = (
     json.dump(shown, open("shown.json", "w"))
 """
 )
-# As students write it: a best value, a list of losses, a sum over the epoch, `continue`.
+# As students write it: a best value, a list of losses, a sum over the epoch.
 STUDENT = (
     NET
     + """
@@ -90,8 +90,6 @@ STUDENT = (
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if epoch == 2:
-                continue
             running += loss.item()
         history.append(running)
         if running < best_loss:
@@ -100,60 +98,13 @@ STUDENT = (
     json.dump([history, best_loss, best_epoch, seen], open("shown.json", "w"))
 """
 )
-# nanoGPT's form: no loader, no epochs, a batch that was fetched before, accumulation, evaluation.
-GET_BATCH = (
-    NET
-    + """
-    max_iters = 9
-    accumulation = 2
-    iter_num = 0
-    best_val_loss = 1e9
-    start_from = "scratch"
-    if start_from == "scratch":
-        model = Net(nn.Linear(3, 8), nn.Dropout(0.3), nn.Linear(8, 1))
-    elif start_from == "resume":
-        model = torch.load("ckpt.pt")
-    model.to("cpu")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-
-    def get_batch(split):
-        at = torch.randint(24, (4,))
-        return data.tensors[0][at], data.tensors[1][at]
-
-    X, Y = get_batch("train")
-    running = -1.0
-    seen = []
-    while True:
-        if iter_num % 4 == 0:
-            with torch.no_grad():
-                val_loss = (model(data.tensors[0]) - data.tensors[1]).square().mean()
-            if val_loss < best_val_loss:
-                best_val_loss = val_loss
-                torch.save(model.state_dict(), "ckpt.pt")
-        for micro_step in range(accumulation):
-            loss = (model(X) - Y).square().mean() / accumulation
-            X, Y = get_batch("train")
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        running = loss.item() if running == -1.0 else 0.9 * running + 0.1 * loss.item()
-        seen.append(running)
-        iter_num += 1
-        if iter_num > max_iters:
-            break
-    json.dump([seen, iter_num, best_val_loss.item()], open("shown.json", "w"))
-"""
-)
-# timm's form: a function for an epoch with defaults, an own restart, a schedule out of a function.
+# A function for an epoch, options, a schedule.
 ONE_EPOCH = (
     NET
     + """
     import argparse
 
-    def create_scheduler(args, optimizer):
-        return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5), args.epochs
-
-    def train_one_epoch(epoch, model, loader, optimizer, args, saver=None, clip=1.0):
+    def train_one_epoch(epoch, model, loader, optimizer, args, clip):
         total = 0.0
         for batch_idx, (x, y) in enumerate(loader, 1):
             loss = (model(x) - y).square().mean()
@@ -167,17 +118,13 @@ ONE_EPOCH = (
     def main():
         parser = argparse.ArgumentParser()
         parser.add_argument("--epochs", type=int, default=4)
-        parser.add_argument("--start-epoch", type=int, default=None)
         args = parser.parse_args()
         loader_train = DataLoader(data, 4, shuffle=True, drop_last=True)
         model = Net(nn.Linear(3, 8), nn.Dropout(0.3), nn.Linear(8, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        lr_scheduler, num_epochs = create_scheduler(args, optimizer)
-        start_epoch = 0
-        if args.start_epoch is not None:
-            start_epoch = args.start_epoch
+        lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
         best = None
-        for epoch in range(start_epoch, num_epochs):
+        for epoch in range(args.epochs):
             total = train_one_epoch(epoch, model, loader_train, optimizer, args, clip=0.5)
             lr_scheduler.step()
             if best is None or total < best:
@@ -185,43 +132,6 @@ ONE_EPOCH = (
         json.dump([best, optimizer.param_groups[0]["lr"]], open("shown.json", "w"))
 
     main()
-"""
-)
-# The word language model of PyTorch's examples: batches from a `range`, no optimizer, a rate that is lowered.
-RANGE = (
-    RNN
-    + """
-    model = Net()
-    kind = "LSTM"
-
-    def train():
-        total_loss = 0.0
-        if kind != "none":
-            hidden = torch.zeros(1, 2, 6), torch.zeros(1, 2, 6)
-        for batch, i in enumerate(range(0, 40, 5)):
-            model.zero_grad()
-            logits, hidden = model(stream[i : i + 5], detached(hidden))
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1), stream[i + 1 : i + 6].flatten())
-            loss.backward()
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-lr)
-            total_loss += loss.item()
-            if batch % 3 == 2:
-                shown.append([batch, i, total_loss])
-                total_loss = 0
-        return loss.item()
-
-    lr, best, shown = 1.0, None, []
-    try:
-        for epoch in range(1, 4):
-            last = train()
-            if best is None or last < 0.9 * best:
-                best = last
-            else:
-                lr /= 4.0
-    except KeyboardInterrupt:
-        print("left early")
-    json.dump([shown, lr, best], open("shown.json", "w"))
 """
 )
 # All data in each step.
@@ -244,9 +154,7 @@ FULL_BATCH = (
 FORMS = {
     "hidden": (HIDDEN, ("USR1@3", "KILL@4", "USR1@6", "USR1@5", "USR1@1")),
     "student": (STUDENT, ("USR1@5", "KILL@2", "USR1@1", "USR1@9", "KILL@1")),
-    "get_batch": (GET_BATCH, ("USR1@2", "USR1@7", "KILL@3", "USR1@1")),
     "one_epoch": (ONE_EPOCH, ("USR1@2", "USR1@4", "KILL@3", "USR1@7")),
-    "range": (RANGE, ("USR1@4", "KILL@3", "USR1@4", "USR1@5")),
     "full_batch": (FULL_BATCH, ("USR1@4", "KILL@2", "USR1@9")),
 }
 

@@ -44,8 +44,7 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
         tmp_path / "pieces", PROGRAM.read_text(), arguments, ranks=2, launcher_words=("--tf-config",)
     )
     codes = [pieces.run()]
-    # What is saved at step 12 is written after step 14, beside the training.
-    pieces.arguments = ["--dies-at", "15", "--saves-every", "4", "--late-at", "12"]
+    pieces.arguments = ["--dies-at", "15", "--saves-every", "4"]
     codes.append(pieces.run())
     pieces.arguments = []
     codes.append(pieces.run())
@@ -105,7 +104,7 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
     from support.keras_pieces import FEATURES, TARGETS, Pieces, dense_model
 
     from unbroken.errors import CheckpointError, SegmentError
-    from unbroken.training.tensorflow import Training, rank_checkpoint
+    from unbroken.training.tensorflow import Training, writer
     from unbroken.training.tensorflow.workers import Workers
 
     alone = Pieces(tmp_path / "alone", monkeypatch)
@@ -121,4 +120,4 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(SegmentError, match="2 workers cannot keep a folder of their own; start them by a workflow"):
         Training(dense_model(), folder=tmp_path / "kept")
     with pytest.raises(CheckpointError, match="made by 1 workers, and there are 2; allowed: as many"):
-        rank_checkpoint.read_notes(alone.latest, Workers(0, 2))
+        writer.read_notes(alone.latest, Workers(0, 2))

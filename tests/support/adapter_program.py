@@ -35,7 +35,6 @@ def seldom_seen(generator: torch.Generator) -> torch.Tensor:
 ORDERS = {
     "seldom_seen": seldom_seen,
     "again": lambda generator: torch.randint(10, (40,), generator=generator),
-    "backwards": lambda generator: range(ROWS - 1, -1, -1),
 }
 
 
@@ -97,17 +96,10 @@ class Net(nn.Module):
         return {"loss": (self.head(self.drop(self.body(x))).squeeze(1) - labels).square().mean()}
 
 
-def collate(samples):
-    batch = torch.utils.data.default_collate(samples)
-    return {**batch, "x": batch["x"] + 1000}
-
-
 def loader_options() -> dict[str, object]:
     options = dict(LOADER)
     if "order" in options:
         options["order"] = ORDERS[options["order"]]
-    if options.pop("collate", False):
-        options["collate_fn"] = collate
     return options
 
 

@@ -1,11 +1,9 @@
 """A training of several TensorFlow workers, small enough for a test, with Dropout and random numbers of all kinds."""
 
 import argparse
-import json
 import os
 import random
 import signal
-import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -14,20 +12,7 @@ import numpy as np
 import tensorflow as tf
 from support.keras_pieces import FEATURES, TARGETS, dense_model, noisy
 
-from unbroken.training.tensorflow import Saves, Training, multi_worker, rank_checkpoint, seed_everything
-
-
-def held_back(step):
-    """The save at this step is written only when the event is set, so it had better be beside the training."""
-    may_write, write = threading.Event(), rank_checkpoint.write
-
-    def late(state, folder, workers):
-        if json.loads(state.notes)["position"]["step"] == step:
-            assert may_write.wait(250)
-        write(state, folder, workers)
-
-    rank_checkpoint.write = late
-    return may_write
+from unbroken.training.tensorflow import Saves, Training, multi_worker, seed_everything
 
 
 def main(options):
@@ -37,9 +22,8 @@ def main(options):
     seed_everything(3)
     with strategy.scope():
         model, optimizer = dense_model(), keras.optimizers.Adam(0.01)
-    saves = Saves(steps=options.saves_every, in_background=True) if options.saves_every else Saves()
+    saves = Saves(steps=options.saves_every) if options.saves_every else Saves()
     training = Training(model, seed=3, best=("score", "max"), optimizer=optimizer, saves=saves)
-    may_write = held_back(options.late_at)
     data = training.data(FEATURES, TARGETS, batch_size=5, augment=noisy)
     rank, size = training._ranks.rank, training._ranks.size
     random.seed(rank)
@@ -63,9 +47,6 @@ def main(options):
             number = training._course.position.step + 1
             if number in options.signals and rank == size - 1:
                 os.kill(os.getpid(), signal.SIGUSR1)
-            if number == options.late_at + 2 and rank == 0:
-                may_write.set()
-                training._link.wait()
             if number == options.dies_at and rank == size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         training.log(score=epoch)
@@ -78,5 +59,4 @@ if __name__ == "__main__":
     parser.add_argument("--signals", type=int, nargs="*", default=[])
     parser.add_argument("--dies-at", type=int, default=-1)
     parser.add_argument("--saves-every", type=int)
-    parser.add_argument("--late-at", type=int, default=-9)
     main(parser.parse_args())

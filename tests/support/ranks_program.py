@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from unbroken.training.torch import Guard, Saves, Training, seed_everything
+from unbroken.training.torch import Saves, Training, seed_everything
 
 # 53 samples in batches of 5: a row of 11 batches; 6 steps an epoch for two ranks, the last with 2 and 1 samples.
 SAMPLES, BATCH, EPOCHS = 53, 5, 3
@@ -40,7 +40,6 @@ def options():
     parser.add_argument("--without-average", action="store_true")
     parser.add_argument("--torchdata", action="store_true")
     parser.add_argument("--pause", type=float, default=0)
-    parser.add_argument("--patience", type=int, help="for a score that gets worse")
     parser.add_argument("--beside", type=int, help="saves beside the training, after so many steps")
     parser.add_argument("--spoils", type=int, nargs=2, default=(-1, -1), help="rank and step")
     parser.add_argument("--loses", type=int, nargs=2, default=(-1, -1), help="rank and step: the loss is no number")
@@ -107,8 +106,7 @@ def main():
     parts = parts_of(given, model, optimizer, size, rank)
     generator = torch.Generator().manual_seed(rank)
     saves = Saves(steps=given.beside, in_background=given.beside is not None)
-    guard = Guard(patience=given.patience)
-    training = Training(seed=3, best=("score", "max"), guard=guard, generator=generator, saves=saves, **parts)
+    training = Training(seed=3, best=("score", "max"), generator=generator, saves=saves, **parts)
     loader = parts.get("loader") or training.loader(Noisy(), BATCH, num_workers=given.workers)
     average, seen = parts.get("average"), Path(__file__).with_name(f"seen-{size}-{rank}")
     for epoch in training.epochs(EPOCHS):
@@ -133,7 +131,7 @@ def main():
                 file.write(f"{epoch} {' '.join(map(str, indices.tolist()))}\n")
             meet_fate(given, rank, step, is_last=rank == size - 1)
         parts["scheduler"].step()
-        training.log(score=-epoch if given.patience else epoch)
+        training.log(score=epoch)
     training.finish({"model.pt": model.state_dict()})
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -1,8 +1,5 @@
 """What Keras trainings share with those of PyTorch: bad checkpoints, early ends, the pace of saves, a bar."""
 
-import json
-import re
-
 import pytest
 from support.telling import begin_as_a_new_process
 
@@ -69,21 +66,7 @@ def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_
     assert (newest.is_finished, newest.progress.done, newest.parent) == (True, 2, before[-2])
 
 
-def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, capsys):
-    from unbroken.training.tensorflow import Guard
-
-    one = training(best=("loss", "min"), guard=Guard(patience=1, min_delta=10.0))
-    one.fit(data(one), epochs=9, verbose=0)
-    one.finish()
-
-    results = json.loads((tmp_path / "kept" / "final" / "metrics.json").read_text())
-    reason = results.pop("ended")
-    assert re.fullmatch(r"loss was not better than [\d.]+ in 1 values", reason)
-    assert f"unbroken: the training ends here: {reason}" in capsys.readouterr().out
-    assert (results["epochs"], results["steps"]) == (2, 4)
-
-
-def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
+def test_a_mean_time_between_failures_says_how_often_it_saves(training):
     from unbroken.training.tensorflow import Saves
 
     one = training(saves=Saves(mtbf_hours=24.0), best=("loss", "min"))
@@ -93,7 +76,7 @@ def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
             one.log(loss=-1.0)
     one.finish()
 
-    assert "with a failure every 24 h it is best to save every" in capsys.readouterr().out
+    assert one._link.pace.chosen["save_every_seconds"] > 1
 
 
 def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(training, monkeypatch, capsys):
@@ -113,12 +96,12 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
 
 def test_a_fit_and_a_loop_show_how_far_they_are(training, capsys):
     one = training()
-    one.progress("lines")
+    one.progress()
     one.fit(data(one), epochs=2, verbose=0)
     one.finish()
     fitted = capsys.readouterr().out
     two = training()
-    two.progress("lines")
+    two.progress()
     for _ in two.epochs(3):
         for _ in two.batches(data(two)):
             two.log(loss=0.5)

@@ -85,3 +85,31 @@ def test_a_goal_by_hand_may_be_steps():
     training.fit(training.data(FEATURES, TARGETS, batch_size=5), epochs=11, unit="steps", verbose=0)
 
     assert (training.step, training.epoch) == (11, 1)
+
+
+def test_saves_in_the_background_are_refused(pieces):
+    from unbroken.training.tensorflow import Saves
+
+    with pytest.raises(ValueError, match=r"Saves\(in_background=True\), allowed: None or False"):
+        pieces("refused", goal=1, saves=Saves(in_background=True)).attempt()
+
+
+def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
+    from unbroken.errors import CheckpointError
+    from unbroken.training.tensorflow import writer
+
+    write = writer.write_state
+
+    def flip(state, folder, workers):
+        write(state, folder, workers)
+        path = next(folder.glob("state.data-*"))
+        data = bytearray(path.read_bytes())
+        data[len(data) // 3] ^= 1
+        path.write_bytes(data)
+
+    monkeypatch.setattr(writer, "write_state", flip)
+    work = pieces("flipped", goal=1)
+
+    with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):
+        work.attempt([3])
+    assert work.handovers == []

@@ -156,10 +156,6 @@ def test_the_batch_size_the_shuffle_and_the_last_batch_are_as_asked(loading) -> 
     assert joined(shuffled.samples()) != [*range(20)] * 2
 
 
-def test_an_order_of_your_own_is_followed(loading) -> None:
-    assert joined(loading(order="backwards").samples()) == [*range(19, -1, -1)] * 2
-
-
 def test_a_sample_that_an_order_draws_twice_is_not_twice_the_same(loading) -> None:
     """Ten samples, forty draws an epoch: each has random numbers of its own, in any epoch."""
     run = loading(order="again")
@@ -189,34 +185,14 @@ def test_two_loaders_of_one_length_have_orders_of_their_own(tmp_path: Path) -> N
     assert plain.samples() != second.samples()
 
 
-def test_samples_may_draw_from_the_generators_of_the_training(loading) -> None:
-    seeded, again, free = loading("seeded"), loading("again"), loading("free", seeded_samples=False)
-
-    assert seeded.samples("draws") == again.samples("draws") != free.samples("draws")
-
-
-def test_a_function_of_your_own_makes_the_batches(loading) -> None:
-    assert min(joined(loading(collate=True).samples())) == 1000
-
-
-def test_options_of_dataloader_reach_it(loading) -> None:
-    alone, workers = loading("alone"), loading("workers", num_workers=2)
-
-    assert (alone.samples(), alone.samples("draws")) == (workers.samples(), workers.samples("draws"))
-    with pytest.raises(AssertionError, match="prefetch_factor option could only be specified in multiprocessing"):
-        loading("wrong", prefetch_factor=2)
-
-
 # --- Lightning ---
 
 
-def test_a_trainer_without_checkpoints_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_trainer_without_checkpoints_is_refused_by_lightning(tmp_path: Path) -> None:
     run = AdapterRun(tmp_path / "run", "lightning", {"trainer": {"enable_checkpointing": False}})
 
     assert run.start() == 1
-    last = run.log.splitlines()[-1]
-    assert last.startswith("ValueError: Trainer(enable_checkpointing=False), allowed: True, because UnbrokenCallback")
-    assert "ModelCheckpoint" not in run.log
+    assert "Trainer was configured with `enable_checkpointing=False` but found" in run.log.splitlines()[-1]
 
 
 # --- the Trainer of Hugging Face ---

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
-from unbroken.training.torch.framework_session import RanksSession
+from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.resumable_loader import resumable_loader
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
@@ -79,9 +79,9 @@ def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
-    assert RanksSession({}).contract is None
+    assert FrameworkSession({}).contract is None
     with pytest.raises(CheckpointError, match="2 ranks keep checkpoints in a folder, allowed: one process, or"):
-        RanksSession({}, tmp_path / "out")
+        FrameworkSession({}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

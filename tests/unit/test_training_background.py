@@ -276,7 +276,7 @@ def test_a_last_save_that_reads_back_otherwise_is_no_pause_and_no_finish(
 
 
 @pytest.mark.process
-def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_interval_that_was_chosen_is_shown(tmp_path: Path) -> None:
     loop = Loop(tmp_path, steps=None, mtbf_hours=24)
     loop.training._link.pace._saved_at -= 10**6
     for _ in range(2):
@@ -284,9 +284,5 @@ def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys:
     loop.training._link.wait()
     loop.close()
 
-    line = r"a save stops the training for (\S+) s; with a failure every 24 h it is best to save every (\S+) s"
-    found = re.search(line, capsys.readouterr().out)
     shown = loop.training._link.pace.chosen
-    assert found
-    assert float(found[2]) > float(found[1])
-    assert shown == {"save_stall_seconds": float(found[1]), "save_every_seconds": float(found[2])}
+    assert shown["save_every_seconds"] > shown["save_stall_seconds"] > 0

@@ -1,13 +1,9 @@
-"""How far a training is: a bar at a real terminal, whole lines in a file, from the step that a restart goes on from."""
+"""How far a training is: lines in a log, from the step that a restart goes on from."""
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -17,18 +13,17 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.progress_bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
-from unbroken.training.core.run_log import Book
+from unbroken.training.core.run_log import FIRST_LINE_SECONDS, LINE_SECONDS, Book, ProgressLines
 
 PROGRAM = """
 import os, signal, sys
 import torch
 from unbroken.training.torch import Training
 
-stop, goal, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+stop, goal = map(int, sys.argv[1:])
 model = torch.nn.Linear(1, 1)
 training = Training(model=model, folder="run")
-training.progress(kind)
+training.progress()
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)[:, None]), batch_size=1)
 step = 0
 for epoch in training.epochs(goal):
@@ -41,85 +36,45 @@ training.finish({})
 """
 
 
-def train(base: Path, *words: object, terminal: bool = False) -> tuple[int, str]:
-    """Runs the program; its exit code, and everything that it showed, at a terminal or in a file."""
+def train(base: Path, stop: int) -> tuple[int, list[str]]:
+    """Runs the program; its exit code, and the lines of its progress."""
     (base / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "program.py", *map(str, words)]
+    command = [sys.executable, "program.py", str(stop), "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if not terminal:
-        with (base / "log").open("w") as log:
-            done = subprocess.run(command, cwd=base, env=environment, stdout=log, stderr=log, timeout=250)
-        return done.returncode, (base / "log").read_text()
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
-    child = subprocess.Popen(command, cwd=base, env=environment, stdin=its, stdout=its, stderr=its)
-    os.close(its)
-    seen = b""
-    while piece := _read(ours):
-        seen += piece
-    os.close(ours)
-    return child.wait(timeout=60), seen.decode()
-
-
-def _read(terminal: int) -> bytes:
-    """The next bytes; none when the program has closed its side."""
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # EIO, on Linux
-        return b""
+    done = subprocess.run(command, cwd=base, env=environment, capture_output=True, text=True, timeout=250)
+    return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("unbroken: step ")]
 
 
 @pytest.mark.slow
-def test_a_bar_and_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: Path) -> None:
-    pytest.importorskip("tqdm", reason="missing: tqdm (pip install unbroken[progress])")
-    pytest.importorskip("rich", reason="missing: rich (pip install unbroken[workflow])")
+def test_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: Path) -> None:
+    stopped, first = train(tmp_path, 7)
+    finished, second = train(tmp_path, 0)
 
-    stopped, log = train(tmp_path, 7, 2, "auto")
-    finished, bar = train(tmp_path, 0, 2, "auto", terminal=True)
-    further, rich = train(tmp_path, 0, 3, "rich", terminal=True)
-
-    told = [line for line in log.splitlines() if line.startswith("unbroken: step ")]
-    assert (stopped, finished, further) == (85, 0, 0)
-    assert "\r" not in log and "\x1b" not in log
-    assert told[0] == "unbroken: step 0 of 20 (0%), epoch 0"
-    assert re.fullmatch(r"unbroken: step 7 of 20 \(35%\), \S+ steps/s, \S+ s left, epoch 0, loss 0", told[-1])
-    assert re.findall(r"\b(\d+)/20\b", bar)[0] == "7"
-    assert "20/20" in bar and "epoch 1, loss 1" in bar and "unbroken: step" not in bar
-    assert re.findall(r"(\d+)/30\b", rich)[0] == "20"
-    assert "30/30" in rich and "epoch 2, loss 2" in rich
+    assert (stopped, finished) == (85, 0)
+    assert first[0] == "unbroken: step 0 of 20 (0%), epoch 0"
+    assert re.fullmatch(r"unbroken: step 7 of 20 \(35%\), \S+ steps/s, \S+ s left, epoch 0, loss 0", first[-1])
+    assert second[0].startswith("unbroken: step 7 of 20 (35%)")
+    assert re.fullmatch(r"unbroken: step 20 of 20 \(100%\), \S+ steps/s, 0 s left, epoch 2, loss 1", second[-1])
 
 
 @pytest.mark.parametrize(("rank", "told"), [(0, ["unbroken: step 0 of 9 (0%), epoch 0"]), (1, [])])
 def test_of_several_ranks_the_first_one_tells(rank: int, told: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     book = Book(Guard(), None, Processes(rank, 2), {})
-    book.bar = "lines"
+    book.print_progress(Course(goal=9, unit="steps"))
 
-    book.show_steps(Course(goal=9, unit="steps"))
+    book.show_steps()
     book.close(0)
 
     assert capsys.readouterr().out.splitlines() == told
 
 
 def test_a_log_gets_a_line_soon_then_one_a_minute_and_one_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = [0.0]
-    lines = Lines(Standing(100, None, 3, {}, None), lambda: clock[0])
-    for second in range(1, 200):
-        clock[0] = float(second)
-        lines.show(Standing(100 + second, 3700, 3, {"loss": 0.12345}, 1.0))
+    second = [0]
+    lines = ProgressLines(lambda: (second[0], f"step {second[0]}"), lambda: float(second[0]))
+    for second[0] in range(200):
+        lines.show()
     lines.close()
     lines.close()
 
-    told = capsys.readouterr().out.splitlines()
-    due = [FIRST_LINE_SECONDS + LINE_SECONDS * number for number in range(4)]
-    assert told[0] == "unbroken: step 100, epoch 3"
-    assert told[1] == "unbroken: step 110 of 3,700 (3%), 1 steps/s, 60 min left, epoch 3, loss 0.1235"
-    assert [int(line.split()[2]) for line in told[1:]] == [*(100 + round(at) for at in due), 299]
-
-
-def test_a_bar_that_nobody_knows_or_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_kind("auto")
-    with pytest.raises(ValueError, match=r"progress\('bars'\), allowed: auto, tqdm, rich, lines"):
-        check_kind("bars")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"progress\('tqdm'\): tqdm is not installed; type: pip install tqdm"):
-        check_kind("tqdm")
+    told = [int(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
+    assert told == [0, *(FIRST_LINE_SECONDS + LINE_SECONDS * number for number in range(4)), 199]

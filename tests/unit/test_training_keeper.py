@@ -15,8 +15,8 @@ from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.progress import Progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.training.core.environment import read_contract
-from unbroken.training.core.framework_session import FrameworkSession, NextAction
 from unbroken.training.core.save_policy import Saves, best_interval
+from unbroken.training.torch.framework_session import FrameworkSession, Wish
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
     after = keeper.step(Progress(2, 9), 2)
 
     said = json.loads((told / "progress.json").read_text())
-    assert (before, after) == (NextAction.GO_ON, NextAction.LEAVE)
+    assert (before, after) == (Wish.GO_ON, Wish.LEAVE)
     assert (said["done"], said["metrics"]) == (1, {"loss": 0.5})
     with pytest.raises(SystemExit, match="85"):
         keeper.leave()
@@ -45,12 +45,12 @@ def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypat
     wishes = []
     for done in (1, 2, 3):
         wishes.append(keeper.step(Progress(done, 9), done))
-        if wishes[-1] is NextAction.SAVE:
+        if wishes[-1] is Wish.SAVE:
             keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
 
     said = json.loads((told / "save" / "000001.ready" / "progress.json").read_text())
-    assert wishes == [NextAction.SAVE, NextAction.SAVE, NextAction.GO_ON]  # two wait to be taken
-    assert (said["done"], said["versions"], said["is_finished"]) == (1, {"framework": "1.0"}, False)
+    assert wishes == [Wish.SAVE, Wish.SAVE, Wish.GO_ON]  # two wait to be taken
+    assert (said["done"], said["versions"]["framework"], said["is_finished"]) == (1, "1.0", False)
 
 
 def test_a_write_that_fails_leaves_nothing(told: Path) -> None:
@@ -107,45 +107,7 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
 
     keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
 
-    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (NextAction.GO_ON, None)
-
-
-@pytest.mark.process
-def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
-    from unbroken.training.transformers import UnbrokenCallback
-
-    callback = UnbrokenCallback()
-    good = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
-
-    def begin(**changes: object) -> None:
-        arguments = transformers.TrainingArguments(**{**good, **changes})
-        callback.on_train_begin(arguments, transformers.TrainerState(), transformers.TrainerControl())
-
-    begin()
-    line = (
-        "save_strategy='steps', allowed: 'no', because unbroken says when to save; type save_strategy='no', and save_m"
-    )
-    with pytest.raises(ValueError, match=line):
-        begin(save_strategy="steps")
-    with pytest.raises(
-        ValueError, match=r"output_dir='elsewhere', allowed: .* output_dir=callback.output_dir\('elsewhere"
-    ):
-        begin(output_dir="elsewhere")
-    with pytest.raises(
-        ValueError,
-        match="load_best_model_at_end=True, allowed: False; the best one may be of another segment; save it",
-    ):
-        begin(load_best_model_at_end=True)
-    with pytest.raises(
-        ValueError, match="save_only_model=True, allowed: False; nobody could go on from such a checkpoint"
-    ):
-        begin(save_only_model=True)
-    with pytest.raises(
-        ValueError, match="save_on_each_node=True, allowed: False; the ranks of all nodes write into one"
-    ):
-        begin(save_on_each_node=True)
-    assert (callback.goal, callback.resume) == (9, None)
+    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (Wish.GO_ON, None)
 
 
 def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(

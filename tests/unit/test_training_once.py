@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.core.framework_session import FrameworkSession  # noqa: E402
 from unbroken.training.torch import Training, seed_everything  # noqa: E402
+from unbroken.training.torch.framework_session import FrameworkSession  # noqa: E402
 
 DATA = TensorDataset(torch.arange(12.0).reshape(6, 2))
 IN_THE_RUN = re.escape(

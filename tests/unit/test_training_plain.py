@@ -16,9 +16,8 @@ import pytest
 
 from unbroken.program.contract import AttemptFolder, ready_states
 from unbroken.program.memory import available_bytes
-from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Reporter, Signals, read_contract
-from unbroken.training.core.metrics import Metrics
+from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress, write_progress
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Signals, read_contract
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval
 from unbroken.training.core.save_schedule import LEAVE_SECONDS, SAFETY, Phase, SaveSchedule
@@ -113,7 +112,7 @@ def test_the_outbox_has_room_for_two(tmp_path: Path) -> None:
 def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
 
-    Reporter(path).report(Progress(1, 2, "epochs", {"loss": math.nan, "accuracy": 0.5}))
+    write_progress(path, Progress(1, 2, "epochs", {"loss": math.nan, "accuracy": 0.5}))
 
     assert json.loads(path.read_text())["metrics"] == {"loss": None, "accuracy": 0.5}
     assert read_progress(path) == Progress(1, 2, "epochs", {"loss": None, "accuracy": 0.5})
@@ -256,21 +255,6 @@ def test_a_loop_that_is_left_early_ends_its_epoch() -> None:
     course.close_epoch()
 
     assert (course.position.epoch, course.position.batch, course.position.step) == (2, 0, 11)
-
-
-def test_metrics_survive_a_restart_and_share_rows() -> None:
-    whole, first, second = Metrics(), Metrics(), Metrics()
-    for metrics in (whole, first):
-        metrics.add(0, 1, {"loss": 0.5})
-        metrics.add(0, 2, {"loss": 0.25})
-    second.restore(first.names, **first.arrays())
-    for metrics in (whole, second):
-        metrics.add(0, 2, {"accuracy": 1 / 3})
-
-    assert second.to_csv() == whole.to_csv()
-    assert second.to_csv() == "epoch,step,loss,accuracy\n0,1,0.5,\n0,2,0.25,0.3333333333333333\n"
-    assert second.latest == {"loss": 0.25, "accuracy": 1 / 3}
-    assert second.mean("loss", 0) == 0.375
 
 
 @pytest.mark.process

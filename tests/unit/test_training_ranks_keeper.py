@@ -18,12 +18,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from unbroken.runs.progress import Progress
-from unbroken.training.core.framework_session import NextAction
-from unbroken.training.torch.framework_session import RanksSession
+from unbroken.training.torch.framework_session import FrameworkSession, Wish
 
 first_save_at, told_at = map(int, sys.argv[1:])
 rank = int(os.environ["RANK"])
-keeper = RanksSession({"framework": "1"})
+keeper = FrameworkSession({"framework": "1"})
 dist.init_process_group("gloo")
 keeper.join()
 seen = Path(__file__).with_name(f"seen-{rank}")
@@ -33,9 +32,9 @@ for step in range(1, 9):
     wish = keeper.step(Progress(step, 8, "steps"), step)
     with seen.open("a") as file:
         file.write(f"{step} {wish.name}\\n")
-    if wish is NextAction.LEAVE or (wish is NextAction.SAVE and step >= first_save_at):
+    if wish is Wish.LEAVE or (wish is Wish.SAVE and step >= first_save_at):
         keeper.hand_over(lambda draft: (draft / f"rank-{rank}").write_text(f"{step}"), Progress(step, 8, "steps"))
-        if wish is NextAction.LEAVE:
+        if wish is Wish.LEAVE:
             keeper.leave()
 """
 

@@ -80,18 +80,6 @@ def test_a_weight_that_is_no_number_on_one_rank_is_never_saved_and_ends_all(
 
 
 @pytest.mark.slow
-def test_a_training_that_gets_no_better_ends_well_on_all_ranks(tmp_path: Path) -> None:
-    parent = ForkedRanks(tmp_path / "run", TEXT, ["ddp", "--patience", "1"], ranks=2)
-    parent.run()
-
-    assert parent.codes == [0]
-    line = "unbroken: the training ends here: score was not better than 0.0 in 1 values\n"
-    assert parent.log.count(line) == 1
-    ended = json.loads(parent.result()["final/metrics.json"])["ended"]
-    assert (ended, parent.handovers[-1]["is_finished"]) == ("score was not better than 0.0 in 1 values", True)
-
-
-@pytest.mark.slow
 def test_a_loss_that_is_no_number_on_one_rank_ends_all_with_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

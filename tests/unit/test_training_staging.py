@@ -13,29 +13,29 @@ import pytest
 from support.disks import mount_small, unmount
 
 from unbroken.errors import StorageError
-from unbroken.training.data import staging
-from unbroken.training.data.staging import staged
+from unbroken.training import staging
+from unbroken.training.staging import staged
 
 PROGRAM = """
 import sys
-from unbroken.training.data.staging import staged
+from unbroken.training.staging import staged
 print(staged(sys.argv[1], fast=sys.argv[2]), flush=True)
 """
 
 # Stands still in the middle of a copy.
 VICTIM = """
-import os, signal, sys
-from unbroken.training.data import staging
+import os, shutil, signal, sys
+from unbroken.training import staging
 
-add, left = staging._Meter.add, [int(sys.argv[3])]
+copy, left = shutil.copy2, [int(sys.argv[3])]
 
-def add_and_stop(meter, count):
-    add(meter, count)
+def copy_and_stop(*paths):
+    copy(*paths)
     left[0] -= 1
     if left[0] == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-staging._Meter.add = add_and_stop
+shutil.copy2 = copy_and_stop
 staging.staged(sys.argv[1], fast=sys.argv[2])
 """
 
@@ -70,65 +70,67 @@ def fast(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> list[str]:
-    return []
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(staging, "say", lines.append)
+    return lines
 
 
 def test_a_folder_is_copied_once_and_anew_when_it_changed(tmp_path: Path, fast: Path, told: list[str]) -> None:
     source = data_set(tmp_path / "data")
 
-    first = staged(source, fast, told.append)
-    again = staged(source, fast, told.append)
+    first = staged(source, fast)
+    again = staged(source, fast)
     before = content(source)
     (source / "part_0" / "00000.bin").write_bytes(b"other")
-    changed = staged(source, fast, told.append)
+    changed = staged(source, fast)
 
     assert first == again != changed
     assert (content(first), content(changed)) == (before, content(source))  # who reads the old copy goes on reading it
-    assert [line.startswith(f"copying {source} to ") for line in told] == [True, False, True, False]
+    assert [line.startswith(f"copying {source} to ") for line in told] == [True, True]
     assert "3 files, 240 bytes" in told[0]
     assert hidden(fast) == []
 
 
-def test_times_and_links_are_as_in_the_source(tmp_path: Path, fast: Path, told: list[str]) -> None:
+def test_times_and_links_are_as_in_the_source(tmp_path: Path, fast: Path) -> None:
     source, elsewhere = data_set(tmp_path / "data", 1), data_set(tmp_path / "elsewhere", 2)
     (source / "linked").symlink_to(elsewhere)
     (source / "part_0" / "loop").symlink_to(source)
     os.utime(source / "part_0" / "00000.bin", (1e9, 1e9))
 
-    copy = staged(source, fast, told.append)
+    copy = staged(source, fast)
 
     assert (copy / "part_0" / "00000.bin").stat().st_mtime == 1e9
     assert sorted(content(copy)) == ["linked/part_0/00000.bin", "linked/part_1/00001.bin", "part_0/00000.bin"]
 
 
-def test_a_single_file_keeps_its_name(tmp_path: Path, fast: Path, told: list[str]) -> None:
+def test_a_single_file_keeps_its_name(tmp_path: Path, fast: Path) -> None:
     source = tmp_path / "digits.npz"
     source.write_bytes(b"12345")
 
-    copy = staged(source, fast, told.append)
+    copy = staged(source, fast)
 
     assert (copy.name, copy.read_bytes(), copy.is_relative_to(fast)) == ("digits.npz", b"12345", True)
 
 
 def test_a_copy_from_before_a_crash_of_the_node_is_not_trusted(
-    tmp_path: Path, fast: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = data_set(tmp_path / "data")
-    before = staged(source, fast, told.append)
+    before = staged(source, fast)
     monkeypatch.setattr(staging, "boot_id", lambda: "another boot")
 
-    after = staged(source, fast, told.append)
+    after = staged(source, fast)
 
     assert (before != after, content(after)) == (True, content(source))
 
 
-def test_a_copy_that_lost_a_file_to_a_cleaner_is_made_anew(tmp_path: Path, fast: Path, told: list[str]) -> None:
+def test_a_copy_that_lost_a_file_to_a_cleaner_is_made_anew(tmp_path: Path, fast: Path) -> None:
     source = data_set(tmp_path / "data")
-    copy = staged(source, fast, told.append)
+    copy = staged(source, fast)
     (copy / "part_1" / "00001.bin").unlink()
 
-    again = staged(source, fast, told.append)
+    again = staged(source, fast)
 
     assert (again, content(again)) == (copy, content(source))
 
@@ -179,10 +181,10 @@ def test_without_a_fast_disk_or_without_room_the_data_are_read_where_they_are(
     for name in staging.FAST_FOLDERS:
         monkeypatch.delenv(name, raising=False)
 
-    nowhere = staged(source, tell=told.append)
+    nowhere = staged(source)
     monkeypatch.setenv("SLURM_TMPDIR", str(fast))
     monkeypatch.setattr(staging, "RESERVE_BYTES", 1 << 60)
-    full = staged(source, tell=told.append)
+    full = staged(source)
 
     assert (nowhere, full) == (source, source)
     assert told[0] == (
@@ -203,7 +205,7 @@ def test_a_disk_that_fills_up_in_the_middle_is_left_as_it_was(tmp_path: Path, to
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(staging, "RESERVE_BYTES", -(8 << 20))  # so that it is found out by writing
-            found = staged(source, small, told.append)
+            found = staged(source, small)
         left = list(small.rglob("big"))
     finally:
         unmount(small)
@@ -234,8 +236,8 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, fast: Path, told: list[str]
     files = {"a/1.bin": b"one", "a/b/2.bin": b"two" * 1000}
     source = packed(tmp_path / name, files)
 
-    folder = staged(source, fast, told.append)
-    again = staged(source, fast, told.append)
+    folder = staged(source, fast)
+    again = staged(source, fast)
 
     assert (folder, content(folder)) == (again, files)
     assert len([line for line in told if line.startswith("copying")]) == 1
@@ -247,7 +249,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, fast: Pa
     source = packed(tmp_path / archive, {"good": b"1", name: b"evil"})
 
     with pytest.raises(StorageError, match=r"leads out of the folder that it is unpacked into; nothing was kept$"):
-        staged(source, fast, lambda line: None)
+        staged(source, fast)
 
     assert list(tmp_path.rglob("*outside*")) == []
     assert not Path("/tmp/unbroken-outside").exists()
@@ -262,7 +264,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, fast: Pa
         tar.addfile(member)
 
     with pytest.raises(StorageError, match="cannot be unpacked"):
-        staged(source, fast, lambda line: None)
+        staged(source, fast)
 
 
 @pytest.mark.parametrize("name", ["data.tar", "data.tar.gz", "data.zip"])
@@ -271,7 +273,7 @@ def test_a_torn_archive_is_one_line(tmp_path: Path, fast: Path, name: str) -> No
     os.truncate(source, 50_000)
 
     with pytest.raises(StorageError, match=rf"{name}: cannot be unpacked \("):
-        staged(source, fast, lambda line: None)
+        staged(source, fast)
 
     assert list(fast.rglob("1.bin")) == []
 
@@ -283,7 +285,7 @@ def test_an_archive_without_room_names_what_to_do(tmp_path: Path, fast: Path, mo
     with pytest.raises(
         StorageError, match=r"an archive cannot be read where it is; name a folder: staged\(..., fast=\)"
     ):
-        staged(source, fast, lambda line: None)
+        staged(source, fast)
 
 
 def test_mistakes_are_named(tmp_path: Path, fast: Path) -> None:
@@ -291,14 +293,3 @@ def test_mistakes_are_named(tmp_path: Path, fast: Path) -> None:
         staged(tmp_path / "nothing-here", fast)
     with pytest.raises(StorageError, match="not-here: no folder; allowed: a folder on the fast disk of this node"):
         staged(data_set(tmp_path / "data"), tmp_path / "not-here")
-
-
-def test_progress_is_told_now_and_then(
-    tmp_path: Path, fast: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "TELL_SECONDS", 0.0)
-    source = data_set(tmp_path / "data")
-
-    staged(source, fast, told.append)
-
-    assert told[1:4] == [f"copied {done} of 240 bytes" for done in (80, 160, 240)]

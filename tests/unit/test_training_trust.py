@@ -149,72 +149,6 @@ def handed_over(told: Path) -> Path:
     return max(told.glob("taken-*"))
 
 
-def trained(told: Path, scores: list[float], stop_in: int | None = None, **options: object) -> list[int]:
-    """The epochs that are trained until the scores, one an epoch, end it; leaves with 85 in one of them."""
-    training = Training(best=("score", "max"), **options)
-    loader = training.loader(TensorDataset(torch.zeros(2)), 1)
-    epochs = []
-    for epoch in training.epochs(9):
-        for _ in training.batches(loader):
-            if epoch == stop_in:
-                signal.raise_signal(signal.SIGUSR1)
-        if epochs:
-            handed_over(told)
-        epochs.append(epoch)
-        training.log(score=scores[epoch])
-    training.finish()
-    return epochs
-
-
-def test_no_improvement_ends_the_training_well(told: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    epochs = trained(told, [1, 3, 2, 3.05, 3.1, 2, 9, 9, 9], guard=Guard(patience=3, min_delta=0.2))
-
-    said = json.loads((handed_over(told) / "progress.json").read_text())
-    summary = json.loads((handed_over(told) / "final" / "metrics.json").read_text())
-    assert epochs == [0, 1, 2, 3, 4]
-    assert (said["done"], said["goal"], said["is_finished"]) == (5, 9, True)
-    assert (summary["best"], summary["ended"]) == (3.1, "score was not better than 3.0 in 3 values")
-    assert "unbroken: the training ends here: score was not better than 3.0 in 3 values\n" in capsys.readouterr().out
-
-
-def test_patience_is_the_same_in_pieces(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = [1, 3, 2, 2, 2, 9, 9, 9, 9]
-
-    with pytest.raises(SystemExit, match="85"):
-        trained(told, scores, stop_in=3, guard=Guard(patience=3))
-    monkeypatch.setenv("UNBROKEN_RESUME", str(handed_over(told)))
-    epochs = trained(told, scores, guard=Guard(patience=3))
-
-    assert epochs == [3, 4]
-
-
-def test_a_training_that_ended_early_goes_on_with_all_its_patience_if_the_goal_is_raised(
-    told: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scores = [1, 0, 0, 0, 0, 0, 0, 0, 0]
-    first = trained(told, scores, guard=Guard(patience=2))
-    monkeypatch.setenv("UNBROKEN_RESUME", str(handed_over(told)))
-
-    second = trained(told, scores, guard=Guard(patience=2))
-
-    assert (first, second) == ([0, 1, 2], [3, 4])
-
-
-def test_patience_that_ends_inside_an_epoch_still_runs_its_end(told: Path) -> None:
-    training = Training(best=("score", "max"), guard=Guard(patience=2))
-    loader = training.loader(TensorDataset(torch.zeros(6)), 1)
-    seen = []
-    for epoch in training.epochs(9):
-        for _ in training.batches(loader):
-            training.log(score=1.0)
-            seen.append("batch")
-        seen.append(f"end of {epoch}")
-    training.finish()
-
-    assert seen == ["batch", "batch", "batch", "end of 0"]
-    assert json.loads((handed_over(told) / "progress.json").read_text())["done"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("guard", "losses", "line"),
     [
@@ -412,9 +346,7 @@ def test_saves_wait_while_a_violation_may_have_spoilt_what_is_saved() -> None:
     ("mistake", "line"),
     [
         (lambda: Guard(finite="loss"), r"Guard\(finite='loss'\), allowed: a tuple of names; type: finite=\('loss',\)"),
-        (lambda: Guard(patience=0), r"Guard\(patience=0\), allowed: 1 or more"),
         (lambda: Guard(in_a_row=0), r"Guard\(in_a_row=0\), allowed: 1 or more"),
-        (lambda: MetricsWatch(Guard(patience=2), None), r"Guard\(patience=...\) needs Training\(best=...\)"),
     ],
 )
 def test_mistakes_in_a_guard_are_named(mistake, line: str) -> None:

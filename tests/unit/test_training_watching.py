@@ -20,11 +20,10 @@ from unbroken.errors import SegmentError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.runs.segment_end import EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard  # noqa: E402
-from unbroken.training.core.live_log import Live  # noqa: E402
+from unbroken.training.core.live_log import Live, report_targets  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
-from unbroken.training.core.report_targets import report_targets  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
 from unbroken.training.torch.parts import Tracker  # noqa: E402

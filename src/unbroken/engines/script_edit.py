@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -80,11 +81,6 @@ class Script:
         """Replace a node by a text."""
         self._edits.append((*self._span(node), text))
 
-    def replace_head(self, loop: ast.While, text: str) -> None:
-        """Replace `while ...:` by a text."""
-        start, end = self._span(loop)[0], self._span(loop.test)[1]
-        self._edits.append((start, self.text.index(":", end) + 1, text))
-
     def remove(self, statement: ast.stmt) -> None:
         """Remove a statement with its lines."""
         start, end = self._line_start(statement.lineno), self._line_start((statement.end_lineno or 0) + 1)
@@ -160,22 +156,49 @@ def _ended(line: str) -> str:
 
 
 def diff_or_lines(
-    script: Script, change: Callable[[Script], None], lines: Sequence[str]
+    script: Script, change: Callable[[Script], Iterator[str]], lines: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what a script needs as a diff, or as lines if no diff can be made; nothing if it needs nothing."""
-    if is_adapted(script):
+    """Return what a script needs as a diff, with what `change` says, or as lines if no diff can be made.
+
+    A script that takes part in unbroken already needs nothing.
+    """
+    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
         return "", ()
     try:
-        change(script)
-        return script.diff(), ()
+        said = tuple(change(script))
+        return script.diff(), said
     except NotPlainError as error:
         what = f"{script.path.name} saves nothing that unbroken can resume from"
-        return "", (f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines))
+        todo = [f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines)]
+        return "", (*todo, *notes_on_files(script))
 
 
-def is_adapted(script: Script) -> bool:
-    """Return True if the script takes part in unbroken already."""
-    return "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text
+def notes_on_files(script: Script, training: float = math.inf) -> Iterator[str]:
+    """Yield a line for each file that a restart empties, with the two lines that keep its rows.
+
+    Those are files that are opened to be written above the line where the training begins, and stay open.
+    """
+    for statement in script.nodes(ast.Assign | ast.Expr | ast.With):
+        is_around = isinstance(statement, ast.With) and training <= (statement.end_lineno or 0)
+        is_held = isinstance(statement, ast.Assign) or "logging" in ast.unparse(statement)
+        if statement.lineno > training or not (is_around or (is_held and not isinstance(statement, ast.With))):
+            continue
+        opened = [each.context_expr for each in statement.items] if is_around else [statement.value]
+        for call in (each for each in opened if isinstance(each, ast.Call)):
+            yield from _note_on_file(script, call)
+
+
+def _note_on_file(script: Script, call: ast.Call) -> Iterator[str]:
+    values = [*call.args, *(each.value for each in call.keywords)]
+    texts = [each.value for each in values if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    mode = next((text for text in texts if re.fullmatch("[wx][bt+]{0,2}", text)), "")
+    if not mode or last_name(call.func) not in ("open", "FileHandler", "basicConfig"):
+        return
+    again = mode.replace("w", "a").replace("x", "a")
+    shown, choice = ast.unparse(call), f'"{again}" if training.step else "{mode}"'
+    yield f"{script.path.name}, line {call.lineno}: `{shown}` empties the file at each restart; type one of:"
+    yield f"    {shown.replace(repr(mode), choice)}  # below Training(...); a kill repeats rows"
+    yield "    training.log(accuracy=accuracy)  # each row once, in final/metrics.csv"
 
 
 def last_name(node: ast.expr) -> str:

@@ -10,16 +10,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unbroken.training.data.staging import staged
     from unbroken.training.files.directory import AtomicDirectory
     from unbroken.training.files.torch_file import atomic_torch_save, check_file, verified_torch_load
+    from unbroken.training.staging import staged
 
 __all__ = ["AtomicDirectory", "atomic_torch_save", "check_file", "staged", "verified_torch_load"]
 
 _MODULES = {
     **dict.fromkeys(__all__, "unbroken.training.files.torch_file"),
     "AtomicDirectory": "unbroken.training.files.directory",
-    "staged": "unbroken.training.data.staging",
+    "staged": "unbroken.training.staging",
 }
 
 

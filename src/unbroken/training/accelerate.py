@@ -16,14 +16,11 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs.checkpoint import read_import
 from unbroken.runs.progress import Progress
-from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.environment import keep_what_is_loaded
-from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import Omitted, RanksSession, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, check_kind, refuse
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -51,7 +48,7 @@ class Segments(Placed):
         saves: Saves = OFTEN,
     ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = RanksSession({"accelerate": accelerate.__version__}, folder, saves)
+        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves)
         if self._keeper.contract:
             check_kind(accelerator.state)
             if accelerator.project_configuration.automatic_checkpoint_naming:
@@ -202,10 +199,10 @@ class Segments(Placed):
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         wish = self._keeper.step(self._progress(self._course.reported), self._course.position.step, ended, following)
-        if wish is NextAction.GO_ON or not self._accelerator.sync_gradients:
+        if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
             return
         self._save(self._course.reported)
-        if wish is NextAction.LEAVE:
+        if wish is Wish.LEAVE:
             self._keeper.leave()
 
     def _save(self, done: float, results: Mapping[str, object] | None = None, is_finished: bool = False) -> None:
@@ -241,6 +238,3 @@ class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
         self.gradient_state = accelerate.state.GradientState()
         self._drop_last = True  # no rank gets a sample twice, so there is no remainder
         self.batches = batches
-
-
-keep_what_is_loaded()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
@@ -17,11 +16,9 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.checkpoint import read_import
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.environment import keep_what_is_loaded
-from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import Omitted, RanksSession, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, refuse
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -30,6 +27,7 @@ else:  # the same code under two names, and a callback of one is none for the ot
     NAMES = ("lightning.pytorch", "pytorch_lightning")
     pl = importlib.import_module(next((name for name in NAMES if name in sys.modules), NAMES[1]))
 
+Module = pl.LightningModule
 STATE_FILE = "lightning.ckpt"
 MODEL_FILE = "model.ckpt"
 
@@ -44,11 +42,10 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     """
 
     def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
-        _check_trainers()
         self._seed, self._share = seed, Share()
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
-        self._keeper = RanksSession({"lightning": str(vars(pl)["__version__"])}, folder, saves)
+        self._keeper = FrameworkSession({"lightning": str(vars(pl)["__version__"])}, folder, saves)
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
@@ -77,7 +74,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
     # --- what Lightning calls ---
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: Module, stage: str) -> None:
         """Raise CheckpointError if unbroken did not start these processes, or each has only a part of the model."""
         self._share = Share(trainer.global_rank, trainer.world_size)
         self._omitted = Omitted({"model": pl_module})
@@ -99,7 +96,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             )
         self._keeper.join()
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Raise TypeError if the data cannot be resumed."""
         if self._keeper.contract is None:
             return
@@ -113,9 +110,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
                 "allowed: callback.loader(dataset, ...), which can begin in the middle of an epoch",
             )
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         """Save or leave here: everything of the batch before is done, with its validation and its epoch's end."""
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
@@ -129,19 +124,19 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         step = trainer.global_step + (not self._has_trained)
         wish = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
         # An attempt that leaves before the first batch has made no progress, and counts as a failure.
-        if wish is not NextAction.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
+        if wish is not Wish.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
             self._save(trainer, batch_idx)
-            if wish is NextAction.LEAVE:
+            if wish is Wish.LEAVE:
                 self._keeper.leave()
         self._has_trained = True
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Let Lightning run what belongs to an epoch's end even after a restart in the middle of it."""
         # Lightning does not ask a scheduler that watches a metric in an epoch that it calls restarted.
         # Not by `restarting`, which sets itself to True with max_steps: no epoch after this one would have a batch.
         trainer.fit_loop._restarting = trainer.fit_loop.epoch_loop._restarting = False
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`."""
         self._save(trainer, 0, is_finished=True)
 
@@ -155,9 +150,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._loaded = state_dict
         self._begin_at(state_dict["epoch"])
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place."""
         if self._note is None:
             return
@@ -177,9 +170,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         for loader in self._loaders:
             loader.go_to(epoch, 0)
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Add the metrics that schedulers watch, and what Lightning counts twice when it resumes from here."""
         checkpoint["callbacks"][self.state_key] |= {
             "epoch": trainer.current_epoch,
@@ -210,26 +201,6 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
 
 
-@functools.cache
-def _check_trainers() -> None:
-    """Refuse in each new Trainer what Lightning itself refuses by naming a class that the user has not used."""
-    init = pl.Trainer.__init__
-
-    @functools.wraps(init)
-    def checked(self: pl.Trainer, *args: Any, **options: Any) -> None:
-        callbacks = options.get("callbacks")
-        given = callbacks if isinstance(callbacks, list) else [callbacks]
-        if options.get("enable_checkpointing") is False and any(isinstance(one, UnbrokenCallback) for one in given):
-            refuse(
-                ValueError,
-                "Trainer(enable_checkpointing=False), allowed: True, because UnbrokenCallback is a callback that "
-                "saves checkpoints; leave the argument out: Lightning then saves none of its own",
-            )
-        init(self, *args, **options)
-
-    setattr(pl.Trainer, "__init__", checked)  # noqa: B010  (to mypy a method is no variable)
-
-
 def _limit(value: int | None) -> float | None:
     return None if value in (None, -1) else float(value)
 
@@ -252,6 +223,3 @@ def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, A
     loop._batches_that_stepped = state["stepped"]
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
     trainer.callback_metrics.update(own["metrics"])
-
-
-keep_what_is_loaded()

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
+from transformers import TrainerControl as Control
+from transformers import TrainerState as State
+from transformers import TrainingArguments as Arguments
 from transformers.trainer_utils import has_length
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
-from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.core.environment import keep_what_is_loaded, say
-from unbroken.training.core.framework_session import OFTEN, NextAction
+from unbroken.training.core.environment import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import RanksSession, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, check_kind, refuse
 from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
@@ -45,8 +46,8 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     """
 
     def __init__(self, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
-        self._keeper = RanksSession({"transformers": transformers.__version__}, folder, saves)
-        self._wish = NextAction.GO_ON
+        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves)
+        self._wish = Wish.GO_ON
         self._is_due = self._is_epoch_over = False
         self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch
         self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet
@@ -59,7 +60,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     @property
     def goal(self) -> float | None:
         """Return the goal of the configuration, for `max_steps` or `num_train_epochs`; None if started by hand."""
-        return self._keeper.contract.goal if self._keeper.contract else None
+        return self._keeper.goal
 
     def output_dir(self, by_hand: str) -> str:
         """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
@@ -68,14 +69,12 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     # --- what the Trainer calls ---
 
-    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_init_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Let the Trainer restore what callbacks such as EarlyStoppingCallback have counted."""
         if self._keeper.contract:
             args.restore_callback_states_from_checkpoint = True
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         if self._keeper.contract is None:
             return
@@ -89,17 +88,13 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             if (saved := self._keeper.resume / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
         self._is_epoch_over = False
         if self._keeper.contract and self._numbers is None:
             self._numbers = _numbers_of(kwargs["train_dataloader"])
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    def on_step_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask the Trainer to save if it is time to, or if it must leave; at an epoch's last step, after its end.
 
         There the evaluation, the scheduler and the callbacks of the epoch's end are still to come, and no restart
@@ -112,14 +107,12 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         at = state.global_step % steps
         ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, steps - 1)))
         self._wish = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
-        self._is_due = self._wish is not NextAction.GO_ON or control.should_save
+        self._is_due = self._wish is not Wish.GO_ON or control.should_save
         is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
         control.should_save = self._is_due and not is_last
         return control
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    def on_epoch_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask for the save that had to wait for the epoch's end, and for the last one.
 
         Raise CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
@@ -135,21 +128,17 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             control.should_save = bool(control.should_save or self._is_due or may_end)
         return control
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    def on_evaluate(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask for a save if a callback before this one has ended the training."""
         if self._keeper.contract and self._is_epoch_over and control.should_training_stop:
             control.should_save = True
         return control
 
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
+    def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask for a save if a callback before this one has ended the training."""
         return self.on_evaluate(args, state, control)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over what the Trainer has just written, and leave if it is time."""
         if self._keeper.contract is None:
             return
@@ -162,12 +151,10 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             self._last = written  # it becomes the last one, with the result
             return
         self._keeper.hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
-        if self._wish is NextAction.LEAVE:
+        if self._wish is Wish.LEAVE:
             self._keeper.leave()
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
 
         Raise CheckpointError if there is none, because a callback after this one ended the training.
@@ -208,7 +195,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
                 os.rename(path, target / path.name)
             source.rmdir()
 
-    def _progress(self, args: TrainingArguments, state: TrainerState) -> Progress:
+    def _progress(self, args: Arguments, state: State) -> Progress:
         contract = self._keeper.contract
         logged = {key: value for row in state.log_history[-2:] for key, value in row.items() if key not in _NO_METRICS}
         if contract and contract.goal_unit == "epochs":
@@ -223,7 +210,7 @@ def _finite(goal: float) -> float | None:
     return float(goal) if math.isfinite(goal) else None
 
 
-def _steps_an_epoch(args: TrainingArguments, state: TrainerState, loader: Any) -> int:
+def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
     """Return how many steps the Trainer counts as an epoch when it resumes; of a stream without a length, all."""
     batches = len(loader) if has_length(loader) else 0
     return math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
@@ -237,7 +224,7 @@ def _numbers_of(loader: Any) -> dict[str, Any]:
     return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, (int, float))}
 
 
-def _check_epoch(state: TrainerState, steps: int, control: TrainerControl) -> None:
+def _check_epoch(state: State, steps: int, control: Control) -> None:
     if state.global_step and state.global_step % steps == 0:
         return
     if control.should_epoch_stop:
@@ -261,7 +248,7 @@ def _ranks_that_made(checkpoint: Path) -> int:
     return len(list(checkpoint.glob(RANDOM_FILE.format("*")))) or 1
 
 
-def _check_arguments(args: TrainingArguments, output_dir: str) -> None:
+def _check_arguments(args: Arguments, output_dir: str) -> None:
     strategy = getattr(args.save_strategy, "value", args.save_strategy)
     if strategy != "no":
         refuse(
@@ -278,6 +265,3 @@ def _check_arguments(args: TrainingArguments, output_dir: str) -> None:
             f"output_dir={args.output_dir!r}, allowed: callback.output_dir(...); type "
             f"output_dir=callback.output_dir({args.output_dir!r})",
         )
-
-
-keep_what_is_loaded()

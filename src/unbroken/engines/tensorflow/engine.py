@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from unbroken.engines.script_edit import (
     NotPlainError,
     Script,
     block_with,
     diff_or_lines,
-    is_adapted,
     keyword,
     last_name,
+    notes_on_files,
 )
-from unbroken.engines.script_files import notes_on_files
 from unbroken.engines.training import Advice, TrainingEngine
 
 LINES = (
@@ -40,16 +40,17 @@ class TensorFlowEngine(TrainingEngine):
         return is_imported and bool(script.calls() & {"fit", "GradientTape", "train_on_batch"})
 
     def advice(self, script: Script) -> Advice:
-        diff, todo = diff_or_lines(script, make_changes, LINES)
+        changes = diff_or_lines(script, make_changes, LINES)
         fits = [call for call in script.nodes(ast.Call) if last_name(call.func) == "fit"]
-        loop = next((each for each in script.nodes(ast.stmt) if fits and getattr(each, "value", None) is fits[0]), None)
-        notes = () if is_adapted(script) else notes_on_files(script, loop)
         epochs = keyword(fits[0], "epochs") if len(fits) == 1 else None
-        return Advice(diff, (*todo, *notes), None if epochs is None else script.number(epochs))
+        return Advice(*changes, None if epochs is None else script.number(epochs))
 
 
-def make_changes(script: Script) -> None:
-    """Edit the script so that it resumes; NotPlainError naming what is not as usual."""
+def make_changes(script: Script) -> Iterator[str]:
+    """Edit the script so that it resumes; return what the user has to know, a line each.
+
+    Raise NotPlainError naming what is not as usual.
+    """
     call = _fit(script)
     statement = next((each for each in script.nodes(ast.Expr | ast.Assign) if each.value is call), None)
     if statement is None:
@@ -63,6 +64,7 @@ def make_changes(script: Script) -> None:
     script.replace(call, f"training.fit({', '.join(['data', *words])})")
     script.insert_after(statement, f'training.finish({{"model.keras": {model}}})')
     script.insert_import(LINES[0])
+    return notes_on_files(script, statement.lineno)
 
 
 def _fit(script: Script) -> ast.Call:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, is_adapted, keyword, last_name
+from unbroken.engines.script_edit import NotPlainError, Script, diff_or_lines, keyword
 from unbroken.engines.torch import script_changes
-from unbroken.engines.torch.training_loop import is_optimizer
 from unbroken.engines.training import Advice, TrainingEngine
 
 _TRAINER_LINES = (
@@ -85,15 +85,13 @@ class TorchEngine(TrainingEngine):
         packages = script.imports()
         if "torch" in packages and ("backward" in script.calls() or "unbroken" in packages):
             return True
-        return _framework(script) is not None or ("torch" in packages and _has_epochs(script))
+        return _framework(script) is not None
 
     def advice(self, script: Script) -> Advice:
         if framework := _framework(script):
             return Advice(*diff_or_lines(script, _refuse_framework, framework.lines), *framework.goal(script))
-        diff, todo = diff_or_lines(script, script_changes.make_changes, script_changes.LINES)
-        goal, unit = script_changes.goal_of(script)
-        notes = () if is_adapted(script) else script_changes.notes(script, is_changed=bool(diff))
-        return Advice(diff, (*todo, *notes), goal, unit)
+        changes = diff_or_lines(script, script_changes.make_changes, script_changes.LINES)
+        return Advice(*changes, *script_changes.goal_of(script))
 
 
 def _framework(script: Script) -> Framework | None:
@@ -101,12 +99,5 @@ def _framework(script: Script) -> Framework | None:
     return next((each for each in _FRAMEWORKS if each.is_in(script)), None)
 
 
-def _refuse_framework(_script: Script) -> None:
+def _refuse_framework(_script: Script) -> Iterator[str]:
     raise NotPlainError("a library has the loop; see docs/adapters.md")
-
-
-def _has_epochs(script: Script) -> bool:
-    """Return True if an optimizer is made, and a loop over epochs calls what trains one, perhaps in another file."""
-    loops = [each for each in script.nodes(ast.For) if "epoch" in ast.unparse(each.target).lower()]
-    called = {last_name(call.func) for each in loops for call in script.nodes(ast.Call, each)}
-    return any(map(is_optimizer, script.nodes(ast.Call))) and any("train" in name for name in called)

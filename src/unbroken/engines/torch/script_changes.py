@@ -12,11 +12,11 @@ from unbroken.engines.script_edit import (
     function_with,
     keyword,
     last_name,
+    notes_on_files,
     target_name,
 )
-from unbroken.engines.script_files import notes_on_files
-from unbroken.engines.torch.carried_variables import Carried, find_carried, jumps
-from unbroken.engines.torch.training_loop import AnyLoop, TrainingLoop, find_loop, find_parts
+from unbroken.engines.torch.carried_variables import Carried, find_carried
+from unbroken.engines.torch.training_loop import Parts, TrainingLoop, find_loop, find_parts
 
 LINES = (
     "from unbroken.training.torch import Training",
@@ -25,27 +25,31 @@ LINES = (
     "for epoch in training.epochs(10):  # or: for step in training.steps(1000):",
     "    for batch in training.batches(loader):",
     'training.finish({"model.pt": model.state_dict()})  # below the loop',
+    "# what one batch or epoch hands to the next: Variables, docs/engines/torch.md",
 )
 _LOADER_OPTIONS = {"batch_size", "shuffle", "drop_last", "collate_fn", "num_workers", "pin_memory", "timeout"}
 _LOADER_OPTIONS |= {"dataset", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "persistent_workers"}
 _COPIED_OPTIONS = ("batch_size", "num_workers", "drop_last", "collate_fn", "pin_memory")
 
 
-def make_changes(script: Script) -> None:
-    """Edit the script so that it resumes; NotPlainError naming what is not as usual."""
+def make_changes(script: Script) -> Iterator[str]:
+    """Edit the script so that it resumes; return what the user has to know, a line each.
+
+    Raise NotPlainError naming what is not as usual.
+    """
     loop = find_loop(script)
     parts = find_parts(script, loop)
     carried = find_carried(script, loop, parts)
     _insert_training(script, loop, parts, carried)
     _change_outer(script, loop)
     if loop.batches is not None:
-        _change_batches(script, loop.batches, loop)
+        _change_batches(script, loop.batches)
         _hand_over(script, loop, ("training", "variables") if carried.is_any else ("training",))
     _keep(script, loop, carried)
-    models = [name for name, kind in parts.items() if kind == "model"]
-    files = ", ".join(f'"{name}.pt": {name}.state_dict()' for name in models)
+    files = ", ".join(f'"{name}.pt": {name}.state_dict()' for name in parts.models)
     script.insert_after(loop.outer, f"training.finish({{{files}}})")
     script.insert_import(f"from unbroken.training.torch import Training{', Variables' * carried.is_any}")
+    return _notes(script, loop, carried)
 
 
 def goal_of(script: Script) -> tuple[float | None, str]:
@@ -57,39 +61,30 @@ def goal_of(script: Script) -> tuple[float | None, str]:
         loop = find_loop(script)
     except NotPlainError:
         return script.option("epochs"), "epochs"
-    if loop.batches is None:
-        return loop.number, "steps"
-    return script.option("epochs") if loop.number is None else loop.number, "epochs"
+    return loop.number, "steps" if loop.batches is None else "epochs"
 
 
-def notes(script: Script, *, is_changed: bool) -> Iterator[str]:
-    """Yield what the user has to know, a line each, with the lines to type below it."""
-    try:
-        loop = find_loop(script)
-        carried = find_carried(script, loop, find_parts(script, loop))
-    except NotPlainError:
-        yield from notes_on_files(script, None)
-        return
+def _notes(script: Script, loop: TrainingLoop, carried: Carried) -> Iterator[str]:
     name, kept = script.path.name, (*carried.of_epochs, *carried.of_batches)
-    if is_changed and kept:
+    if kept:
         yield f"{name} carries {', '.join(kept)} from turn to turn: the diff keeps them in `variables`"
-    if others := carried.others if is_changed else (*kept, *carried.others):
+    if others := carried.others:
         begin = f"{', '.join(others)}, which {'begins' if len(others) == 1 else 'begin'} again at each restart"
         yield f"{name} also has {begin}; to keep the value of one, add:"
         yield f'    {others[0]} = variables.get("{others[0]}", {others[0]})  # above; variables=Variables()'
         yield f'    variables["{others[0]}"] = {others[0]}  # where it was changed; means: training.log, training.mean'
-    yield from notes_on_files(script, loop.outer)
+    yield from notes_on_files(script, loop.outer.lineno)
 
 
 # --- the training and its loader ---
 
 
-def _insert_training(script: Script, loop: TrainingLoop, parts: dict[str, str], carried: Carried) -> None:
+def _insert_training(script: Script, loop: TrainingLoop, parts: Parts, carried: Carried) -> None:
     """Insert the training, its loader and the variables of the last checkpoint above the outer loop."""
     block = block_with(script.tree, loop.outer)
     before = block[: block.index(loop.outer)]
     _refuse_uncertain(script, before, parts)
-    words = [*(f"{name}={name}" for name in parts), *["variables=variables"] * carried.is_any]
+    words = [*(f"{name}={name}" for name in parts.names), *["variables=variables"] * carried.is_any]
     lines = ["variables = Variables()"] * carried.is_any + [f"training = Training({', '.join(words)})"]
     if loop.loader:
         lines.append(_loader_line(script, before, loop.loader))
@@ -97,11 +92,11 @@ def _insert_training(script: Script, loop: TrainingLoop, parts: dict[str, str], 
     script.insert_before(loop.outer, *lines)
 
 
-def _refuse_uncertain(script: Script, before: list[ast.stmt], parts: Collection[str]) -> None:
+def _refuse_uncertain(script: Script, before: list[ast.stmt], parts: Parts) -> None:
     """Raise NotPlainError for a part that only a branch makes: no statement of the block itself has it."""
     plain = [each for each in [*before, *script.tree.body] if not hasattr(each, "body")]
     used = {node.id for each in plain for node in ast.walk(each) if isinstance(node, ast.Name)}
-    for name in parts:
+    for name in parts.names:
         if name not in used:
             line = next(each.lineno for each in script.nodes(ast.Assign) if target_name(each) == name)
             raise NotPlainError(f"line {line}: {name} is made under an `if`")
@@ -132,31 +127,19 @@ def _is_plain_loader(call: ast.Call) -> bool:
 
 
 def _change_outer(script: Script, loop: TrainingLoop) -> None:
-    turns = f"training.{'steps' if loop.batches is None else 'epochs'}({loop.goal})"
-    if isinstance(loop.outer, ast.While):
-        script.replace_head(loop.outer, f"for _ in {turns}:")
-    else:
-        script.replace(loop.outer.iter, turns)
-        if loop.first and isinstance(loop.outer.target, ast.Name):
-            script.insert_before(loop.outer.body[0], f"{loop.outer.target.id} += 1  # training counts from 0")
-    if loop.end is not None:
-        script.remove(loop.end)
+    script.replace(loop.outer.iter, f"training.{'steps' if loop.batches is None else 'epochs'}({loop.goal})")
+    if loop.first and isinstance(loop.outer.target, ast.Name):
+        script.insert_before(loop.outer.body[0], f"{loop.outer.target.id} += 1  # training counts from 0")
 
 
-def _change_batches(script: Script, batches: ast.For, loop: TrainingLoop) -> None:
+def _change_batches(script: Script, batches: ast.For) -> None:
     node = batches.iter
-    while isinstance(node, ast.Call) and last_name(node.func) in ("enumerate", "tqdm"):
+    while isinstance(node, ast.Call):  # enumerate, tqdm
         if last_name(node.func) == "enumerate":  # a restart begins in the middle of an epoch
             start = node.args[1] if len(node.args) > 1 else keyword(node, "start")
-            if start is None:
-                script.append(node.args[0], ", training.batch")
-            else:
-                script.append(start, " + training.batch")
+            script.append(start or node.args[0], " + training.batch" if start else ", training.batch")
         node = node.args[0]
-    source = script.source(node)
-    if not isinstance(node, ast.Name):
-        source = f"training.loader({source}, batch_size=None, shuffle=False)"
-    script.replace(node, f"training.batches({source})")
+    script.replace(node, f"training.batches({script.source(node)})")
     _log(script, batches)
 
 
@@ -178,14 +161,11 @@ def _hand_over(script: Script, loop: TrainingLoop, names: tuple[str, ...]) -> No
     if function is None or call is None or function_with(script.tree, loop.outer) is None:
         return
     arguments = function.args
-    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or not arguments.args:
+    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults or not arguments.args:
         raise NotPlainError(f"line {function.lineno}: {function.name}() has other parameters than plain ones")
-    has_defaults = bool(arguments.defaults)
-    last = arguments.defaults[-1] if has_defaults else arguments.args[-1]
-    script.append(last, "".join(f", {each}{'=None' * has_defaults}" for each in names))
+    script.append(arguments.args[-1], "".join(f", {each}" for each in names))
     given = [*call.args, *(each.value for each in call.keywords)]
-    is_named = has_defaults or bool(call.keywords)
-    script.append(given[-1], "".join(f", {each}={each}" if is_named else f", {each}" for each in names))
+    script.append(given[-1], "".join(f", {each}={each}" if call.keywords else f", {each}" for each in names))
 
 
 # --- variables ---
@@ -202,10 +182,6 @@ def _keep(script: Script, loop: TrainingLoop, carried: Carried) -> None:
         script.insert_before(loop.batches, line)
 
 
-def _put_in(script: Script, loop: AnyLoop, names: Collection[str]) -> None:
-    if not names:
-        return
-    line = f"variables.update({', '.join(f'{each}={each}' for each in names)})"
-    for jump in jumps(loop):
-        script.insert_before(jump, line)
-    script.insert_after(loop.body[-1], line)
+def _put_in(script: Script, loop: ast.For, names: Collection[str]) -> None:
+    if names:
+        script.insert_after(loop.body[-1], f"variables.update({', '.join(f'{each}={each}' for each in names)})")

@@ -6,7 +6,6 @@ The file docs/contract.md describes the variables.
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import math
 import os
@@ -21,29 +20,18 @@ from typing import Any
 
 from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.checkpoint import FILE_NAME
-from unbroken.runs.progress import Handover, Progress, write_progress
+from unbroken.runs.progress import Handover
 from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
 WAIT_POLL_SECONDS = 0.05
-REPORT_SECONDS = 1.0
 
 
 def say(line: str) -> None:
     """Write a line to the screen."""
     print(f"unbroken: {line}", flush=True)
-
-
-def keep_what_is_loaded(environment: Mapping[str, str] = os.environ) -> None:
-    """Hide all that is loaded by now from Python's garbage collector, in a segment.
-
-    A framework has some 500,000 objects that stay to the end, and a collection at the end of the process would look
-    through all of them again, for half a second.
-    """
-    if environment.get("UNBROKEN_SAVE"):
-        gc.freeze()
 
 
 @dataclass(frozen=True)
@@ -238,21 +226,3 @@ class Outbox(SavePlace):
     def hand_over(self, draft: Path, handover: Handover) -> None:
         (draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json(), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
-
-
-class Reporter:
-    """Write progress now and then."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._next = -math.inf
-
-    @property
-    def is_due(self) -> bool:
-        """Return True if the last report is old."""
-        return time.monotonic() >= self._next
-
-    def report(self, progress: Progress) -> None:
-        """Replace the file."""
-        write_progress(self._path, progress)
-        self._next = time.monotonic() + REPORT_SECONDS

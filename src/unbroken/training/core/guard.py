@@ -1,4 +1,4 @@
-"""Detect when a training should stop: its metrics went wrong, or it gets no better; standard library alone."""
+"""Detect when a training must stop because its metrics went wrong; standard library alone."""
 
 from __future__ import annotations
 
@@ -12,25 +12,20 @@ class Guard:
     """Define what is watched in the metrics that a training logs.
 
     `finite` names metrics that must be finite numbers, `highest` says how high metrics may be.  `in_a_row` is how many
-    violations one after the other are too many; while there are fewer, saves wait if they can.  `patience` ends the
-    training well after so many values of the `best` metric that were not better by more than `min_delta`.
+    violations one after the other are too many; while there are fewer, saves wait if they can.
     """
 
     finite: Sequence[str] = ("loss",)
     highest: Mapping[str, float] = field(default_factory=dict)
     in_a_row: int = 1
-    patience: int | None = None
-    min_delta: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.finite, str):
             raise ValueError(
                 f"Guard(finite={self.finite!r}), allowed: a tuple of names; type: finite=({self.finite!r},)"
             )
-        for name in ("in_a_row", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Guard({name}={value!r}), allowed: 1 or more")
+        if self.in_a_row < 1:
+            raise ValueError(f"Guard(in_a_row={self.in_a_row!r}), allowed: 1 or more")
 
 
 class MetricsWatch:
@@ -39,29 +34,16 @@ class MetricsWatch:
     def __init__(self, guard: Guard, best: tuple[str, str] | None) -> None:
         if best is not None and best[1] not in ("max", "min"):
             raise ValueError(f"Training(best={best!r}), allowed: (name of a metric, 'max' or 'min')")
-        if guard.patience is not None and best is None:
-            raise ValueError(
-                "Guard(patience=...) needs Training(best=...), allowed: (name of a metric, 'max' or 'min')"
-            )
         self.guard, self._best = guard, best
         self.best_value: float | None = None
         self.is_new_best = False  # until the one who saves it says otherwise
         self.was_best = False  # the last value that was seen
-        self._reference: float | None = None  # the value from which an improvement is measured
-        self._waited = 0
         self._wrong = 0
 
     @property
     def is_sound(self) -> bool:
         """Return False after a violation, until the next good value: what is saved now may be corrupt."""
         return self._wrong == 0
-
-    @property
-    def ending(self) -> str:
-        """Return why the training must end well now; empty as long as it gets better."""
-        if self._best is None or self.guard.patience is None or self._waited < self.guard.patience:
-            return ""
-        return f"{self._best[0]} was not better than {self._reference} in {self._waited} values"
 
     def look(self, values: Mapping[str, float]) -> str:
         """Note new values; return what of them must not be, empty if nothing or not for long enough."""
@@ -75,30 +57,20 @@ class MetricsWatch:
 
     def state(self) -> dict[str, float | int | None]:
         """Return all that a restart needs."""
-        return {"best": self.best_value, "reference": self._reference, "waited": self._waited, "wrong": self._wrong}
+        return {"best": self.best_value, "wrong": self._wrong}
 
     def restore(self, state: Mapping[str, float | int | None]) -> None:
         """Take over the state of another one."""
-        self.best_value, self._reference = state["best"], state["reference"]
-        self._waited, self._wrong = int(state["waited"] or 0), int(state["wrong"] or 0)
-
-    def forget_patience(self) -> None:
-        """Give a training that had ended, and resumes, all its patience again."""
-        self._waited = 0
+        self.best_value, self._wrong = state["best"], int(state["wrong"] or 0)
 
     def _compare(self, value: float) -> None:
-        self.was_best = self._is_better(value, self.best_value, 0.0)
+        best = self.best_value
+        if best is None or self._best is None:
+            self.was_best = not math.isnan(value)
+        else:
+            self.was_best = value > best if self._best[1] == "max" else value < best
         if self.was_best:
             self.best_value, self.is_new_best = value, True
-        if self._is_better(value, self._reference, self.guard.min_delta):
-            self._reference, self._waited = value, 0
-        else:
-            self._waited += 1
-
-    def _is_better(self, value: float, than: float | None, by: float) -> bool:
-        if than is None or self._best is None:
-            return not math.isnan(value)
-        return value > than + by if self._best[1] == "max" else value < than - by
 
     def non_finite(self, values: Mapping[str, float]) -> str:
         """Return a line on the first value that must be finite and is not; empty if there is none."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from unbroken.runs.layout import RunFolder
 from unbroken.system import fs
 from unbroken.training.core.metrics import Metrics
+
+if TYPE_CHECKING:
+    from unbroken.runs.run import RunSpec
 
 METRICS_FILE = "metrics.jsonl"
 TIMING_FILE = "timing.jsonl"
@@ -87,3 +91,11 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(data, dict):
             found.append(data)
     return found
+
+
+def report_targets(runs: Iterable[RunSpec], base: Path) -> list[str]:
+    """Return the plots in the Snakemake report: of the runs that have logged metrics and times by now."""
+    folders = [RunFolder(run.name) for run in runs]
+    files = (METRICS_FILE, TIMING_FILE)
+    noted = [each for each in folders if all((base / each.live / name).is_file() for name in files)]
+    return [str(each.root / "report" / "metrics.svg") for each in noted]

@@ -18,8 +18,6 @@ from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.core.progress_bar import Kind as Bar
-from unbroken.training.core.progress_bar import check_kind
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -99,10 +97,9 @@ class Loop(Placed, ABC):
         """
         return self._book.timers.timed(name, self._ranks.say if tell else None)
 
-    def progress(self, kind: Bar = "auto") -> None:
-        """Show how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""
-        check_kind(kind)
-        self._book.bar = kind
+    def progress(self) -> None:
+        """Print how far it is, from here on: a line now and then, and one at the end."""
+        self._book.print_progress(self._course)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
@@ -181,7 +178,7 @@ class Loop(Placed, ABC):
         """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
         course, timers = self._course, self._book.timers
         phase, is_over = Phase.START, course.is_epoch_over
-        self._book.show_steps(course)
+        self._book.show_steps()
         while not is_over:
             with timers.timed(DATA):
                 batch = next(stream, NO_MORE)
@@ -193,13 +190,13 @@ class Loop(Placed, ABC):
             with timers.timed(STEP):
                 yield batch
             course.count_batch()
-            self._book.show_steps(course)
+            self._book.show_steps()
             feed.advance()
             timers.samples += feed.samples(before, course.position.batch)
             if phase is Phase.START:
                 self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-            phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+            phase, is_over = Phase.BATCH, course.is_epoch_over
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:
@@ -215,13 +212,10 @@ class Loop(Placed, ABC):
             self._has_stepped = True
             link.place.note("first_step")
         link.poll()
-        if self._ranks.is_first and link.reporter.is_due:
-            link.report(self._progress(self._course.reported))
+        if self._ranks.is_first and link.report(lambda: self._progress(self._course.reported)):
             self._book.show()
         # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
-        if wish.end:
-            self._book.end(self._course)
         if wish.stop:
             link.place.note("stop_asked")
         if wish.is_to_save:
@@ -243,7 +237,7 @@ class Loop(Placed, ABC):
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
         is_due = watch.is_sound and link.is_save_due(self._course.position.step)
-        return RankRequest(link.pace.must_stop(following), is_new_best, is_due, bool(watch.ending))
+        return RankRequest(link.pace.must_stop(following), is_new_best, is_due)
 
     def _progress(self, done: float) -> Progress:
         goal = self._course.goal if math.isfinite(self._course.goal) else None

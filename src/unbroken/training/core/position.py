@@ -26,7 +26,6 @@ class Position:
     epoch_step: int = 0  # what `step` was when the epoch began
     batches: int | None = None  # in this epoch, as far as known
     is_closed: bool = False  # in the middle of an epoch, its end has been run because the goal lies there
-    is_stopped: bool = False  # the training ends here, wherever the goal lies
 
 
 @dataclass
@@ -62,7 +61,7 @@ class Course:
 
     @property
     def is_at_goal(self) -> bool:
-        return self.position.is_stopped or self.done >= self.goal
+        return self.done >= self.goal
 
     @property
     def is_epoch_over(self) -> bool:

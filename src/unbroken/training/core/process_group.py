@@ -16,7 +16,6 @@ class RankRequest:
     stop: bool = False
     best: bool = False
     due: bool = False
-    end: bool = False  # the training gets no better, and is finished
 
     @property
     def is_to_save(self) -> bool:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from unbroken.runs.progress import Metric
+from unbroken.system.clock import duration
 from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.live_log import Live
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.progress_bar import Bar, Kind, Standing, open_bar
 from unbroken.training.core.timers import Timers
 
+# The first soon, to see that it works; then seldom enough that a day's log can be read.
+FIRST_LINE_SECONDS, LINE_SECONDS = 10.0, 60.0
 # Gets each row of metrics as it comes: the step, and its values.
 Listener = Callable[[int, Mapping[str, float]], None]
 
@@ -33,13 +37,11 @@ class Book:
     ) -> None:
         self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
         self.listeners: list[Listener] = []
-        self._ending = ""  # why the training has ended well, when that is forgotten
         self._processes = processes
         told = environment.get("UNBROKEN_LIVE")
         self.folder = Path(told) if told else None
         self._live: Live | None = None
-        self.bar: Kind | None = None  # asked for
-        self._shown: Bar | None = None
+        self._lines: ProgressLines | None = None
         self._segment = int(environment.get("UNBROKEN_SEGMENT") or 0)
 
     def open(self, step: int, home: Path) -> None:
@@ -61,21 +63,7 @@ class Book:
         wrong = self.watch.look(values)
         if wrong and self._live:
             self._live.write(self.metrics, is_over=True)
-        if self.watch.ending and self._processes.size == 1:  # else all agree on the end
-            self.end(course)
         return wrong
-
-    def end(self, course: Course) -> None:
-        """End the training well, because it gets no better."""
-        if not course.position.is_stopped:
-            self._processes.say(f"the training ends here: {self.watch.ending}")
-        course.position.is_stopped = True
-
-    def forget_end(self, course: Course) -> None:
-        """Forget the end in the last state: with a raised goal the training must not end again at once."""
-        self._ending = self.watch.ending
-        course.position.is_stopped = False
-        self.watch.forget_patience()
 
     def show(self) -> None:
         """Bring the files up to date, now and then."""
@@ -92,18 +80,27 @@ class Book:
         if self._live:
             self._live.write(self.metrics, is_over=True)
         self.note_times(step)
-        if self._shown:
-            self._shown.close()
+        if self._lines:
+            self._lines.close()
 
-    def show_steps(self, course: Course) -> None:
+    def print_progress(self, course: Course) -> None:
+        """Print where the training is now and then, on the first rank."""
+        if self._processes.is_first:
+            self._lines = ProgressLines(lambda: (course.position.step, self._line(course)))
+
+    def show_steps(self) -> None:
         """Show where the training is, before the steps of an epoch and after each of them."""
-        if self.bar is None or not self._processes.is_first:
-            return
-        left, step, rate = course.steps_left(), course.position.step, self.timers.steps_per_second
-        total = None if left is None else step + round(left)
-        standing = Standing(step, total, course.position.epoch, self.metrics.latest, rate)
-        self._shown = self._shown or open_bar(self.bar, standing)  # not before: now the number of steps is known
-        self._shown.show(standing)
+        if self._lines:
+            self._lines.show()
+
+    def _line(self, course: Course) -> str:
+        at, left, rate = course.position, course.steps_left(), self.timers.steps_per_second
+        total = None if left is None else at.step + round(left)
+        share = f" of {total:,} ({at.step / total:.0%})" if total else ""
+        pace = f", {rate:.3g} steps/s" if rate else ""
+        rest = f", {duration((total - at.step) / rate)} left" if total and rate else ""
+        metrics = "".join(f", {name} {value:.4g}" for name, value in self.metrics.latest.items())
+        return f"step {at.step:,}{share}{pace}{rest}, epoch {at.epoch}{metrics}"
 
     def figures(self, course: Course) -> dict[str, Metric]:
         """Return what to show of it now: the latest metrics, the pace, and how long it will take."""
@@ -118,6 +115,30 @@ class Book:
         """Return the texts of metrics.csv and metrics.json."""
         at = course.position
         data: dict[str, Any] = {"epochs": at.epoch, "steps": at.step, "best": self.watch.best_value}
-        ending = self.watch.ending or self._ending
-        data |= {"metrics": self.metrics.latest} | ({"ended": ending} if ending else {})
+        data["metrics"] = self.metrics.latest
         return {"metrics.csv": self.metrics.to_csv(), "metrics.json": json.dumps(data, indent=2) + "\n"}
+
+
+class ProgressLines:
+    """Print a line for a log: at once, soon, then one a minute, and one at the end.
+
+    `look` returns the step that is reached, and the line.
+    """
+
+    def __init__(self, look: Callable[[], tuple[int, str]], now: Callable[[], float] = time.monotonic) -> None:
+        self._look, self._now = look, now
+        self._next, self._pause, self._told_step = now(), FIRST_LINE_SECONDS, -1
+        atexit.register(self.close)
+
+    def show(self) -> None:
+        """Print a line if it is time to."""
+        if self._now() >= self._next:
+            self._next, self._pause = self._now() + self._pause, LINE_SECONDS
+            self.close()
+
+    def close(self) -> None:
+        """Print what was not printed yet."""
+        step, line = self._look()
+        if step != self._told_step:
+            self._told_step = step
+            print(f"unbroken: {line}", flush=True)

@@ -10,18 +10,16 @@ import math
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import Progress
+from unbroken.runs.progress import Progress, write_progress
 from unbroken.runs.segment_end import EndKind
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
-    Reporter,
     SavePlace,
     Signals,
     manifest_of,
@@ -34,7 +32,7 @@ from unbroken.training.core.save_schedule import Phase, SaveSchedule
 GUESSED_BYTES_PER_SECOND = 100e6
 # What is smaller is written in less time than a thread takes to come to work.
 BACKGROUND_BYTES = 16_000_000
-TOLD_CHANGE = 1.5
+REPORT_SECONDS = 1.0
 # What of the environment changes the last digits; ranks are reported where their states take another form.
 _CHANGING_DIGITS = {
     "torch": "torch",
@@ -47,34 +45,6 @@ _CHANGING_DIGITS = {
     "tf32": "TF32",
     "compiled": "compiled parts",
 }
-
-
-class Link:
-    """Hold what this process received at its start, its clock, and the destination of its checkpoints.
-
-    Make it before any worker process, because those inherit the signal handlers.
-    """
-
-    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_save_seconds: float) -> None:
-        self.contract, self.place, self.saves = contract, place, contract.saves(saves)
-        self.reporter = Reporter(contract.progress)
-        self.signals = Signals()
-        self.signals.install()
-        self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_save_seconds)
-
-    def is_save_due(self, step: int) -> bool:
-        """Return True if it is time, and the save before is done: to continue is better than to wait."""
-        return self.pace.is_save_due(step) and not self.pace.is_saving and self.place.has_room
-
-    def report(self, progress: Progress) -> None:
-        """Write the progress, with how often a save is made if that was left to us."""
-        self.reporter.report(replace(progress, metrics={**progress.metrics, **self.pace.chosen}))
-
-    def close_place(self, is_paused: bool) -> None:
-        """Let other processes continue: the last checkpoint of this process is published."""
-        if is_paused:
-            self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
-        self.place.close()
 
 
 class AsyncSave:
@@ -111,21 +81,56 @@ class AsyncSave:
             self._error = error
 
 
-class Connection(Link, ABC):
-    """Connect a training whose loop is ours; `guessed_bytes` is how much the first save may write."""
+class Connection:
+    """Hold what this process received at its start, its clock, and the destination of its checkpoints.
+
+    `guessed_bytes` is how much the first save may write.  Make it before any worker process, because those inherit the
+    signal handlers.
+    """
 
     _async_save: AsyncSave | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
-        super().__init__(contract, place, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND)
+        self.contract, self.place, self.saves = contract, place, contract.saves(saves)
+        self.signals = Signals()
+        self.signals.install()
+        self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_bytes / GUESSED_BYTES_PER_SECOND)
         self._pid = os.getpid()
         self._has_memory: bool | None = None
-        self._told_interval = math.nan
+        self._next_report = -math.inf
         atexit.register(self._at_exit)
 
+    # --- what frameworks differ in ---
+
+    def _lack_of_memory(self, size_bytes: int) -> str:
+        """Return for what a background save of this size has too little memory; empty if there is enough."""
+        return ""
+
+    def _made_with(self) -> Mapping[str, str]:
+        """Return what a manifest says of the means of this process."""
+        return {}
+
+    def _say(self, line: str) -> None:
+        say(line)
+
+    # --- between two steps ---
+
+    def is_save_due(self, step: int) -> bool:
+        """Return True if it is time, and the save before is done: to continue is better than to wait."""
+        return self.pace.is_save_due(step) and not self.pace.is_saving and self.place.has_room
+
+    def report(self, progress: Callable[[], Progress]) -> bool:
+        """Write the progress if the last report is old, with how often a save is made if that was left to us."""
+        if (now := time.monotonic()) < self._next_report:
+            return False
+        self._next_report = now + REPORT_SECONDS
+        shown = progress()
+        write_progress(self.contract.progress, replace(shown, metrics={**shown.metrics, **self.pace.chosen}))
+        return True
+
     def poll(self) -> None:
-        """See between two steps how the save in the background is doing, and raise what went wrong with it."""
+        """See how the save in the background is doing, and raise what went wrong with it."""
         if self._async_save and not self._async_save.is_running:
             self.wait()
 
@@ -133,19 +138,13 @@ class Connection(Link, ABC):
         """Return when no save is on its way any more; raise what went wrong with it."""
         self._end_async_save()
 
-    def _end_async_save(self, patience_seconds: float | None = None) -> None:
-        save, self._async_save, self.pace.is_saving = self._async_save, None, False
-        if save:
-            save.wait(patience_seconds)
-            self._note_saved(save.seconds, save.stall_seconds)
+    def wait_for_room(self, following: Phase) -> None:
+        """Return when one more checkpoint may be handed over, or when there is no time to wait."""
+        self.wait()
+        while not self.place.has_room and not self.pace.must_stop(following):
+            time.sleep(WAIT_POLL_SECONDS)
 
-    @abstractmethod
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        """Return for what a background save of this size has too little memory; empty if there is enough."""
-
-    @abstractmethod
-    def _made_with(self) -> Mapping[str, str]:
-        """Return what a manifest says of the means of this process."""
+    # --- at the start and the end ---
 
     def tell_what_changed(self) -> None:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
@@ -155,15 +154,26 @@ class Connection(Link, ABC):
                 f"environment changed since this checkpoint ({other}): training continues but is not bit-identical"
             )
 
-    def wait_for_room(self, following: Phase) -> None:
-        """Return when one more checkpoint may be handed over, or when there is no time to wait."""
-        self.wait()
-        while not self.place.has_room and not self.pace.must_stop(following):
-            time.sleep(WAIT_POLL_SECONDS)
-
     def fall_back(self, reason: str) -> Path | None:
         """Reject the checkpoint that was loaded; return the one before if this process must resume from it."""
         return self.place.reject(reason)
+
+    def close_place(self, is_paused: bool) -> None:
+        """Let other processes continue: the last checkpoint of this process is published."""
+        if is_paused:
+            self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
+        self.place.close()
+
+    def _at_exit(self) -> None:
+        """Keep what was saved before a training ends by an error."""
+        if os.getpid() != self._pid:
+            return  # a fork has no thread that writes, and would wait for it forever
+        try:
+            self._end_async_save(self._exit_seconds)
+        except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
+            say(f"the last save failed: {error}")
+
+    # --- saves ---
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
         wanted = self.saves.in_background
@@ -176,31 +186,11 @@ class Connection(Link, ABC):
                 self._say(f"no async checkpoints, saves stop the training: not enough free memory for {lack}")
         return self._has_memory
 
-    def _note_saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took, and `stall_seconds` if the training did not pause for all of it.
-
-        The interval that follows is logged if it is new.
-        """
-        self.pace.saved(seconds, stall_seconds)
-        interval, before = self.pace.interval_seconds, self._told_interval
-        if self.pace.chosen and not (before / TOLD_CHANGE < interval < before * TOLD_CHANGE):
-            self._told_interval = interval
-            self._say(
-                f"a save stops the training for {self.pace.stall_seconds:.3g} s; with a failure every "
-                f"{self.saves.mtbf_hours:g} h it is best to save every {interval:.3g} s"
-            )
-
-    def _say(self, line: str) -> None:
-        say(line)
-
-    def _at_exit(self) -> None:
-        """Keep what was saved before a training ends by an error."""
-        if os.getpid() != self._pid:
-            return  # a fork has no thread that writes, and would wait for it forever
-        try:
-            self._end_async_save(self._exit_seconds)
-        except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
-            say(f"the last save failed: {error}")
+    def _end_async_save(self, patience_seconds: float | None = None) -> None:
+        save, self._async_save, self.pace.is_saving = self._async_save, None, False
+        if save:
+            save.wait(patience_seconds)
+            self.pace.saved(save.seconds, save.stall_seconds)
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

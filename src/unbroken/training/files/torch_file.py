@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from unbroken.errors import CheckpointError, OutageError
+from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import reading
 from unbroken.runs.progress import FileDigest
-from unbroken.system import copying, fs
+from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.torch.serialization import INLINE_ALGORITHM, save_verified
 from unbroken.training.torch.state import tensor_bytes, torch_load
@@ -29,13 +29,11 @@ DIGEST_SUFFIX = ".digest"
 Location = str | os.PathLike[str]
 
 
-def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = (), **options: Any) -> FileDigest:
+def atomic_torch_save(obj: object, path: Location, **options: Any) -> FileDigest:
     """Save like `torch.save(obj, path)`, completely or not at all, and return size and digest.
 
-    The file is on the disk when this returns, and so is the digest next to it.  `copies` are further paths (a file, or
-    a folder that exists): each is written the same way and read back.  A kill leaves the earlier file.  One process
-    may write a file at a time; `options` are those of `torch.save`.  Raise StorageError if the disk is full, and
-    CheckpointError if a copy reads back differently.
+    The file is on the disk when this returns, and so is the digest next to it.  A kill leaves the earlier file.  One
+    process may write a file at a time; `options` are those of `torch.save`.  Raise StorageError if the disk is full.
     """
     target = Path(path)
     with _draft_of(target, tensor_bytes(obj)) as draft:
@@ -43,38 +41,23 @@ def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location]
         entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
         fs.flush_file(draft)
         _show(draft, target, entry)
-    for copy in copies:
-        _copy(target, _file_at(copy, target.name), entry)
     return entry.made
 
 
 def verified_torch_load(
-    path: Location,
-    *,
-    copies: Iterable[Location] = (),
-    trusted: bool = False,
-    map_location: str | torch.device | None = "cpu",
+    path: Location, *, trusted: bool = False, map_location: str | torch.device | None = "cpu"
 ) -> Any:
     """Load what `atomic_torch_save` saved, after every byte is checked and before torch opens the file.
 
-    If the file is bad or gone, the first good one of `copies` is taken, and said so.  Only tensors, numbers, text and
-    containers of them are loaded (`weights_only=True`); whole models and other pickled objects run code when they are
-    loaded, so they are refused unless the file is `trusted`: made by yourself.  Raise CheckpointError if it is bad.
+    Only tensors, numbers, text and containers of them are loaded (`weights_only=True`); whole models and other pickled
+    objects run code when they are loaded, so they are refused unless the file is `trusted`: made by yourself.  Raise
+    CheckpointError if it is bad.
     """
-    first = Path(path)
-    places = [first, *(_file_at(copy, first.name) for copy in copies)]
-    for place, following in zip(places, [*places[1:], None], strict=True):
-        try:
-            check_file(place)
-            break
-        except (CheckpointError, OutageError) as error:
-            if following is None:
-                raise
-            print(f"unbroken: {error}; trying the copy {following}", flush=True)
+    check_file(path)
     try:
-        return torch_load(place, map_location=map_location, weights_only=not trusted)
+        return torch_load(Path(path), map_location=map_location, weights_only=not trusted)
     except Exception as error:  # what is in the file decides what loading it raises
-        raise CheckpointError(_refusal(place, error, trusted)) from error
+        raise CheckpointError(_refusal(Path(path), error, trusted)) from error
 
 
 def check_file(path: Location) -> None:
@@ -113,16 +96,6 @@ def _show(draft: Path, target: Path, entry: _Entry) -> None:
         _write_entries(target, [entry])
 
 
-def _copy(source: Path, target: Path, entry: _Entry) -> None:
-    with _draft_of(target, entry.made.size_bytes) as draft:
-        copying.copy_file(source, draft)
-        fs.flush_file(draft)
-        _forget_cached(draft)
-        if digest_file(draft, entry.algorithm) != entry.made.digest:
-            raise CheckpointError(f"{target}: the copy of {source} reads back differently from what was written")
-        _show(draft, target, entry)
-
-
 @contextmanager
 def _draft_of(target: Path, size_bytes: int) -> Iterator[Path]:
     """Yield the path of a new file that takes the target's place, and is removed if it does not come to that.
@@ -138,20 +111,6 @@ def _draft_of(target: Path, size_bytes: int) -> Iterator[Path]:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-
-
-def _forget_cached(path: Path) -> None:
-    """Ask the file system to drop its cache of this file, so that the next read comes from the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
-def _file_at(place: Location, name: str) -> Path:
-    path = Path(place)
-    return path / name if path.is_dir() else path
 
 
 def _digested(path: Path) -> _Entry:

@@ -14,7 +14,7 @@ import keras
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Metric
-from unbroken.training.core.environment import keep_what_is_loaded, read_contract
+from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import Course
@@ -22,13 +22,12 @@ from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
-from unbroken.training.tensorflow import keras_callbacks, rank_checkpoint
+from unbroken.training.tensorflow import keras_callbacks
 from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.rank_checkpoint import KerasState
 from unbroken.training.tensorflow.variables import KerasValidation
 from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import KerasWriter
+from unbroken.training.tensorflow.writer import KerasState, KerasWriter, read_notes
 
 NORMAL, OFTEN = Guard(), Saves()
 FORMAT = 1
@@ -191,14 +190,13 @@ class Training(Loop):
 
     def write_last(self) -> None:
         """Write the state that the training ends with."""
-        self._book.forget_end(self._course)
         if self._link:
             self._link.write_last(self._state())
 
     # --- what the loop asks for ---
 
     def _restore(self, folder: Path) -> str:
-        notes = rank_checkpoint.read_notes(folder, self._ranks)
+        notes = read_notes(folder, self._ranks)
         if notes.get("format") != FORMAT:
             raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
         if notes["seed"] != self._seed:
@@ -251,12 +249,9 @@ class Training(Loop):
             "random": tensorflow_state.random_state(),
             "callbacks": keras_callbacks.callback_states(self._callbacks),
         }
-        return rank_checkpoint.state_of(self._groups(), notes, self._ranks)
+        return KerasState(self._groups(), notes)
 
 
 def seed_everything(seed: int) -> None:
     """Seed Python's, numpy's, TensorFlow's and Keras's generators; call it before the model is made."""
     keras.utils.set_random_seed(seed)
-
-
-keep_what_is_loaded()

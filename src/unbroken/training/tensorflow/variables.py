@@ -71,24 +71,12 @@ def size_bytes(groups: Groups) -> int:
     return sum(tensor.numpy().nbytes for group in groups.values() for tensor in map(_tensor, group))
 
 
-def table(groups: Groups) -> dict[str, list[list[Any]]]:
-    """Return name, shape and type of every variable, for the notes."""
-    return {name: [_described(variable) for variable in group] for name, group in groups.items()}
-
-
-def snapshot(groups: Groups) -> dict[str, list[Any]]:
-    """Return the values of now, whatever happens to the variables; in the memory of the processor."""
-    with tf.device("CPU:0"):
-        return {
-            name: [tf.identity(_tensor(variable).read_value()) for variable in group] for name, group in groups.items()
-        }
-
-
-def write(groups: Groups, notes: str, folder: Path) -> None:
-    """Leave the variables, or a snapshot of them, in TensorFlow's files and the notes in `state.json`."""
-    lists = {name: [_saveable(value) for value in group] for name, group in groups.items()}
-    tf.train.Checkpoint(**lists).write(str(folder / PREFIX))
-    (folder / NOTES).write_text(notes)
+def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
+    """Write the variables into TensorFlow's files; the notes, with a table of the variables, into `state.json`."""
+    tensors = {name: [_tensor(variable) for variable in group] for name, group in groups.items()}
+    tf.train.Checkpoint(**tensors).write(str(folder / PREFIX))
+    table = {name: [_described(variable) for variable in group] for name, group in groups.items()}
+    (folder / NOTES).write_text(json.dumps({**notes, "variables": table}, indent=1) + "\n")
 
 
 def read_back(folder: Path) -> None:
@@ -156,14 +144,6 @@ def _check_table(group: str, own: list[Any], saved: list[Any], folder: Path) -> 
 def _described(variable: Any) -> list[Any]:
     name = getattr(variable, "path", None) or variable.name
     return [name, [int(length) for length in variable.shape], str(tf.as_dtype(variable.dtype).name)]
-
-
-def _saveable(value: Any) -> Any:
-    """Return what `tf.train.Checkpoint` takes: of a tensor a variable, which shares its memory."""
-    if not tf.is_tensor(value) or hasattr(value, "assign"):
-        return _tensor(value)
-    with tf.device("CPU:0"):
-        return tf.Variable(value, trainable=False)
 
 
 def _tensor(variable: Any) -> Any:

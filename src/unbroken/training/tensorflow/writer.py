@@ -1,10 +1,19 @@
-"""Connect a TensorFlow training to the destination of its checkpoints, and write its `final/`."""
+"""Write the checkpoints of a TensorFlow training, by all workers together, and its `final/`.
+
+Each worker writes all variables, and those of the first are kept.  So TensorFlow does it as well, because reading a
+variable may take all of them.  What each has for itself, Python's and numpy's random generators, goes into files of
+their own (`workers/00001.json`).
+"""
 
 from __future__ import annotations
 
+import json
 import platform
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,62 +23,53 @@ import tensorflow as tf
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
+from unbroken.system import fs
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import AsyncSave, Connection
-from unbroken.training.tensorflow import rank_checkpoint
+from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
+from unbroken.training.tensorflow.variables import Groups
 from unbroken.training.tensorflow.workers import Workers
 
-# The values at the moment of the save, and what belongs to them until they are written.
-NEEDED_MEMORY = 2
+OWN_FILE = "workers/{:05d}.json"
+
+
+@dataclass(frozen=True)
+class KerasState:
+    """Hold all that is to be saved of a training on this worker."""
+
+    groups: Groups
+    notes: Mapping[str, Any]
 
 
 class KerasWriter(Connection):
-    """Connect a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took."""
+    """Connect a TensorFlow training; `last` is what `write_last` wrote, with the seconds that it took.
+
+    The training stops for each save, because reading a variable may take all workers.
+    """
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
+        if saves.in_background:
+            raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
         super().__init__(contract, place, saves, state_bytes)
-        self._workers, self._state_bytes = workers, state_bytes
+        self._workers = workers
         self.last: tuple[Path, float] | None = None
 
     def save(self, state: KerasState, progress: Progress, step: int, *, is_best: bool, is_last: bool) -> None:
-        """Hand over one checkpoint, in the background if the training continues; a kill inside leaves only a draft."""
-        self.wait()
+        """Hand over one checkpoint; a kill inside leaves only a draft."""
         self.pace.begin_save(step)
         began = time.monotonic()
-        if is_last or not self._may_be_in_background(self._state_bytes):
-            draft = self._write(state, is_last=is_last)
-            seconds = time.monotonic() - began
-            self._hand_over(draft, progress, seconds, is_best=is_best)
-            self._note_saved(seconds)
-            if is_last:
-                self.close_place(is_paused=True)
-            return
-        # By all workers, while they pause: to read a variable may take all of them.
-        frozen, draft = state.frozen(), self._new_draft()
-        rank_checkpoint.write_own(frozen, draft, self._workers)
-        if not self._workers.is_first:
-            return
-        stall = time.monotonic() - began
-
-        def complete() -> float:
-            """Write what the first worker writes without the other workers."""
-            began = time.monotonic()
-            rank_checkpoint.write(frozen, draft, Workers())
-            self._hand_over(draft, progress, time.monotonic() - began, is_best=is_best, stall_seconds=stall)
-            return time.monotonic() - began
-
-        self._async_save = AsyncSave(complete, stall)
-        self.pace.is_saving = True
+        draft = self._write(state, is_last=is_last)
+        seconds = time.monotonic() - began
+        self._hand_over(draft, progress, seconds, is_best=is_best)
+        self.pace.saved(seconds)
+        if is_last:
+            self.close_place(is_paused=True)
 
     def write_last(self, state: KerasState) -> None:
         """Write the state of a training that is over; `finish` hands it over."""
-        self.wait()
         began = time.monotonic()
         self.last = self._write(state, is_last=True), time.monotonic() - began
 
@@ -78,19 +78,12 @@ class KerasWriter(Connection):
         if self.last is None:
             raise RuntimeError("finish() without a state; this is a mistake of unbroken")
         draft, seconds = self.last
-        with own_folder(draft, self._workers) as folder:
+        with _own_folder(draft, self._workers) as folder:
             for name, content in results.items():
                 write_result(folder / FINAL, name, content, _write_other)
         self._workers.meet()
         self._hand_over(draft, progress, seconds, is_best=is_best, is_finished=True)
         self.close_place(is_paused=False)
-
-    def _may_be_in_background(self, size_bytes: int) -> bool:
-        may = self._workers.is_first and super()._may_be_in_background(size_bytes)
-        return bool(self._workers.number_of_first(int(may)))  # the values of its moment are kept by the first alone
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        return "" if available_bytes() > NEEDED_MEMORY * size_bytes else f"{size_bytes / 1e6:,.0f} MB more"
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -109,7 +102,7 @@ class KerasWriter(Connection):
     def _write(self, state: KerasState, *, is_last: bool) -> Path:
         """Write into a new draft; the last of a process is read again: then no other process can rewrite it."""
         draft = self._new_draft()
-        rank_checkpoint.write(state, draft, self._workers)
+        write_state(state, draft, self._workers)
         if is_last and self._workers.is_first:
             tensorflow_state.read_back(draft)
         return draft
@@ -125,6 +118,47 @@ class KerasWriter(Connection):
         if self._workers.is_first:
             handover = Handover(progress, versions=self._made_with(), save_seconds=round(seconds, 3), **said)
             self.place.hand_over(draft, handover)
+
+
+def write_state(state: KerasState, folder: Path, workers: Workers) -> None:
+    """Write a state into `folder`, all workers together; return when all have written."""
+    with _own_folder(folder, workers) as place:
+        tensorflow_state.write(state.groups, {**state.notes, "workers": workers.size}, place)
+    if not workers.is_first:
+        path = folder / OWN_FILE.format(workers.rank)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(state.notes["random"]) + "\n")
+        fs.flush_file(path)  # unbroken flushes on the first worker's node
+    workers.meet()
+
+
+def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
+    """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
+    notes = tensorflow_state.read_notes(folder)
+    made_by = notes.get("workers", 1)
+    if made_by != workers.size:
+        raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {workers.size}; allowed: as many")
+    if not workers.is_first:
+        path = folder / OWN_FILE.format(workers.rank)
+        try:
+            notes["random"] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    return notes
+
+
+@contextmanager
+def _own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
+    """Yield where this worker writes what all have: the folder itself for the first, else one that is then removed."""
+    if workers.is_first:
+        yield folder
+        return
+    beside = folder.with_name(f"{folder.name}.worker-{workers.rank}")
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+    finally:
+        shutil.rmtree(beside)
 
 
 def _write_other(path: Path, content: object) -> None:

@@ -1,25 +1,32 @@
-"""Keep the contract for a framework on several ranks: they decide together, and the first hands over."""
+"""Keep the contract for a framework that runs the loop itself: all ranks decide together, and the first hands over."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from unbroken.errors import CheckpointError
+from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
-from unbroken.training.core.environment import read_contract
-from unbroken.training.core.framework_session import OFTEN, FrameworkSession, NextAction
+from unbroken.training.core import once
+from unbroken.training.core.environment import Contract, read_contract
 from unbroken.training.core.process_group import RankRequest
+from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.session import Connection
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
@@ -30,6 +37,27 @@ from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.state import only
 from unbroken.training.torch.switches import modes_of, restore_modes
 
+# Before the first save nothing is known.
+GUESSED_BYTES = 500_000_000
+OFTEN = Saves()
+# Kinds of training with Accelerate of which a rank has a part only, by the attribute of its state: each new
+# AcceleratorState() resets `distributed_type`.
+SPREADING = {
+    "fsdp_plugin": "FSDP",
+    "deepspeed_plugins": "DeepSpeed",
+    "megatron_lm_plugin": "Megatron-LM",
+    "torch_tp_plugin": "tensor parallelism",
+    "device_mesh": "a device mesh",
+}
+
+
+class Wish(Enum):
+    """Name what to do between two steps."""
+
+    GO_ON = "go on"
+    SAVE = "save, then go on"
+    LEAVE = "save, then leave"
+
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
     """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
@@ -37,11 +65,26 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     raise kind(message)
 
 
-class RanksSession(FrameworkSession):
-    """Run a FrameworkSession on each rank; all call it in the same order.  On one process it is a FrameworkSession.
+def check_kind(state: object | None) -> None:
+    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
+    for name, kind in SPREADING.items():
+        if state is not None and vars(state).get(name) is not None:
+            refuse(
+                CheckpointError,
+                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
+                "take unbroken.training.torch, which saves FSDP2",
+            )
 
-    The function that `hand_over` receives is called on all ranks, with one folder, when all of them are there.
+
+class FrameworkSession:
+    """Keep the contract for another library's loop; without unbroken around it or a folder, it requests nothing.
+
+    `versions` are those of the library, for the manifest; `folder` and `saves` are those of `Training`.  Make it before
+    worker processes are started.  All ranks call it in the same order; the function that `hand_over` receives is
+    called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as `Home` does.
     """
+
+    _link: Connection  # where there is a contract
 
     def __init__(
         self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
@@ -59,23 +102,46 @@ class RanksSession(FrameworkSession):
                 "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
                 "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
             )
-        more = {"torch": str(torch.__version__), "python": platform.python_version()}
-        super().__init__({**versions, **more}, folder, saves)
+        self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
         self.ranks = Ranks()
+        self.contract: Contract | None = None
+        self._has_begun, self._step = False, 0
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
+        if found := connect(folder, saves):
+            self.contract = found[0]
+            self._link = Connection(*found, saves, GUESSED_BYTES)
+
+    @property
+    def resume(self) -> Path | None:
+        """Return the checkpoint to resume from."""
+        return self.contract.resume if self.contract else None
+
+    @property
+    def goal(self) -> float | None:
+        """Return the goal of the configuration; None where it names none, and by hand."""
+        return self.contract.goal if self.contract else None
+
+    @property
+    def counts_steps(self) -> bool:
+        """Return True if the contract counts steps."""
+        return self.contract is not None and self.contract.goal_unit == "steps"
 
     def join(self) -> None:
         """Join the other ranks; call it once torch.distributed is started, before the first step."""
-        if self.contract is None:
-            return
-        self.ranks = Ranks.here()
-        self._versions = {**self._versions, "ranks": str(self.ranks.size)}
-        self.look_ahead(0)
+        if self.contract:
+            self.ranks = Ranks.here()
+            self._versions = {**self._versions, "ranks": str(self.ranks.size)}
+            self.look_ahead(0)
+
+    def listen(self) -> None:
+        """Take the signals back from a framework that has taken them over."""
+        if self.contract:
+            self._link.signals.install()
 
     def look_ahead(self, steps: int) -> None:
-        """Announce that `steps` steps beyond the next one may pass before a checkpoint is possible."""
-        # What the ranks decide together is done a step later.
-        super().look_ahead(steps + (self.ranks.size > 1))
+        """Say how many steps more than the following one may come before there can be a checkpoint."""
+        if self.contract:  # what several ranks decide together is done a step later
+            self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
 
     def check_ranks(self, saved: int) -> None:
         """Raise CheckpointError if another number of ranks made the checkpoint from which this one resumes."""
@@ -85,6 +151,73 @@ class RanksSession(FrameworkSession):
                 CheckpointError,
                 f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
+
+    def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
+        """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
+
+        `ended` and `following` are the kinds of the two.
+        Raise CheckpointError if this process has trained for the same contract before.
+        """
+        if self.contract is None:
+            return Wish.GO_ON
+        self._step = step
+        if self._has_begun:
+            self._link.pace.end_step(ended)
+            self._link.place.note("first_step")
+        else:
+            once.check_run(self.contract)
+            once.note_begun(self.contract)
+        self._has_begun = True
+        if self.ranks.is_first:
+            self._link.report(lambda: progress)
+        self._link.pace.begin_step()
+        return self._wish(following)
+
+    def _wish(self, following: Phase) -> Wish:
+        # Between epochs all ranks wait for each other: there a request is granted at once.
+        said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
+        # While gradients are added up, a request has to wait, and must not be forgotten.
+        self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
+        if self._agreed.stop:
+            return Wish.LEAVE
+        self.ranks.ask(lambda: self._own(following))
+        return Wish.SAVE if self._agreed.due else Wish.GO_ON
+
+    def _own(self, following: Phase) -> RankRequest:
+        is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
+        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+
+    def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
+        if self.contract is None:
+            return
+        began, place = time.monotonic(), self._link.place
+        self.ranks.meet()
+        draft = Path(self.ranks.by_first(lambda: str(place.new_draft())))
+        try:
+            write(draft)
+        except BaseException:  # what is torn is of no use
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        seconds = time.monotonic() - began
+        self.ranks.meet()
+        if self.ranks.is_first:
+            versions, save_seconds = self._versions, round(seconds, 3)
+            handover = Handover(progress, is_finished=is_finished, versions=versions, save_seconds=save_seconds)
+            place.hand_over(draft, handover)
+        self.ranks.meet()
+        self._agreed = replace(self._agreed, due=False)
+        if is_finished:
+            self.ranks.settle()
+        self._link.pace.begin_save(self._step)
+        self._link.pace.saved(seconds)
+        self._link.pace.begin_step()
+
+    def leave(self) -> NoReturn:
+        """End the process as paused, as all ranks do."""
+        self.ranks.leave()
+        self._link.close_place(is_paused=True)
+        sys.exit(EXIT_PAUSED)
 
     def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
         """Write on another rank what the framework saves only of the first."""
@@ -104,46 +237,6 @@ class RanksSession(FrameworkSession):
         """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
         if not self.ranks.is_first:
             fs.flush_file(path)
-
-    def leave(self) -> NoReturn:
-        """End the process as paused, as all ranks do."""
-        self.ranks.leave()
-        super().leave()
-
-    def _begin_draft(self) -> Path:
-        self.ranks.meet()
-        if self.ranks.size == 1:
-            return super()._begin_draft()
-        return Path(self.ranks.by_first(lambda: str(self._link.place.new_draft())))
-
-    def _give(self, draft: Path, handover: Handover) -> None:
-        self.ranks.meet()
-        if self.ranks.is_first:
-            super()._give(draft, handover)
-        self.ranks.meet()
-        self._agreed = replace(self._agreed, due=False)
-        if handover.is_finished:
-            self.ranks.settle()
-
-    def _report(self, progress: Progress) -> None:
-        if self.ranks.is_first:
-            super()._report(progress)
-
-    def _wish(self, following: Phase) -> NextAction:
-        if self.ranks.size == 1:
-            return super()._wish(following)
-        # Between epochs all ranks wait for each other: there a request is granted at once.
-        said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
-        # While gradients are added up, a request has to wait, and must not be forgotten.
-        self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
-        if self._agreed.stop:
-            return NextAction.LEAVE
-        self.ranks.ask(lambda: self._own(following))
-        return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
-
-    def _own(self, following: Phase) -> RankRequest:
-        is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
-        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
 
 
 class Omitted:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.program.verdict import Kind
-from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import UNITS
@@ -203,7 +202,6 @@ class Training(Loop):
             return
         files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
         results = {**files, **self._book.results(self._course)}
-        self._book.forget_end(self._course)
         self._save(self._course.done, self._book.watch.is_new_best, results=results)
 
     def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
@@ -288,6 +286,3 @@ class Training(Loop):
             if non_finite:
                 self._give_up(Kind.HOPELESS, non_finite)
         return state
-
-
-keep_what_is_loaded()

@@ -117,7 +117,7 @@ class TorchWriter(Connection):
             self._begin_async_save(point, began)
             return
         with self._giving_up():
-            self._note_saved(self._write(point))
+            self.pace.saved(self._write(point))
         if point.is_over:
             self.close_place(is_paused=point.is_last)
 

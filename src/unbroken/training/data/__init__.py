@@ -1,1 +1,0 @@
-"""Put data sets on the fast disk of the node."""
