@@ -164,7 +164,9 @@ def simulated(family: str, number: int, seed: int, with_best: bool = False) -> l
     while moment < end.moment:
         before = max((state for state in states if state.moment <= moment), key=lambda state: state.moment)
         cut = _between(before, states, moment)
-        made = forecast(cut.attempts, cut.done, world.goal, moment, world.length, cut.began)
+        made = forecast(
+            cut.attempts, cut.done, world.goal, now=moment, segment_seconds=world.length, at_work_since=cut.began
+        )
         best = _best_width(world, cut, rng) if with_best and made and len(found) % BEST_EVERY == 1 else None
         needed = end.segment - cut.segment + 1
         took, used = end.moment - moment, cut.segment - 1
@@ -214,11 +216,19 @@ def recorded(folder: Path = RECORDED, kind: str = "") -> Iterator[Case]:
             done, now = past[-1].progress_to, _end(past[-1])
             length = _limit(attempts)
             used = len({attempt.segment for attempt in attempts if attempt.kind.settles}) - needed
-            yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed, None, used)
+            yield Case(
+                family,
+                place,
+                forecast(past, done, goal, now=now, segment_seconds=length),
+                end - now,
+                needed,
+                None,
+                used,
+            )
             began = _begin(after)
             half = 0.5 * after.work_seconds
             reached = after.progress_from + 0.5 * (after.progress_to - after.progress_from)
-            made = forecast(past, reached, goal, began + half, length, began)
+            made = forecast(past, reached, goal, now=began + half, segment_seconds=length, at_work_since=began)
             yield Case(family, place, made, end - began - half, needed, None, used)
 
 

@@ -168,7 +168,7 @@ class Chain:
             self._spec = spec
         return self._spec
 
-    def _fail(self, segment: Segment, line: str, is_final: bool) -> None:
+    def _fail(self, segment: Segment, line: str, *, is_final: bool) -> None:
         """Let the segment fail; no further attempt is made if it `is_final`.
 
         Not if a task has left the record in this moment: Snakemake removes the output of a job that failed.
@@ -178,7 +178,7 @@ class Chain:
         if (info := self.active.pop(segment, None)) is not None:
             self._last_line = ""
             logs = array.newest_log(Path(self._spec.submission.logs)) if self._spec else []
-            self._host.failed(info, line, is_final, logs)
+            self._host.failed(info, line, is_final=is_final, logs=logs)
 
     def _log_once(self, line: str) -> None:
         if self._last_line != line:

@@ -55,7 +55,7 @@ class ChainHost(internals.BatchStepExecutor):
             self.submitted(info)
         self.report_job_success(info)
 
-    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
+    def failed(self, info: SubmittedJobInfo, line: str, *, is_final: bool, logs: Sequence[str]) -> None:
         """Report that the segment failed, in one line why."""
         if is_final:
             internals.give_up(info.job)

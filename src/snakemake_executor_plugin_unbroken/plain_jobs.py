@@ -66,7 +66,7 @@ class PlainJobs(HeldExecutor):
         except AttributeError as error:
             self.report_job_error(SubmittedJobInfo(job), f"Job submission failed: {error.__context__ or error}. ")
 
-    def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
+    def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:  # noqa: FBT001, FBT002
         """Report that a job is out; it is asked for after the plugin's first interval."""
         super().report_job_submission(job_info, register_job)
         self._ask_soon()

@@ -47,7 +47,7 @@ class LogHandler(LogHandlerBase):
             is_plain = settings.nocolor or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
             has_progress = Quietness.PROGRESS not in quiet
             screen = Screen(stream, is_colored=not is_plain, is_live=has_progress and not settings.dryrun)
-            self._console = Console(screen, formatter, settings.dryrun, has_progress)
+            self._console = Console(screen, formatter, is_dry=settings.dryrun, has_progress=has_progress)
             self._console.on_failure = self._fall_back
             driver_start.take_screen()
 

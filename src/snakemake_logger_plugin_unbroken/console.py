@@ -69,7 +69,7 @@ _SUMMARY = "At least one job did not complete successfully"
 class Console:
     """All that a driver shows on its screen; the caller of `handle` holds `lock`."""
 
-    def __init__(self, screen: Screen, formatter: Formatter, is_dry: bool, has_progress: bool) -> None:
+    def __init__(self, screen: Screen, formatter: Formatter, *, is_dry: bool, has_progress: bool) -> None:
         self.lock = threading.RLock()
         self.on_failure: Callable[[Exception], None] = lambda error: None  # called where looking after the runs fails
         self._screen, self._formatter = screen, formatter

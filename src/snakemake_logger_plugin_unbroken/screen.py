@@ -81,7 +81,7 @@ class LiveArea:
 class Screen:
     """A stream; without colors and live lines where it is no terminal, or one that is wanted without them."""
 
-    def __init__(self, stream: TextIO, is_colored: bool, is_live: bool) -> None:
+    def __init__(self, stream: TextIO, *, is_colored: bool, is_live: bool) -> None:
         self._stream = stream
         self._is_colored = is_colored and stream.isatty()
         self._area = LiveArea(stream) if is_live and self._is_colored else None
@@ -90,7 +90,7 @@ class Screen:
     def is_live(self) -> bool:
         return self._area is not None
 
-    def say(self, text: str, is_alert: bool = False) -> None:
+    def say(self, text: str, *, is_alert: bool = False) -> None:
         """Print text above the live lines."""
         self._stream.write(f"{_RED}{text}{_PLAIN}\n" if is_alert and self._is_colored else f"{text}\n")
         self._stream.flush()

@@ -196,7 +196,7 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path):
 
 
 def numbers(path, pattern, is_closed=True, begin=0):
-    return [number for _, number in records(path, re.compile(pattern, re.MULTILINE), begin, is_closed)]
+    return [number for _, number in records(path, re.compile(pattern, re.MULTILINE), begin, is_closed=is_closed)]
 
 
 def test_a_record_whose_number_may_still_grow_does_not_count(tmp_path):

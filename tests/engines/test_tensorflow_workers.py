@@ -67,7 +67,9 @@ def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
     from unbroken.training.tensorflow.workers import Workers
 
     def numbers(rank: int, size: int) -> list[list[int]]:
-        data = array_data((tf.range(13),), 5, 3, True, False, None, Workers(rank, size))
+        data = array_data(
+            (tf.range(13),), 5, 3, shuffle=True, drop_last=False, augment=None, workers=Workers(rank, size)
+        )
         return [batch.numpy().tolist() for batch in data.stream(0, 0, epochs=1)]
 
     whole, first, second = numbers(0, 1), numbers(0, 2), numbers(1, 2)
@@ -81,7 +83,7 @@ def test_a_last_batch_with_too_few_samples_for_all_workers_is_refused() -> None:
     from unbroken.training.tensorflow.workers import Workers
 
     with pytest.raises(ValueError, match="the last batch of an epoch has 1 samples for 2 workers, allowed: one for ea"):
-        array_data(([0] * 11,), 5, 3, True, False, None, Workers(0, 2))
+        array_data(([0] * 11,), 5, 3, shuffle=True, drop_last=False, augment=None, workers=Workers(0, 2))
 
 
 def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:

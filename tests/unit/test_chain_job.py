@@ -247,7 +247,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_tasks(
     slurm.answer("sbatch", f"echo tried >> {slurm.folder}/tried; {TERM[term]}")
 
     with pytest.raises(Stop, match="job 17 was canceled") if state == "CANCELLED" else nullcontext():
-        go_on(job, False)
+        go_on(job, has_no_room=False)
 
     assert (slurm.folder / "tried").read_text() == "tried\n"
     assert has_gone_back(slurm) is requeued
@@ -263,7 +263,7 @@ def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job
     slurm.answer("squeue", f"{away}\ncat {slurm.folder}/queue")
     slurm.takes(f"touch {slurm.folder}/away; echo '{line}' >> {slurm.folder}/queue")
 
-    go_on(job, False)
+    go_on(job, has_no_room=False)
 
     assert not (slurm.folder / "away").exists()
     assert not has_gone_back(slurm)
@@ -278,7 +278,7 @@ def test_a_job_at_its_limit_behind_which_no_task_waits_comes_back_and_submits_no
     slurm_shows(slurm, "COMPLETING", reason)
 
     with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was canceled"):
-        look_after_the_rest(job, False)
+        look_after_the_rest(job, has_no_room=False)
 
     assert has_gone_back(slurm) is requeued
     assert slurm.told == []
@@ -306,7 +306,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     slurm.takes(f"echo '{line}' >> {slurm.folder}/queue") if is_taken else slurm.refuses(FULL)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
-        go_on(job, True)
+        go_on(job, has_no_room=True)
 
     assert bool(slurm.told or slurm.sizes) is (reason == "TimeLimit")
     assert bool(left_out.left_out()) is (reason == "TimeLimit" and not is_taken)
@@ -321,7 +321,7 @@ def test_a_job_that_slurm_has_requeued_comes_back_though_scontrol_was_ended_befo
     slurm_shows(slurm, "COMPLETING")
     slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/asked; [ "$1" != requeue ] || exit 143; echo "{shown}"')
 
-    go_on(job, True)
+    go_on(job, has_no_room=True)
 
     assert has_gone_back(slurm)
     assert slurm.told == []
@@ -334,7 +334,7 @@ def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: C
     slurm_shows(slurm, "RUNNING")
     os.kill(os.getpid(), signal.SIGTERM)
 
-    go_on(job, False)
+    go_on(job, has_no_room=False)
 
     assert slurm.told == []
     assert has_gone_back(slurm)
@@ -360,7 +360,7 @@ def test_where_the_queue_is_full_the_job_itself_comes_back(slurm: Slurm, job: Ch
     slurm_shows(slurm, "RUNNING")
     slurm.refuses(FULL)
 
-    go_on(job, False)
+    go_on(job, has_no_room=False)
 
     assert has_gone_back(slurm)
 
@@ -373,7 +373,7 @@ def test_where_slurm_refuses_the_next_tasks_for_good_the_run_stops_and_its_histo
     slurm.refuses(WRONG)
 
     with pytest.raises(Stop) as stop:
-        go_on(job, False)
+        go_on(job, has_no_room=False)
 
     why = f"the next jobs could not be submitted: {WRONG}"
     assert str(stop.value) == f"{why}; fix the cause, then start snakemake again"
@@ -396,7 +396,7 @@ def test_a_controller_that_is_away_is_asked_again_for_some_minutes(
         f"echo '{line}' >> {slurm.folder}/queue"
     )
 
-    go_on(job, False)
+    go_on(job, has_no_room=False)
 
     assert slurm.said("--array") == ["1-11%1"]
     assert not has_gone_back(slurm)

@@ -42,9 +42,9 @@ def of(made: Forecast | None) -> Forecast:
 
 
 def test_an_even_run_is_done_when_its_pace_says_so() -> None:
-    made = of(forecast(SEEN, 500, 1000, NOW, HOUR))
+    made = of(forecast(SEEN, 500, 1000, now=NOW, segment_seconds=HOUR))
 
-    assert made == forecast(SEEN, 500, 1000, NOW, HOUR)  # the same history, the same forecast
+    assert made == forecast(SEEN, 500, 1000, now=NOW, segment_seconds=HOUR)  # the same history, the same forecast
     assert made.median_seconds == pytest.approx(5 * 3510, rel=0.05)
     assert made.high_seconds - made.low_seconds < 0.6 * made.median_seconds
     assert made.segments_median in {5, 6}
@@ -52,8 +52,8 @@ def test_an_even_run_is_done_when_its_pace_says_so() -> None:
 
 
 def test_one_segment_is_enough_and_less_is_known_of_it() -> None:
-    few = of(forecast(chain(100), 100, 1000, MONDAY + 3510, HOUR))
-    many = of(forecast(chain(*[100] * 9), 900, 1800, MONDAY + 9 * 3510, HOUR))
+    few = of(forecast(chain(100), 100, 1000, now=MONDAY + 3510, segment_seconds=HOUR))
+    many = of(forecast(chain(*[100] * 9), 900, 1800, now=MONDAY + 9 * 3510, segment_seconds=HOUR))
 
     assert few.median_seconds == pytest.approx(9 * 3510, rel=0.2)
     assert few.high_seconds - few.low_seconds > many.high_seconds - many.low_seconds
@@ -67,8 +67,8 @@ def tasks_of_array(wait: float, first_wait: float, array: str = "17", sent: floa
 
 
 def test_tasks_of_an_array_are_not_taken_to_wait_as_the_first_one_did() -> None:
-    at_once = of(forecast(tasks_of_array(1.0, 0.0), 500, 1000, NOW, HOUR))
-    after_a_day = of(forecast(tasks_of_array(1.0, 24 * HOUR), 500, 1000, NOW, HOUR))
+    at_once = of(forecast(tasks_of_array(1.0, 0.0), 500, 1000, now=NOW, segment_seconds=HOUR))
+    after_a_day = of(forecast(tasks_of_array(1.0, 24 * HOUR), 500, 1000, now=NOW, segment_seconds=HOUR))
 
     assert after_a_day == at_once
     assert at_once.median_seconds == pytest.approx(5 * 3501, rel=0.1)
@@ -77,7 +77,7 @@ def test_tasks_of_an_array_are_not_taken_to_wait_as_the_first_one_did() -> None:
 
 def test_before_a_wait_between_two_tasks_was_seen_none_is_added_and_that_is_said() -> None:
     (first, *_) = tasks_of_array(1.0, 24 * HOUR)
-    made = of(forecast([first], 100, 1000, MONDAY + 3510, HOUR))
+    made = of(forecast([first], 100, 1000, now=MONDAY + 3510, segment_seconds=HOUR))
 
     assert made.median_seconds == pytest.approx(9 * 3510, rel=0.2)
     assert not made.knows_waits
@@ -85,7 +85,11 @@ def test_before_a_wait_between_two_tasks_was_seen_none_is_added_and_that_is_said
 
 
 def test_tasks_that_wait_again_each_time_are_expected_to_wait_again() -> None:
-    made = of(forecast(tasks_of_array(2 * HOUR, 24 * HOUR), 500, 1000, MONDAY + 5 * (3500 + 2 * HOUR), HOUR))
+    made = of(
+        forecast(
+            tasks_of_array(2 * HOUR, 24 * HOUR), 500, 1000, now=MONDAY + 5 * (3500 + 2 * HOUR), segment_seconds=HOUR
+        )
+    )
 
     assert 5 * 3500 + 4 * 1.5 * HOUR < made.median_seconds < 5 * 3500 + 6 * 3 * HOUR
 
@@ -105,7 +109,7 @@ def test_the_wait_of_an_array_that_a_new_start_submitted_is_not_expected_again()
         )
         for task, each in enumerate(before, 1)
     ]
-    made = of(forecast([*before, *again], 1000, 1500, ended + 10 * HOUR + 5 * 3501, HOUR))
+    made = of(forecast([*before, *again], 1000, 1500, now=ended + 10 * HOUR + 5 * 3501, segment_seconds=HOUR))
 
     assert made.median_seconds == pytest.approx(5 * 3501, rel=0.1)
 
@@ -113,17 +117,19 @@ def test_the_wait_of_an_array_that_a_new_start_submitted_is_not_expected_again()
 def test_within_the_first_segment_there_is_one_as_soon_as_its_pace_is_known() -> None:
     began = NOW - 600
 
-    assert forecast([], 0, 1000, NOW, HOUR, began) is None
-    assert forecast([], 1, 1000, began + 30, HOUR, began) is None
-    assert forecast([], 3, 300, NOW, 6, NOW - 2) is None  # most of two seconds are imports
-    made = of(forecast([], 17, 1000, NOW, HOUR, began))
+    assert forecast([], 0, 1000, now=NOW, segment_seconds=HOUR, at_work_since=began) is None
+    assert forecast([], 1, 1000, now=began + 30, segment_seconds=HOUR, at_work_since=began) is None
+    assert (
+        forecast([], 3, 300, now=NOW, segment_seconds=6, at_work_since=NOW - 2) is None
+    )  # most of two seconds are imports
+    made = of(forecast([], 17, 1000, now=NOW, segment_seconds=HOUR, at_work_since=began))
     assert made.segments_median == pytest.approx(10, abs=2)
     assert not made.knows_waits
 
 
 def test_what_the_attempt_at_work_has_done_counts() -> None:
-    fast = of(forecast(SEEN, 500 + 180, 1000, NOW + 3000, HOUR, NOW))
-    even = of(forecast(SEEN, 500 + 85, 1000, NOW + 3000, HOUR, NOW))
+    fast = of(forecast(SEEN, 500 + 180, 1000, now=NOW + 3000, segment_seconds=HOUR, at_work_since=NOW))
+    even = of(forecast(SEEN, 500 + 85, 1000, now=NOW + 3000, segment_seconds=HOUR, at_work_since=NOW))
 
     assert fast.median_seconds < even.median_seconds - 3000
 
@@ -139,7 +145,9 @@ def test_waits_are_those_of_the_partition_in_which_it_is_now() -> None:
     few = [replace(line, slurm_partition="gpu" if n < 8 else "short") for n, line in enumerate(lines)]
     now = moments + 3500
 
-    unknown, there, too_few = (of(forecast(each, 1000, 1500, now, HOUR)) for each in (lines, moved, few))
+    unknown, there, too_few = (
+        of(forecast(each, 1000, 1500, now=now, segment_seconds=HOUR)) for each in (lines, moved, few)
+    )
 
     assert there.high_seconds < 5 * (3500 + 1800) < 5 * 3500 + 7 * HOUR < unknown.high_seconds
     assert too_few == unknown  # two waits are not enough to go by
@@ -148,7 +156,7 @@ def test_waits_are_those_of_the_partition_in_which_it_is_now() -> None:
 def test_a_new_machine_is_followed_before_the_old_one_is_forgotten() -> None:
     faster = chain(*[100] * 8, 300, 300, 300)
 
-    made = of(forecast(faster, 1700, 3500, MONDAY + 11 * 3510, HOUR))
+    made = of(forecast(faster, 1700, 3500, now=MONDAY + 11 * 3510, segment_seconds=HOUR))
 
     assert made.median_seconds == pytest.approx(6 * 3510, rel=0.2)
 
@@ -161,8 +169,8 @@ def test_kills_cost_time_and_no_segments() -> None:
         for number, each in enumerate(SEEN)
     ]
 
-    with_kills = of(forecast(killed, 500, 1500, NOW, HOUR))
-    without = of(forecast(SEEN, 500, 1500, NOW, HOUR))
+    with_kills = of(forecast(killed, 500, 1500, now=NOW, segment_seconds=HOUR))
+    without = of(forecast(SEEN, 500, 1500, now=NOW, segment_seconds=HOUR))
 
     assert with_kills.median_seconds > without.median_seconds
     assert with_kills.segments_median <= without.segments_p90
@@ -176,13 +184,13 @@ def test_nights_in_which_nobody_had_submitted_are_no_waits() -> None:
     ]
     now = MONDAY + 3 * (3500 + night) + 3500
 
-    made = of(forecast(sent, 400, 800, now, HOUR, now - 1))
+    made = of(forecast(sent, 400, 800, now=now, segment_seconds=HOUR, at_work_since=now - 1))
 
     assert made.high_seconds < 10 * HOUR
 
 
 def test_without_a_limit_the_rest_is_one_segment() -> None:
-    made = of(forecast([], 500, 1000, NOW, None, NOW - 500))
+    made = of(forecast([], 500, 1000, now=NOW, segment_seconds=None, at_work_since=NOW - 500))
 
     assert (made.segments_median, made.segments_p90, made.knows_waits) == (1, 1, True)
     assert made.median_seconds == pytest.approx(500, rel=0.1)
@@ -192,9 +200,9 @@ def test_without_a_limit_the_rest_is_one_segment() -> None:
 
 
 def test_at_its_goal_nothing_is_left() -> None:
-    assert forecast(SEEN, 1000, 1000, NOW) == Forecast(0, 0, 0, 0, 0, 0, 5)
-    assert of(forecast([], 2000, 1000, NOW)).segments_p90 == 0
-    assert finish_words(of(forecast(SEEN, 1000, 1000, NOW)), NOW) == ""
+    assert forecast(SEEN, 1000, 1000, now=NOW) == Forecast(0, 0, 0, 0, 0, 0, 5)
+    assert of(forecast([], 2000, 1000, now=NOW)).segments_p90 == 0
+    assert finish_words(of(forecast(SEEN, 1000, 1000, now=NOW)), NOW) == ""
 
 
 @pytest.mark.parametrize(
@@ -202,30 +210,32 @@ def test_at_its_goal_nothing_is_left() -> None:
     [(math.nan, 10, NOW), (1, math.inf, NOW), (1, math.nan, NOW), (1, 10**400, NOW), (1, 10, math.nan)],
 )
 def test_without_numbers_or_a_step_forward_there_is_none(done: float, goal: float, now: float) -> None:
-    assert forecast(SEEN, done, goal, now) is None
+    assert forecast(SEEN, done, goal, now=now) is None
     still = [replace(each, progress_from=5.0, progress_to=5.0, kind=EndKind.FAILED) for each in SEEN]
 
-    assert forecast(still, 5, 1000, NOW, HOUR) is None
-    assert forecast([], 5, 1000, NOW, HOUR) is None
+    assert forecast(still, 5, 1000, now=NOW, segment_seconds=HOUR) is None
+    assert forecast([], 5, 1000, now=NOW, segment_seconds=HOUR) is None
 
 
 def test_an_attempt_that_went_back_is_no_pace() -> None:
     back = [*SEEN[:2], replace(SEEN[2], progress_from=202.0, progress_to=150.0), *SEEN[3:]]
 
-    assert of(forecast(back, 500, 1000, NOW, HOUR)).median_seconds == pytest.approx(5 * 3510, rel=0.1)
+    assert of(forecast(back, 500, 1000, now=NOW, segment_seconds=HOUR)).median_seconds == pytest.approx(
+        5 * 3510, rel=0.1
+    )
 
 
 def test_a_history_in_another_unit_is_not_mixed_in() -> None:
     epochs = [replace(each, unit="epochs", progress_from=0.0, progress_to=0.01) for each in SEEN]
 
-    assert of(forecast([*epochs, *SEEN], 500, 1000, NOW, HOUR)).based_on == 5
-    assert forecast(epochs, 0, 1000, NOW, HOUR) is not None
+    assert of(forecast([*epochs, *SEEN], 500, 1000, now=NOW, segment_seconds=HOUR)).based_on == 5
+    assert forecast(epochs, 0, 1000, now=NOW, segment_seconds=HOUR) is not None
 
 
 @pytest.mark.parametrize("jump", [-1e6, 1e6, 1e9])
 def test_a_clock_that_jumped_is_no_wait_of_years(jump: float) -> None:
-    before = of(forecast(SEEN, 500, 1000, NOW, HOUR, NOW - 1))
-    made = of(forecast(SEEN, 500, 1000, NOW + jump, HOUR, NOW - 1 + jump))
+    before = of(forecast(SEEN, 500, 1000, now=NOW, segment_seconds=HOUR, at_work_since=NOW - 1))
+    made = of(forecast(SEEN, 500, 1000, now=NOW + jump, segment_seconds=HOUR, at_work_since=NOW - 1 + jump))
 
     assert made.median_seconds == pytest.approx(before.median_seconds, rel=0.2)
 
@@ -236,13 +246,13 @@ def test_huge_and_tiny_numbers_change_nothing(factor: float) -> None:
         replace(each, progress_from=each.progress_from * factor, progress_to=each.progress_to * factor) for each in SEEN
     ]
 
-    made = of(forecast(scaled, 500 * factor, 1000 * factor, NOW, HOUR))
+    made = of(forecast(scaled, 500 * factor, 1000 * factor, now=NOW, segment_seconds=HOUR))
 
     assert made.median_seconds == pytest.approx(5 * 3510, rel=0.05)
 
 
 def test_a_goal_that_no_chain_reaches_still_gives_numbers() -> None:
-    assert of(forecast(SEEN, 500, 1e300, NOW, HOUR)).segments_median > 1000
+    assert of(forecast(SEEN, 500, 1e300, now=NOW, segment_seconds=HOUR)).segments_median > 1000
 
 
 def test_damaged_lines_are_left_out() -> None:
@@ -254,12 +264,14 @@ def test_damaged_lines_are_left_out() -> None:
         replace(SEEN[0], progress_to=None),  # type: ignore[arg-type]
     ]
 
-    assert forecast([*damaged, *SEEN], 500, 1000, NOW, HOUR) == forecast(SEEN, 500, 1000, NOW, HOUR)
+    assert forecast([*damaged, *SEEN], 500, 1000, now=NOW, segment_seconds=HOUR) == forecast(
+        SEEN, 500, 1000, now=NOW, segment_seconds=HOUR
+    )
 
 
 @pytest.mark.parametrize("limit", [0.0, -5.0, math.nan, math.inf, 1e-9])
 def test_a_limit_that_is_none_ends_nothing(limit: float) -> None:
-    of(forecast(SEEN, 500, 1000, NOW, limit))
+    of(forecast(SEEN, 500, 1000, now=NOW, segment_seconds=limit))
 
 
 # --- in words ---
@@ -288,7 +300,7 @@ def test_a_budget_that_will_not_do_is_said_with_what_to_type() -> None:
 
 
 def test_the_budget_is_told_within_the_first_segment() -> None:
-    made = forecast([], 17, 1000, NOW, HOUR, NOW - 600)
+    made = forecast([], 17, 1000, now=NOW, segment_seconds=HOUR, at_work_since=NOW - 600)
 
     assert budget_words(made, 0, 5).startswith("`segments: 5` will not do: about ")
     assert budget_words(made, 0, 40) == ""
@@ -297,7 +309,7 @@ def test_the_budget_is_told_within_the_first_segment() -> None:
 def test_segments_that_do_whatever_their_time_alarm_nobody() -> None:
     """One step a segment, all of them longer than their limit: two steps are left, and two segments do them."""
     line = replace(ATTEMPT, progress_to=1.0, work_seconds=0.9, unused_seconds=-0.8)
-    made = forecast([line], 1, 3, NOW, 0.1)
+    made = forecast([line], 1, 3, now=NOW, segment_seconds=0.1)
 
     assert budget_words(made, 1, 4) == ""
     assert budget_words(made, 1, 2) != ""

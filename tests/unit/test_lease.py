@@ -149,7 +149,7 @@ def test_waiting_can_be_given_up(folder: Path) -> None:
         raise KeyboardInterrupt
 
     with take_now(folder), pytest.raises(KeyboardInterrupt):
-        take(folder, 1, 60, give_up)
+        take(folder, 1, 60, check=give_up)
 
 
 @pytest.mark.process
@@ -444,7 +444,7 @@ def test_a_job_leaves_a_run_to_a_holder_that_is_seen_at_work_if_it_is_told_to(
         return leaves
 
     with pytest.raises(error, match=words), log.lines_to(told.append):
-        take(folder, 1, 60, look, leaves_to=leaves_to)
+        take(folder, 1, 60, check=look, leaves_to=leaves_to)
 
     assert asked == [our_claim(**OTHER_HOST).describe()] * (1 if leaves else 2)
     assert told == [f"waiting: the run is held, {asked[0]}; only one job may write it"]
@@ -460,7 +460,7 @@ def test_what_to_type_about_a_holder_that_does_nothing_is_told_once(
     looks = iter(range(3))
 
     with pytest.raises(StopIteration), log.lines_to(told.append):
-        take(folder, 2, 60, lambda: next(looks) and None)
+        take(folder, 2, 60, check=lambda: next(looks) and None)
 
     assert told == [
         f"waiting: the run is held, {claim.describe()}; only one job may write it",

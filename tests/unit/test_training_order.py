@@ -21,7 +21,7 @@ def of_each_rank(make, ranks):
 
 def one_step(row, place, ranks, **options):
     """The batches that all ranks take in the step that begins at a place, and where it ends."""
-    steps = of_each_rank(lambda share: EpochSteps(row, share, place, options.get("drop_last", False)), ranks)
+    steps = of_each_rank(lambda share: EpochSteps(row, share, place, drop_last=options.get("drop_last", False)), ranks)
     assert len({len(each) for each in steps}) == 1
     assert len({each.end_after(place) for each in steps}) == 1
     return [next(iter(each)) for each in steps], steps[0].end_after(place)
@@ -61,7 +61,7 @@ def test_drop_last_leaves_out_what_is_not_enough_for_all_ranks():
     row = BatchRow(range(23), 5, drop_last=True)
 
     assert one_step(row, 2, 2, drop_last=True) == ([(10, 11, 12, 13, 14), (15, 16, 17, 18, 19)], 4)
-    assert [len(EpochSteps(row, Share(0, 3), place, True)) for place in (0, 1, 2)] == [1, 1, 0]
+    assert [len(EpochSteps(row, Share(0, 3), place, drop_last=True)) for place in (0, 1, 2)] == [1, 1, 0]
 
 
 def test_batches_of_groups_are_of_one_kind_and_hold_every_sample_once():

@@ -503,7 +503,7 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
 
 def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
     size = 100_000
-    shuffled, straight = (EpochOrder(size, 0, shuffle).draw(0) for shuffle in (True, False))
+    shuffled, straight = (EpochOrder(size, 0, shuffle=shuffle).draw(0) for shuffle in (True, False))
     assert sorted(shuffled) == list(straight)
     assert sys.getsizeof(shuffled) < 5 * size and sys.getsizeof(straight) < 100
     for own in ([3, 1, 3], [2**31 - 1, -1], [2**31, 5], []):

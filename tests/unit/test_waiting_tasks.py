@@ -192,7 +192,7 @@ def newest_words() -> tuple[str, ...]:
 def followed(waiting: Waiting, *words: str) -> list[str]:
     """What is told when the newest start wants these words."""
     spec = chain_spec(waiting.slurm.folder, words=words)
-    line = control._found(spec, [ListedJob(number, "PENDING") for number in waiting.numbers], True).said
+    line = control._found(spec, [ListedJob(number, "PENDING") for number in waiting.numbers], is_start=True).said
     return [line.removesuffix("; squeue does not answer")] if line else []
 
 

@@ -118,8 +118,14 @@ def test_a_profile_is_looked_for_in_the_folder_of_the_run(tmp_path: Path, monkey
     ]
     assert typed.endswith(f"--profile {tmp_path}/profiles/slurm -n -- 'x y' r/segments/{{009..010}}.json")
     assert command_for([], tmp_path, "mine", [])[0][-1] == "mine"
-    assert [chosen_profile(True, False, None), chosen_profile(False, True, None)] == ["slurm", "slurm"]
-    assert [chosen_profile(False, False, "mine"), chosen_profile(False, False, None)] == ["mine", None]
+    assert [
+        chosen_profile(slurm=True, detached=False, profile=None),
+        chosen_profile(slurm=False, detached=True, profile=None),
+    ] == ["slurm", "slurm"]
+    assert [
+        chosen_profile(slurm=False, detached=False, profile="mine"),
+        chosen_profile(slurm=False, detached=False, profile=None),
+    ] == ["mine", None]
 
 
 def test_where_snakemake_is_missing_it_says_what_to_install(tmp_path: Path) -> None:

@@ -45,7 +45,11 @@ def key_table(schema: Schema) -> str:
     """Return a markdown table with one row per key."""
     is_engine = any("identity" in key.schema for key in schema.keys.values())
     heads = ["key", "allowed", "default", "unit", "what it is", *(["part of the identity"] if is_engine else [])]
-    rows = [heads, ["---"] * len(heads), *(list(_cells(schema, key, is_engine)) for key in schema.keys.values())]
+    rows = [
+        heads,
+        ["---"] * len(heads),
+        *(list(_cells(schema, key, is_engine=is_engine)) for key in schema.keys.values()),
+    ]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     if schema.identity_run_keys:
         names = ", ".join(f"`{name}`" for name in schema.identity_run_keys)
@@ -56,7 +60,7 @@ def key_table(schema: Schema) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(schema: Schema, key: SettingKey, is_engine: bool) -> Iterator[str]:
+def _cells(schema: Schema, key: SettingKey, *, is_engine: bool) -> Iterator[str]:
     unit = key.schema.get("unit", "none")
     yield f"`{key.name}`"
     yield allowed({**key.schema, "unit": "none"})

@@ -32,6 +32,7 @@ def convert_script(
     script: ScriptFile,
     arguments: Arguments = None,
     name: Name = "",
+    *,
     directory: Directory = HERE,
     slurm: Slurm = False,
     is_printed: Shown = False,
@@ -46,7 +47,13 @@ def convert_script(
     partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)
     if found.configs:
-        written = begin(next(iter(found.configs)), found.config_text, directory, is_on_slurm, partitions)
+        written = begin(
+            next(iter(found.configs)),
+            found.config_text,
+            directory,
+            is_on_slurm=is_on_slurm,
+            partitions=partitions,
+        )
         at = [] if directory == HERE else ["-d", str(directory)]
         line = shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
     else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 import yaml
@@ -87,7 +87,7 @@ def choose(folder: Path, words: Sequence[str]) -> Choice:
         Choice(name, starter)
         for name, engine in engines.items()
         if not named or name == named
-        for starter in engine.load(folder).starters(list(rest), bool(named))
+        for starter in engine.load(folder).starters(list(rest), is_named=bool(named))
     ]
     if len(found) == 1:
         return found[0]
@@ -102,7 +102,7 @@ def _ways() -> list[str]:
     return [f"    unbroken init {_EXAMPLES.get(name, name)}" for name in found_engines()]
 
 
-def config_text(choice: Choice, place: str, minutes: float, is_in_workflow: bool) -> str:
+def config_text(choice: Choice, place: str, minutes: float, *, is_in_workflow: bool) -> str:
     """Return the new configuration, under the key `unbroken` where it is part of another workflow."""
     lines = ["runs:", *_run_lines(choice, place, minutes)]
     if is_in_workflow:
@@ -123,7 +123,7 @@ def _run_lines(choice: Choice, place: str, minutes: float) -> Iterator[str]:
         yield f"      {f'{setting:<21} # {comment}' if mark else line}"
 
 
-def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False, diff: Diff = False) -> None:
+def init(words: Words = None, directory: Directory = HERE, *, slurm: Slurm = False, diff: Diff = False) -> None:
     """Write a first configuration for what lies in the folder; overwrites nothing."""
     choice = choose(directory, words or [])
     if diff:
@@ -135,7 +135,7 @@ def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False,
     is_on_slurm = slurm or bool(partitions)
     place, minutes = _place(choice.starter, partitions)
     text = partial(config_text, choice, place, minutes)
-    for line in begin(choice.starter.run, text, directory, is_on_slurm, partitions):
+    for line in begin(choice.starter.run, text, directory, is_on_slurm=is_on_slurm, partitions=partitions):
         print(line)
     for line in _todo(choice, directory, words or []):
         print(line)
@@ -151,13 +151,19 @@ def partitions_here() -> list[Partition]:
         return []
 
 
+class ConfigText(Protocol):
+    """Give the text of the config, also as a part of another workflow's."""
+
+    def __call__(self, *, is_in_workflow: bool) -> str: ...
+
+
 def begin(
-    run: str, text_of: Callable[[bool], str], directory: Path, is_on_slurm: bool, partitions: list[Partition]
+    run: str, text_of: ConfigText, directory: Path, *, is_on_slurm: bool, partitions: list[Partition]
 ) -> Iterator[str]:
-    """Write the missing files and yield a line for each; `text_of` takes True if the config is another workflow's."""
+    """Write the missing files and yield a line for each."""
     own = own_snakefile(directory)
     is_ours = own is None or own.read_text() == SNAKEFILE
-    config, text = directory / CONFIG, text_of(not is_ours)
+    config, text = directory / CONFIG, text_of(is_in_workflow=not is_ours)
     if config.exists():
         yield f"{config}: yours, left as it is; to add this run, put these lines into it:"
         yield text
@@ -210,6 +216,6 @@ def _todo(choice: Choice, directory: Path, words: Sequence[str]) -> Iterator[str
     if starter.diff or starter.todo:
         return
     try:
-        read_checked_runs(yaml.safe_load(config_text(choice, "", starter.minutes, False)), directory)
+        read_checked_runs(yaml.safe_load(config_text(choice, "", starter.minutes, is_in_workflow=False)), directory)
     except ConfigError as error:
         yield from str(error).splitlines()

@@ -17,7 +17,7 @@ POLL_SECONDS = 0.5
 _BLOCK_BYTES = 1 << 20
 
 
-def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
+def show_log(places: RunFolder, segment: int | None, *, follow: bool) -> None:
     """Print the log of a segment, or of the running one; with `follow` print new lines, until Ctrl-C.
 
     Raise ConfigError if there is no such log.
@@ -30,14 +30,14 @@ def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
     number = segment_to_show(places, known) if segment is None else segment
     print(f"==> {known[number]} <==", file=sys.stderr, flush=True)
     try:
-        for block in _blocks(places, number, follow, and_later=segment is None):
+        for block in _blocks(places, number, follow=follow, and_later=segment is None):
             sys.stdout.buffer.write(block)
             sys.stdout.buffer.flush()
     except BrokenPipeError:  # `| head` has seen enough; Python would complain at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> Iterator[bytes]:
+def _blocks(places: RunFolder, number: int, *, follow: bool, and_later: bool) -> Iterator[bytes]:
     # A later attempt may give an earlier one its name back.  While a file is open, no other one gets its inode number.
     seen: dict[int, BinaryIO] = {}
     with ExitStack() as opened:
@@ -50,7 +50,7 @@ def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> It
             inode = os.fstat(newest.fileno()).st_ino
             file = seen.setdefault(inode, newest)
             yield from _to_the_end(file)
-            while follow and not (following := _following(places, number, inode, and_later)):
+            while follow and not (following := _following(places, number, inode, and_later=and_later)):
                 time.sleep(POLL_SECONDS)
                 yield from _to_the_end(file)
             if not follow:
@@ -62,7 +62,7 @@ def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> It
             print(f"==> {places.log(number)} <==", file=sys.stderr, flush=True)
 
 
-def _following(places: RunFolder, number: int, inode: int, and_later: bool) -> int:
+def _following(places: RunFolder, number: int, inode: int, *, and_later: bool) -> int:
     """Return the segment to read next: a later one, or the same one again if its log was replaced; 0 for none."""
     known = segment_logs(places)
     if and_later and known and (later := segment_to_show(places, known)) > number:

@@ -77,6 +77,7 @@ def status(
     ] = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
     is_watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as `unbroken watch`.")] = False,
 ) -> None:
@@ -117,6 +118,7 @@ def account(
     only: RunNames = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list, with all spans.")] = False,
 ) -> None:
     """Show where the time of each run went: work, saves, losses, starts, queue."""
@@ -138,12 +140,13 @@ def run(
     context: typer.Context,
     runs: RunNames = None,
     directory: Directory = HERE,
+    *,
     slurm: Slurm = False,
     detached: Detached = False,
     profile: Profile = None,
 ) -> None:
     """Start Snakemake with the installed workflow; again after any failure. Arguments after -- go to Snakemake."""
-    chosen = chosen_profile(slurm, detached, profile)
+    chosen = chosen_profile(slurm=slurm, detached=detached, profile=profile)
     targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     own = DETACHED if detached else ()
     words, typed = command_for(targets, directory, chosen, [*own, *(context.obj or [])])
@@ -153,6 +156,7 @@ def run(
 @app.command()
 def logs(
     run: RunName,
+    *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
     segment: Annotated[int | None, typer.Option(help="The number of a segment; else the one at work.")] = None,
     directory: Directory = HERE,
@@ -162,7 +166,7 @@ def logs(
     if not segment_logs(places):
         existing_run_folder(run, directory)
     with suppress(KeyboardInterrupt):
-        show_log(places, segment, follow)
+        show_log(places, segment, follow=follow)
 
 
 app.command()(verify_command.verify)
@@ -224,6 +228,7 @@ def back(
 def notify(
     directory: Directory = HERE,
     config: Config = CONFIG,
+    *,
     is_check: Annotated[bool, typer.Option("--check", help="Look once, and tell what was not told; for cron.")] = False,
     is_test: Annotated[
         bool, typer.Option("--test", help="Run the command of `notify:` with a test, and show its output.")
@@ -282,6 +287,7 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def _version(
+    *,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more: as UNBROKEN_LOG=debug.")] = False,
 ) -> None:

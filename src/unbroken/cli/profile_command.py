@@ -16,7 +16,7 @@ User = Annotated[bool, typer.Option("--user", help="For all your workflows: into
 
 
 def profile(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, user: User = False
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, *, user: User = False
 ) -> None:
     """Install a profile here (or --to FOLDER, or for --user), filled from sinfo; never overwrites what you edited."""
     profile_folder(name)

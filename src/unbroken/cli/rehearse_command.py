@@ -26,6 +26,7 @@ def rehearse(
     run: RunName,
     goal: Annotated[float | None, typer.Option(help="A smaller goal than the run's, in its unit.")] = None,
     minutes: Annotated[float, typer.Option(help="How long one run, and the wait for a save, may take.")] = MINUTES,
+    *,
     read_only: Annotated[
         list[Path] | None, typer.Option(help="What the program only reads: a link in each copy of the folder.")
     ] = None,

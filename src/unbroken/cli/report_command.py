@@ -21,6 +21,7 @@ def report(
     directory: Directory = Path(),
     config: Config = CONFIG,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; else results/report.html.")] = None,
+    *,
     is_opened: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Write one page that shows all runs: results/report.html."""

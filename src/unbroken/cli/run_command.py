@@ -46,7 +46,7 @@ def command_for(
     return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
 
 
-def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | None:
+def chosen_profile(*, slurm: bool, detached: bool, profile: str | None) -> str | None:
     """Return the profile that was chosen, None if none was; raise ConfigError if more than one was."""
     given = {"--slurm": slurm, "--detached": detached, "--profile": profile is not None}
     asked = [name for name, is_given in given.items() if is_given]

@@ -88,7 +88,7 @@ def _table(rows: Sequence[RunStatus], layout: Sequence[str]) -> Table:
     return table
 
 
-def _cell(row: RunStatus, title: str, has_pace: bool) -> Text | ProgressBar | str:
+def _cell(row: RunStatus, title: str, *, has_pace: bool) -> Text | ProgressBar | str:
     match title:
         case "state":
             if row.doubts:
@@ -97,7 +97,7 @@ def _cell(row: RunStatus, title: str, has_pace: bool) -> Text | ProgressBar | st
         case "bar":
             return _bar(row)
         case "progress":
-            return Text(_progress(row, has_pace))
+            return Text(_progress(row, has_pace=has_pace))
         case "segments":
             return f"{row.segments_used}/{row.segments or '?'}"
         case "checkpoint":
@@ -116,7 +116,7 @@ def _bar(row: RunStatus) -> ProgressBar | str:
     return ProgressBar(goal, done, 16, style="bright_black", complete_style="cyan", finished_style="green")
 
 
-def _progress(row: RunStatus, has_pace: bool) -> str:
+def _progress(row: RunStatus, *, has_pace: bool) -> str:
     if row.progress is None:
         return ""
     done, goal = row.progress.done, row.progress.goal

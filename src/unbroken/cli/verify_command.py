@@ -31,7 +31,9 @@ def verify(
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
     if not folders:
         where = " and ".join(str(run_folder(name, directory).checkpoints) for name in runs or ["*"])
-        if not runs and not known_names({run.name: run for run in runs_of(directory, CONFIG, False)}, None, directory):
+        if not runs and not known_names(
+            {run.name: run for run in runs_of(directory, CONFIG, must_exist=False)}, None, directory
+        ):
             raise no_config(directory)
         raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; type: snakemake"])
     found = _verify_all(folders)

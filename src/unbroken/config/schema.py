@@ -190,12 +190,14 @@ def schema_mistake(path: Path) -> str:
     if unknown := [name for name in required if name not in keys]:
         return f"requires {unknown[0]}, which it does not describe"
     lines = (
-        f"properties.{name}: {line}" for name, key in keys.items() if (line := _key_mistake(name in required, key))
+        f"properties.{name}: {line}"
+        for name, key in keys.items()
+        if (line := _key_mistake(is_required=name in required, key=key))
     )
     return next(lines, "")
 
 
-def _key_mistake(is_required: bool, key: object) -> str:
+def _key_mistake(*, is_required: bool, key: object) -> str:
     if not isinstance(key, dict) or not isinstance(key.get("description"), str):
         return "needs a description"
     if key.get("identity") not in _IDENTITY:

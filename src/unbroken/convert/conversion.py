@@ -38,7 +38,7 @@ class Conversion:
     exec_text: str = ""
     submit_line: str = ""
 
-    def config_text(self, is_in_workflow: bool = False) -> str:
+    def config_text(self, *, is_in_workflow: bool = False) -> str:
         """Return the config; below a key of its own where it belongs to another workflow."""
         lines = ["runs:", *(line for run, config in self.configs.items() for line in config.text(run, self.script))]
         lines = ["unbroken:", *(f"  {line}" for line in lines)] if is_in_workflow else lines

@@ -148,7 +148,7 @@ class Engine(ABC):
         """Return the source of a checkpoint's progress, as a rehearsal prints it."""
         return f"the program itself says it ({HANDOVER_FILE})"
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
         """Return the runs that `unbroken init` can create in `base`; `words` are the user's file or command line.
 
         If `is_named`, the user asked for this engine, and unrecognized words are accepted too.  Raise ConfigError in
@@ -248,7 +248,7 @@ class Engine(ABC):
         """Return why the program left no newer checkpoint, for the line of a failed attempt; "" if unknown."""
         return ""
 
-    def reclaim(self, task: Task, is_program_gone: bool) -> None:
+    def reclaim(self, task: Task, *, is_program_gone: bool) -> None:
         """Take out of the attempt folder of a killed attempt what outlives it, before that folder is removed.
 
         `is_program_gone` is False where its program may still live, on a node that is lost to us.

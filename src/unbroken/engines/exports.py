@@ -80,7 +80,7 @@ def is_of_library(checkpoint: Checkpoint) -> bool:
 
 
 def export_training(
-    run: RunSpec, base: Path, checkpoint: Checkpoint, command: Sequence[str], threads: int, folder: Path
+    run: RunSpec, base: Path, checkpoint: Checkpoint, *, command: Sequence[str], threads: int, folder: Path
 ) -> list[str]:
     """Publish the checkpoint in the folder as a training that is started by hand would have (UNBROKEN_FOLDER)."""
     if run.resources.tasks > 1 or any(run.settings.get(name, 1) != 1 for name in ("ranks", "workers")):

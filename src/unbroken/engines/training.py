@@ -47,7 +47,7 @@ class TrainingEngine(Engine):
     def advice(self, script: Script) -> Advice:
         """Return what a script needs to resume."""
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
         """Yield one for each training script of the folder, or for the file that was named."""
         is_file = is_named or (words[:1] and words[0].endswith(".py"))
         given = given_file(self.name, self.base, words) if is_file else None
@@ -72,7 +72,9 @@ class TrainingEngine(Engine):
         if not is_of_library(checkpoint):
             return super().export(run, checkpoint, folder)
         threads = threads_of_each(run, self.processes)
-        return export_training(run, self.base, checkpoint, self.training_command(run), threads, folder)
+        return export_training(
+            run, self.base, checkpoint, command=self.training_command(run), threads=threads, folder=folder
+        )
 
     def command(self, task: Task) -> list[str]:
         return self.training_command(task.run)

@@ -91,7 +91,7 @@ def _do_next_segment(job: ChainJob, jobs: Sequence[ListedJob] | None) -> int:
         elif end is not None and end.kind.is_before_work:
             leave_before_work(job, end)
         else:
-            look_after_the_rest(job, work.has_no_room)
+            look_after_the_rest(job, has_no_room=work.has_no_room)
     except Stop as stop:
         logger.info(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))

@@ -62,7 +62,7 @@ def leave_to_owner(job: ChainJob) -> None:
 # --- after its work ---
 
 
-def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
+def look_after_the_rest(job: ChainJob, *, has_no_room: bool) -> None:
     """End the waiting tasks of a run that has reached its goal; submit the rest if no task waits."""
     jobs = _jobs_if_slurm_answers()
     if jobs is None:
@@ -88,7 +88,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
             next_attempt(job, segment)
         _learn(job, numbers)
     elif now.submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
-        _go_on(job, has_no_room or is_leaving)
+        _go_on(job, has_no_room=has_no_room or is_leaving)
 
 
 def _own_attempt(job: ChainJob) -> Attempt | None:
@@ -104,7 +104,7 @@ def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
         logger.info(line)
 
 
-def _go_on(job: ChainJob, has_no_room: bool) -> None:
+def _go_on(job: ChainJob, *, has_no_room: bool) -> None:
     """Provide a job for the next segment: a new array, or this job again where the queue is full."""
     segment = job.now().next_segment()
     if segment is None:

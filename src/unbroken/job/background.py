@@ -33,7 +33,7 @@ LEAVING_SECONDS = 5.0
 _NOTIFY = NOTES / "notify"
 
 
-def start(words: Sequence[str], folder: Path, log: Path, is_kept: bool = False) -> subprocess.Popen[bytes] | None:
+def start(words: Sequence[str], folder: Path, log: Path, *, is_kept: bool = False) -> subprocess.Popen[bytes] | None:
     """Start a command in a folder, in a session of its own and with low priority; None if that cannot be.
 
     What it prints goes to `log`, after what stood there if that `is_kept`.
@@ -119,7 +119,7 @@ class PageProcess:
 # --- notifications ---
 
 
-def want_notifications(is_wanted: bool, base: Path) -> None:
+def want_notifications(*, is_wanted: bool, base: Path) -> None:
     """Note for the jobs of this folder, which read no config, whether it has `notify:`."""
     marker = base / _NOTIFY / "wanted"
     if is_wanted:
@@ -129,7 +129,7 @@ def want_notifications(is_wanted: bool, base: Path) -> None:
         marker.unlink(missing_ok=True)
 
 
-def notify(base: Path, is_over: bool = False, wait_seconds: float = 0.0) -> None:
+def notify(base: Path, *, is_over: bool = False, wait_seconds: float = 0.0) -> None:
     """Start `unbroken notify --check`, where wanted; `is_over` if the caller drives the runs no more.
 
     The last job of a run, whose end would end the process, waits for it.

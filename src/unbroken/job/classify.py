@@ -216,7 +216,9 @@ class AttemptLog:
         """
         recent = endings.with_causes(self._recent())
         rules = policy.Rules(self._job.run.attempts_without_progress)
-        action = policy.next_action_now(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
+        action = policy.next_action_now(
+            self._job.places, recent, rules, segment=self._job.segment, spare_nodes=own_spare_nodes
+        )
         if action.stops:
             made = CancelledSegment if recent[-1].job_state is EndState.CANCELLED else StalledError
             raise made(action.found, todo=action.todo, run=self._job.run.name)

@@ -135,7 +135,7 @@ def ensure(
     leaving = [job for job in alive if job.is_leaving]
     doing = [job for job in alive if job not in leaving and not _has_done_its_own(spec, segment, job)]
     if doing:
-        return _found(spec, doing, is_start)
+        return _found(spec, doing, is_start=is_start)
     if leaving:
         return Submitted(Answer.LEAVING, leaving[0].job_id)
     if is_start and spec.is_rule:
@@ -147,7 +147,7 @@ def ensure(
     return replace(done, said=f"behind job {other.job_id}: {other.line}") if other and done.job_id else done
 
 
-def _found(spec: JobSpec, jobs: Sequence[ListedJob], is_start: bool) -> Submitted:
+def _found(spec: JobSpec, jobs: Sequence[ListedJob], *, is_start: bool) -> Submitted:
     """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
     found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
     waiting = [job.job_id for job in jobs if job.is_waiting]

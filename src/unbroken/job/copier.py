@@ -33,6 +33,8 @@ from unbroken.system.clock import unix_seconds
 
 logger = logging.getLogger(__name__)
 
+# What the thread of the copies is told.
+_ROUND, _END = True, False
 # How long the end of a segment waits for a copy under way, which the next job continues.
 ENDING_SECONDS = 30.0
 # And where there is no next job, at the end of the run.
@@ -71,15 +73,15 @@ class Copier:
     def wake(self) -> None:
         """Copy a new checkpoint."""
         if self._rounds.empty():  # else one that begins later copies it
-            self._rounds.put(True)
+            self._rounds.put(_ROUND)
 
     def __enter__(self) -> Copier:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._rounds.put(True)
-        self._rounds.put(False)
+        self._rounds.put(_ROUND)
+        self._rounds.put(_END)
         self._wait()
         self._cut.set()
         self._thread.join(CUTTING_SECONDS)

@@ -70,7 +70,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             folder.lease,
             job.segment,
             patience_seconds(job),
-            partial(alarm.leave_if_heard, job.run.name, "waiting"),
+            check=partial(alarm.leave_if_heard, job.run.name, "waiting"),
             mem_mb=job.run.resources.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:

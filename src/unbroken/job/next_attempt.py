@@ -120,7 +120,9 @@ def _by_policy(
     known = [*endings.all_attempts(spec.folder), *lost]
     attempts = endings.with_causes(policy.of_start(known, spec.start))
     rules = policy.Rules(spec.run.attempts_without_progress, spec.retries)
-    return attempts, next_action_now(spec.folder, attempts, rules, segment, spare_nodes, spec.folder.log(segment))
+    return attempts, next_action_now(
+        spec.folder, attempts, rules, segment=segment, spare_nodes=spare_nodes, log=spec.folder.log(segment)
+    )
 
 
 # --- jobs that are over and left no line in the history: their lines, by what Slurm says of them ---

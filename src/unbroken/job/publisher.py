@@ -107,7 +107,7 @@ class Publisher:
         """Return the seconds so far, without those in which the job was stopped."""
         return self.clock() - self._started
 
-    def publish(self, found: HandedOver, has_ended_done: bool = False) -> None:
+    def publish(self, found: HandedOver, *, has_ended_done: bool = False) -> None:
         """Make a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
 
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
@@ -148,7 +148,7 @@ class Publisher:
         for why in left:
             logger.info(f"an old checkpoint is not removed yet ({why}); a later save tries again")
 
-    def _judged(self, found: HandedOver, is_its_last: bool) -> Handover:
+    def _judged(self, found: HandedOver, *, is_its_last: bool) -> Handover:
         """Return what the checkpoint says of itself.
 
         It is finished by its own word, its count, or exit code 0 where its count does not speak against that.  The
@@ -258,7 +258,15 @@ def write_results(
     try:
         with fs.os_errors(job.places.root), engine_errors(job.log, partial(_refused, job, checkpoint), _OF_THE_ENGINE):
             fill, expected = partial(engine.finish, job.run), engine.results(job.run, checkpoint)
-            final.write(job.places, checkpoint, fill, attempts, confirm, expected.files, expected.doubts)
+            final.write(
+                job.places,
+                checkpoint,
+                fill,
+                attempts=attempts,
+                confirm=confirm,
+                expected=expected.files,
+                doubts=expected.doubts,
+            )
     except LeaseError:
         raise
     except UnbrokenError as error:

@@ -127,7 +127,7 @@ class Recovery:
         root = task.attempt_folder.root
         task.attempt_folder.close()
         try:
-            self.engine.reclaim(task, True)
+            self.engine.reclaim(task, is_program_gone=True)
         except (OSError, UnbrokenError) as error:
             logger.warning(f"{root}: stays, what is in it could not be taken out: {error}")
         else:
@@ -208,7 +208,7 @@ class Recovery:
                 folder = AttemptFolder(self.job.places.work / name)
                 with fs.storage_errors(folder.root):
                     task = self._task(self.job.segment, origin, folder)
-                    self.engine.reclaim(task, self._is_program_gone(token, known.get(token)))
+                    self.engine.reclaim(task, is_program_gone=self._is_program_gone(token, known.get(token)))
 
     def _name_orphans(self, claim: Claim) -> None:
         """Log which processes of an attempt are still there on this machine, and what to type; end none of them.

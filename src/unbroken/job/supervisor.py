@@ -176,7 +176,7 @@ class Work:
     def _publish(self, states: Iterable[HandedOver]) -> None:
         for found in states:
             began = time.monotonic()
-            self.publisher.publish(self._without_suspension(found), self.exit_means == EXIT_FINISHED)
+            self.publisher.publish(self._without_suspension(found), has_ended_done=self.exit_means == EXIT_FINISHED)
             self._note_saved(time.monotonic() - began, found.handover)
             if self.exit_code is not None:
                 continue

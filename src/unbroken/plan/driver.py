@@ -46,7 +46,7 @@ class Driver:
         plan.remove_outdated()
         for line in [*unrehearsed(runs, plan.base), *unused_least_minutes(runs, executor)]:
             logger.warning(line)
-        background.want_notifications(bool(self._config.get("notify")), plan.base)
+        background.want_notifications(is_wanted=bool(self._config.get("notify")), base=plan.base)
         snakemake_inside.leave_out_finished(self._workflow, runs)
         ctrl_c.listen(runs)
         self._page.begin(self._config)

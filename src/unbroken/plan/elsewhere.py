@@ -26,7 +26,9 @@ _PATH = re.compile(r"(?<![\w./~-])(?:results|logs|config)/[^\s;,:'\"()]*[\w/]")
 def from_here(text: str, directory: Path, root: Path | None = None) -> str:
     """Return the text as seen from where the working directory is `directory`; look up paths in `root`, or there."""
     root = root or directory
-    text = _SNAKEMAKE.sub(lambda found: found["before"] + _start(directory, root, bool(found["slurm"])), text)
+    text = _SNAKEMAKE.sub(
+        lambda found: found["before"] + _start(directory, root, is_on_slurm=bool(found["slurm"])), text
+    )
     if directory == Path():
         return text
     text = _PATH.sub(lambda found: _path(found[0], directory, root), text)
@@ -49,7 +51,7 @@ def from_where_it_was_typed(text: str) -> str:
     return text if _typed[0] == Path() else from_here(text, _typed[0], Path())
 
 
-def _start(directory: Path, root: Path, is_on_slurm: bool) -> str:
+def _start(directory: Path, root: Path, *, is_on_slurm: bool) -> str:
     """Return the command that starts the runs: a folder without a workflow of its own has the installed one."""
     if own_snakefile(root) is None:
         return "unbroken run" + (" --slurm" if is_on_slurm else "")

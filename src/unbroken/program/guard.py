@@ -45,7 +45,7 @@ KILLED = -signal.SIGKILL
 def main(life: int, told: int, command: Sequence[str]) -> None:
     """Run the outer guard."""
     for descriptor in (life, told):
-        os.set_inheritable(descriptor, False)
+        os.set_inheritable(descriptor, False)  # noqa: FBT003
     ignored = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

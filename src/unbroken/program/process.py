@@ -65,7 +65,7 @@ class Child:
         """Send TERM to the main process alone, not to its workers."""
         self.send(signal.SIGTERM)
 
-    def send(self, number: int, to_group: bool = False) -> None:
+    def send(self, number: int, *, to_group: bool = False) -> None:
         """Send a signal to the main process, or to its workers too; no harm if none is left."""
         if self._is_killed or not self.pid:
             return

@@ -71,6 +71,7 @@ def forecast(
     attempts: Sequence[Attempt],
     done: float,
     goal: float,
+    *,
     now: float,
     segment_seconds: float | None = None,
     at_work_since: float | None = None,

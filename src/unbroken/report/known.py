@@ -68,7 +68,7 @@ def _configured(base: Path) -> list[str]:
     return []
 
 
-def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[RunSpec]:
+def runs_of(directory: Path, config: Path, *, must_exist: bool) -> Iterable[RunSpec]:
     """Return the checked runs of the configuration; none if there is no file, unless it must exist (ConfigError)."""
     path = directory / config
     try:

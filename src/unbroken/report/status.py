@@ -222,7 +222,14 @@ def _forecast(seen: _Seen) -> Forecast | None:
         return None
     seconds = seen.run.segment_minutes * 60 if seen.run else None
     began = unix_seconds(seen.owner.claim.started_utc) if seen.owner.claim else None
-    return forecast(seen.attempts, seen.progress.done, seen.progress.goal, time.time(), seconds, began)
+    return forecast(
+        seen.attempts,
+        seen.progress.done,
+        seen.progress.goal,
+        now=time.time(),
+        segment_seconds=seconds,
+        at_work_since=began,
+    )
 
 
 def _forecast_words(seen: _Seen, state: RunState, made: Forecast | None) -> tuple[str, str]:

@@ -118,6 +118,7 @@ def take(
     folder: Path,
     segment: int,
     wait_seconds: float,
+    *,
     check: Callable[[], None] = lambda: None,
     environment: Mapping[str, str] = os.environ,
     mem_mb: int = 0,
@@ -147,7 +148,7 @@ def take(
             remark = watch.remark(held)
             # The record of the segment before is there, so the job that owns the run for that one is about to end.
             is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
-            _log_news(told, held, remark, is_leaving)
+            _log_news(told, held, remark, is_leaving=is_leaving)
             if time.monotonic() >= began + wait_seconds:
                 todo = remark or "let it finish (or stop that job)"
                 raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
@@ -165,7 +166,7 @@ def take_if_idle(folder: Path, segment: int) -> Lease:
     return take(folder, segment, 0.0 if is_seen else STALE_SECONDS + 30.0, leaves_to=lambda held: True)
 
 
-def _log_news(told: list[str], held: Claim, remark: str, is_leaving: bool) -> None:
+def _log_news(told: list[str], held: Claim, remark: str, *, is_leaving: bool) -> None:
     """Log what is to be said of the owner that a job waits for, each line once."""
     line = f"waiting: the run is held, {held.describe()}; only one job may write it"
     news = [line] * (not told and bool(remark or not is_leaving)) + [remark] * (remark not in ("", *told))

@@ -161,7 +161,7 @@ class SuspensionWatch:
         while not self._is_over.wait(LOOK_SECONDS):
             self._look(is_due=True)
 
-    def _look(self, is_due: bool = False) -> None:
+    def _look(self, *, is_due: bool = False) -> None:
         with self._lock:
             now, due = time.monotonic(), self._due
             is_late = now - due > SUSPENDED_SECONDS and not self._is_over.is_set()

@@ -104,6 +104,7 @@ def next_action_now(
     folder: RunFolder,
     attempts: Sequence[Attempt],
     rules: Rules,
+    *,
     segment: int,
     spare_nodes: Callable[[], int],
     log: object = "",

@@ -48,7 +48,7 @@ def amount(done: float) -> str:
     return f"{math.floor(done * 10**digits) / 10**digits:.10g}"
 
 
-def overshoot(progress: Progress, has_resumed: bool) -> str:
+def overshoot(progress: Progress, *, has_resumed: bool) -> str:
     """Return one line about a run that ended beyond its goal, with the likely cause; empty if it did not."""
     if progress.goal is None or progress.done <= progress.goal:
         return ""

@@ -55,6 +55,7 @@ def write(
     folder: RunFolder,
     checkpoint: Checkpoint,
     fill: Callable[[Checkpoint, Path], None],
+    *,
     attempts: Sequence[Attempt],
     confirm: Callable[[], None],
     expected: Mapping[str, int | None] | None = None,

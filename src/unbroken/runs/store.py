@@ -66,7 +66,7 @@ class Store:
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.age)
 
-    def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
+    def quarantine(self, name: str, reason: str, *, is_whole: bool = False) -> Path:
         """Move a bad checkpoint out of the way, with its reason next to it; return where it is now.
 
         One that is valid, and that the user or the program rejected, is never put back by itself.

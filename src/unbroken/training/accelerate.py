@@ -205,7 +205,7 @@ class Segments(Placed):
         if wish is Wish.LEAVE:
             self._keeper.leave()
 
-    def _save(self, done: float, results: Mapping[str, object] | None = None, is_finished: bool = False) -> None:
+    def _save(self, done: float, results: Mapping[str, object] | None = None, *, is_finished: bool = False) -> None:
         def write(draft: Path) -> None:
             self._accelerator.save_state(str(draft))
             self._keeper.write_own(self.state_dict(), draft)
@@ -214,7 +214,7 @@ class Segments(Placed):
                 (draft / FINAL).mkdir(exist_ok=True)
                 save_verified(content, draft / FINAL / name, zip_checksums=True)
 
-        self._keeper.hand_over(write, self._progress(done), is_finished)
+        self._keeper.hand_over(write, self._progress(done), is_finished=is_finished)
 
     def _progress(self, done: float) -> Progress:
         return Progress(done, self._course.goal, self._course.unit, self.metrics)

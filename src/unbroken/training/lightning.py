@@ -180,7 +180,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
     # --- our own ---
 
-    def _save(self, trainer: pl.Trainer, batch: int, is_finished: bool = False) -> None:
+    def _save(self, trainer: pl.Trainer, batch: int, *, is_finished: bool = False) -> None:
         loader = trainer.train_dataloader
 
         def write(draft: Path) -> None:
@@ -191,7 +191,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             if is_finished:
                 trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
 
-        self._keeper.hand_over(write, self._progress(trainer), is_finished)
+        self._keeper.hand_over(write, self._progress(trainer), is_finished=is_finished)
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
         numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if value.numel() == 1}

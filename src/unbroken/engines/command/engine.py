@@ -62,8 +62,8 @@ class CommandEngine(SupervisedEngine):
         patterns = list(checks.pattern_mistakes(run)) if is_ours else []
         yield from patterns or checks.mistakes(run, self.program(run), self.base)
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named=is_named)
 
     def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
         """Return which record of a table a byte is in, by its place and its number."""
@@ -144,7 +144,7 @@ class CommandEngine(SupervisedEngine):
             os.replace(draft, self._stop_path(task, program))
         has_clock = bool(_CLOCKS & _placeholders(program)) or bool(program.templates)
         if program.stop_signal:
-            child.send(signal.Signals[f"SIG{program.stop_signal}"], program.stop_signal_to == "group")
+            child.send(signal.Signals[f"SIG{program.stop_signal}"], to_group=program.stop_signal_to == "group")
         elif not (has_clock or self.hears_a_wish(task.run)):
             child.terminate()
 
@@ -175,7 +175,7 @@ class CommandEngine(SupervisedEngine):
         is_there = when is not When.KILLED or self.folder(task).is_dir()
         return super().states(task, when) if is_there else []
 
-    def reclaim(self, task: Task, is_program_gone: bool) -> None:
+    def reclaim(self, task: Task, *, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
         workspace = self._workspace(task)
         if not workspace.folder.is_dir():

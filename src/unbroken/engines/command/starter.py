@@ -21,7 +21,7 @@ _ASKED = (
 )
 
 
-def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+def starters(folder: Path, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
     """Yield one for each input script of LAMMPS in the folder, or for the command line that was named."""
     is_script = len(words) == 1 and is_input(folder / words[0])
     if words and is_named and not is_script:
@@ -45,9 +45,7 @@ def _of_command(folder: Path, words: Sequence[str]) -> Starter:
         "# resume: [...]         # how it is started to go on, if otherwise",
         "# goal: 1000            # with progress_file and progress_pattern: where it says how far it is",
     ]
-    return Starter(
-        run_name(PurePath(files[0] if files else words[0]).stem, "run"), "", tuple(settings), 60, False, _ASKED
-    )
+    return Starter(run_name(PurePath(files[0] if files else words[0]).stem, "run"), "", tuple(settings), todo=_ASKED)
 
 
 def _of_lammps(path: Path, folder: Path) -> Starter:
@@ -62,10 +60,10 @@ def _of_lammps(path: Path, folder: Path) -> Starter:
         )
         todo = (f"{path.name}: {error}", f"    no diff could be made; {why}: examples/lammps", *missing)
         settings = _settings(program or "lmp", path.name, "resume.in", "*.rst")
-        return Starter(name, path.name, tuple(settings), 60, False, todo)
+        return Starter(name, path.name, tuple(settings), todo=todo)
     own = (path.name, script.resume_name, script.restart_name, _APPENDED_LOG)
     settings = [*_settings(program or "lmp", *own), *_more(script, folder)]
-    return Starter(name, path.name, tuple(settings), 60, False, missing, script.diff())
+    return Starter(name, path.name, tuple(settings), todo=missing, diff=script.diff())
 
 
 def _settings(program: str, start: str, resume: str, restart: str, log: Sequence[str] = ()) -> list[str]:

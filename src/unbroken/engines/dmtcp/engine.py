@@ -31,7 +31,7 @@ class DmtcpEngine(Engine):
     fits_container = False
     is_tied_to_its_folder = True  # an image remembers the paths of all its files
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
         """Yield a run for the command line, if DMTCP was asked for; files that it names become inputs."""
         if not is_named:
             return

@@ -52,7 +52,7 @@ class OutputFile:
 
 
 def described(
-    path: Path, size: int, resume: int, segment: int, algorithm: str, is_flushed_later: bool = False
+    path: Path, size: int, resume: int, *, segment: int, algorithm: str, is_flushed_later: bool = False
 ) -> OutputFile:
     """Flush an output file to the disk and return what to note of it; raise OSError if it cannot be read."""
     with path.open("rb", buffering=0) as file:

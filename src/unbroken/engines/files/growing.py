@@ -78,7 +78,9 @@ class GrowingFiles:
                 elif not has_saved_last and resume >= 0 and is_cut_by_a_buffer(path, resume, size):
                     more.append(f"{shown} {_IN_BUFFER}")
                 if 0 <= resume <= size:
-                    entry = described(path, resume if end is None else size, resume, self._segment, listed.algorithm)
+                    entry = described(
+                        path, resume if end is None else size, resume, segment=self._segment, algorithm=listed.algorithm
+                    )
                     files[name] = replace(entry, is_rewritten=name in self._rewritten)
         # The doubts of this moment hold only if the program is resumed from this very state.
         replace(listed, files=files, doubts=tuple(dict.fromkeys((*self.doubts, *more)))).write(draft)

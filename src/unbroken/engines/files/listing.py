@@ -183,10 +183,16 @@ class NewList:
         if fate.is_rewritten or (has_grown and is_changed_inside(path)):
             copied = self._copy(name)
             whole = described(
-                self.draft / REWRITTEN / name, copied.st_size, copied.st_size, fate.segment, self.algorithm
+                self.draft / REWRITTEN / name,
+                copied.st_size,
+                copied.st_size,
+                segment=fate.segment,
+                algorithm=self.algorithm,
             )
             return replace(whole, is_rewritten=True, has_grown=has_grown, mtime_ns=copied.st_mtime_ns)
-        entry = described(path, size, max(resume, 0), fate.segment, self.algorithm, is_flushed_later=True)
+        entry = described(
+            path, size, max(resume, 0), segment=fate.segment, algorithm=self.algorithm, is_flushed_later=True
+        )
         self.unflushed.append(str(path))
         return replace(
             entry,

@@ -145,9 +145,11 @@ class ObservedFiles:
     ) -> bool:
         """Return True if each file is as it was saved before, or complete by what was seen of it."""
         new = [(name, stamp) for name, stamp in stamps.items() if saved.get(name) != stamp]
-        return bool(stamps) and all(self._is_complete(name, stamp, is_said_to_rename) for name, stamp in new)
+        return bool(stamps) and all(
+            self._is_complete(name, stamp, is_said_to_rename=is_said_to_rename) for name, stamp in new
+        )
 
-    def _is_complete(self, name: str, stamp: Stamp, is_said_to_rename: bool) -> bool:
+    def _is_complete(self, name: str, stamp: Stamp, *, is_said_to_rename: bool) -> bool:
         """Return True if a state file was closed after its last write, is always renamed, or is a database.
 
         The user's word that the program renames it counts for a file that was not seen to be written, and where an

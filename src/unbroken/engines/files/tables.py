@@ -26,7 +26,7 @@ OVERLAP_BYTES = 64 * 1024
 _EQUAL = 0.01
 
 
-def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool) -> Iterator[tuple[int, float]]:
+def records(path: Path, pattern: re.Pattern[bytes], begin: int, *, is_closed: bool) -> Iterator[tuple[int, float]]:
     """Yield where each record begins, and its number; one that ends with the file counts only if that is closed."""
     pattern = _rows_of(path) if pattern.pattern == ROWS else pattern
     data, base, searched = b"", begin, 0

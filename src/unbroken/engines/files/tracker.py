@@ -73,7 +73,7 @@ class OutputTracker(TrackedOutputs):
         tables = {name: path for name, path in self.files().items() if self.kinds.is_table(name)}
         for name, path in tables.items():
             size = path.stat().st_size
-            entry = described(path, size, size, self.segment, listed.algorithm)
+            entry = described(path, size, size, segment=self.segment, algorithm=listed.algorithm)
             listed = replace(listed, files={**listed.files, name: replace(entry, is_continued=False, has_grown=True)})
         if tables:
             listed.write(draft)

@@ -55,7 +55,7 @@ class Workspace:
         except FileNotFoundError:
             self.folder.mkdir()
 
-    def give_back(self, is_owner: bool = False) -> None:
+    def give_back(self, *, is_owner: bool = False) -> None:
         """Bring the folder out of the attempt, whose program is gone.
 
         After a later attempt has begun, only the lease owner may do so (`is_owner`).

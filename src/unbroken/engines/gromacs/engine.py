@@ -85,8 +85,8 @@ class GromacsEngine(Engine):
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         return f"the step in {CPT}"
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(self.base, words, is_named)
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named=is_named)
 
     def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str | Mistake]]:
         return checks.mistakes(run, self.base)

@@ -38,7 +38,7 @@ _GOAL = "# until_ps: 100000  # farther than the tpr says; raise it later and sta
 # --- init ---
 
 
-def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+def starters(folder: Path, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
     """Yield a run for the tpr that is named or has a usual name, else for each tpr, else for mdp, gro and top."""
     given = given_file("gromacs", folder, words) if is_named or (words[:1] and words[0].endswith(".tpr")) else None
     tprs = [given] if given else [] if words else files_like(folder, "*.tpr")
@@ -71,7 +71,7 @@ def _starter(folder: Path, source: Path, settings: Sequence[str]) -> Starter:
             begun = folder
         words = ["unbroken", "import", name, "--from", str(begun), *(["-d", str(folder)] if folder != Path() else [])]
         todo.append(f"{begun}: {at}; to continue from there, stop mdrun and type this first: {shlex.join(words)}")
-    return Starter(name, source.name, (*settings, _GOAL), 60, False, tuple(todo))
+    return Starter(name, source.name, (*settings, _GOAL), todo=tuple(todo))
 
 
 # --- import ---

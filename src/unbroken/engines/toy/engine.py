@@ -28,8 +28,8 @@ class ToyEngine(Engine):
     name = "toy"
     fits_container = False
 
-    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
-        return starters(is_named)
+    def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
+        return starters(is_named=is_named)
 
     def command(self, task: Task) -> list[str]:
         return counting_command(task.run)

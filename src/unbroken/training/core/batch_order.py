@@ -23,7 +23,7 @@ class Share:
 class BatchRow(Sequence[Batch]):
     """Cut indices into batches of one size on access; the last one may be smaller."""
 
-    def __init__(self, indices: Sequence[int], batch_size: int, drop_last: bool = False) -> None:
+    def __init__(self, indices: Sequence[int], batch_size: int, *, drop_last: bool = False) -> None:
         self._indices, self._size = indices, batch_size
         whole, rest = divmod(len(indices), batch_size)
         self._count = whole + (rest > 0 and not drop_last)
@@ -37,7 +37,9 @@ class BatchRow(Sequence[Batch]):
         return tuple(self._indices[number * self._size : (number + 1) * self._size])
 
 
-def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, drop_last: bool = False) -> list[Batch]:
+def grouped(
+    indices: Sequence[int], groups: Sequence[object], batch_size: int, *, drop_last: bool = False
+) -> list[Batch]:
     """Return the indices in batches of one group each; `groups` names the group of each index.
 
     A batch takes the place of its last sample.
@@ -63,12 +65,12 @@ class EpochSteps:
     before, if batches may be `mixed`; else some are taken twice, at most one less than there are ranks.
     """
 
-    def __init__(self, row: Sequence[Batch], share: Share, start: int, drop_last: bool, mixed: bool = True) -> None:
+    def __init__(self, row: Sequence[Batch], share: Share, start: int, *, drop_last: bool, mixed: bool = True) -> None:
         self._row, self._share, self._start = row, share, start
         self._whole, tail = divmod(max(len(row) - start, 0), share.ranks)
         self._last: list[Batch] = []
         if tail and not drop_last:
-            self._last = self._shared_tail([row[len(row) - tail + number] for number in range(tail)], mixed)
+            self._last = self._shared_tail([row[len(row) - tail + number] for number in range(tail)], mixed=mixed)
 
     def __len__(self) -> int:
         return self._whole + bool(self._last)
@@ -92,7 +94,7 @@ class EpochSteps:
         """Return how many samples the row has from `start` to `end`."""
         return sum(len(self._row[number]) for number in range(start, end))
 
-    def _shared_tail(self, tail: list[Batch], mixed: bool) -> list[Batch]:
+    def _shared_tail(self, tail: list[Batch], *, mixed: bool) -> list[Batch]:
         ranks = self._share.ranks
         samples = [index for batch in tail for index in batch]
         if len(samples) >= ranks:

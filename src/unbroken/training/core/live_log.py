@@ -40,7 +40,7 @@ class Live:
         _become(self._timing, "".join(json.dumps(line) + "\n" for line in kept))
         return kept[-1] if kept else None
 
-    def write(self, metrics: Metrics, is_over: bool = False) -> None:
+    def write(self, metrics: Metrics, *, is_over: bool = False) -> None:
         """Append the rows that are new and complete; the last one is so only when all is over."""
         end = metrics.size if is_over else metrics.size - 1
         if end > self._written:

@@ -135,7 +135,7 @@ class Loop(Placed, ABC):
         """End the repeating: what it has changed is again as it was in the checkpoint."""
 
     @abstractmethod
-    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
+    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
         """Save; after the last save the process leaves."""
 
     def _clean_up(self) -> None:
@@ -219,7 +219,7 @@ class Loop(Placed, ABC):
         if wish.stop:
             link.place.note("stop_asked")
         if wish.is_to_save:
-            self._save(self._course.reported, wish.best, is_last=wish.stop)
+            self._save(self._course.reported, is_best=wish.best, is_last=wish.stop)
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:

@@ -44,7 +44,7 @@ class Processes:
         if self.is_first:
             print(f"unbroken: {line}", flush=True)
 
-    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
+    def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any rank requests now, or, without `at_once`, what any rank has sent by `ask`."""
         return wish()
 

@@ -109,7 +109,7 @@ class Home(SavePlace):
         if self._last.passport.is_finished:
             once.note_finished(self.places.root)
             with log.lines_to(say):
-                final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
+                final.write(self.places, self._last, _copy_final, attempts=(), confirm=self._lease.confirm)
             self.note_end(EndKind.FINISHED)
         return self._last
 

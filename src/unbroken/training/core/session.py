@@ -158,7 +158,7 @@ class Connection:
         """Reject the checkpoint that was loaded; return the one before if this process must resume from it."""
         return self.place.reject(reason)
 
-    def close_place(self, is_paused: bool) -> None:
+    def close_place(self, *, is_paused: bool) -> None:
         """Let other processes continue: the last checkpoint of this process is published."""
         if is_paused:
             self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)

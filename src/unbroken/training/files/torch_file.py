@@ -57,7 +57,7 @@ def verified_torch_load(
     try:
         return torch_load(Path(path), map_location=map_location, weights_only=not trusted)
     except Exception as error:  # what is in the file decides what loading it raises
-        raise CheckpointError(_refusal(Path(path), error, trusted)) from error
+        raise CheckpointError(_refusal(Path(path), error, trusted=trusted)) from error
 
 
 def check_file(path: Location) -> None:
@@ -140,7 +140,7 @@ def _beside(target: Path) -> Path:
     return target.with_name(target.name + DIGEST_SUFFIX)
 
 
-def _refusal(path: Path, error: Exception, trusted: bool) -> str:
+def _refusal(path: Path, error: Exception, *, trusted: bool) -> str:
     if trusted or ("weights_only" not in str(error).lower() and "Unsupported" not in str(error)):
         return f"{path}: cannot be read ({error})"
     found = ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(path)) or "pickled objects"

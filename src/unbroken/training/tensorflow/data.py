@@ -64,6 +64,7 @@ def array_data(
     arrays: tuple[Any, ...],
     batch_size: int,
     seed: int,
+    *,
     shuffle: bool,
     drop_last: bool,
     augment: Callable[..., Any] | None,

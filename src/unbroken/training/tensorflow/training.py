@@ -100,7 +100,9 @@ class Training(Loop):
         `augment` is given the tensors of a batch and `seed=`, for tf.random.stateless_*; it returns what takes their
         place.
         """
-        return array_data(arrays, batch_size, self._seed, shuffle, drop_last, augment, self._ranks)
+        return array_data(
+            arrays, batch_size, self._seed, shuffle=shuffle, drop_last=drop_last, augment=augment, workers=self._ranks
+        )
 
     def dataset(self, make_epoch: MakeEpoch, batches: int) -> Data:
         """Return batches of a `tf.data.Dataset` that `make_epoch` makes from the number of an epoch, a scalar tensor.
@@ -168,7 +170,7 @@ class Training(Loop):
         results = {**(files or {}), **self._book.results(self._course)}
         if self._link.last is None:
             self.write_last()
-        self._link.finish(self._progress(self._course.done), self._book.watch.is_new_best, results)
+        self._link.finish(self._progress(self._course.done), is_best=self._book.watch.is_new_best, results=results)
 
     # --- for the callbacks of fit ---
 
@@ -217,7 +219,7 @@ class Training(Loop):
     def _put_back(self) -> None:
         self.enter()
 
-    def _save(self, done: float, is_best: bool, *, is_last: bool) -> None:
+    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
         if self._link:
             step = self._course.position.step
             self._link.save(self._state(), self._progress(done), step, is_best=is_best, is_last=is_last)

@@ -54,7 +54,7 @@ class Workers(Processes):
             )
         return cls(cluster.index, size, strategy)
 
-    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
+    def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any worker requests, always at once."""
         own = wish()
         return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))

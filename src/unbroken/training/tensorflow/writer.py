@@ -73,7 +73,7 @@ class KerasWriter(Connection):
         began = time.monotonic()
         self.last = self._write(state, is_last=True), time.monotonic() - began
 
-    def finish(self, progress: Progress, is_best: bool, results: Mapping[str, object]) -> None:
+    def finish(self, progress: Progress, *, is_best: bool, results: Mapping[str, object]) -> None:
         """Hand over what `write_last` wrote, with the results in its folder `final`."""
         if self.last is None:
             raise RuntimeError("finish() without a state; this is a mistake of unbroken")

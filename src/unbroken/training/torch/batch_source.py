@@ -91,7 +91,7 @@ class StatefulLoader:
             random_state.seed(random_state.GLOBAL, repeat(seed))
             return iter(self.loader)
 
-    def _go_back(self, seed: int, is_at_end: bool) -> None:
+    def _go_back(self, seed: int, *, is_at_end: bool) -> None:
         """Bring the loader to where it was; at the end of an epoch, the next one then begins from there."""
         # One that says that it is finished makes an iterator and a second one at once, each with a draw of its own.
         state, self._pending = {**self._pending, "_iterator_finished": False}, {}

@@ -187,7 +187,7 @@ class FrameworkSession:
         is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
         return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
 
-    def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
+    def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
         """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
         if self.contract is None:
             return

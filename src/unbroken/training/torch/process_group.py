@@ -43,7 +43,7 @@ class Ranks(Processes):
     def share(self) -> Share:
         return Share(self.rank, self.size)
 
-    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
+    def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what to do now: what any rank requested a step ago, and with `at_once` what it requests now as well.
 
         The answer to the question of a step ago has arrived by now, so it costs no time.

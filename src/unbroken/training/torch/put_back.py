@@ -32,7 +32,7 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
             _undo_casts(part, states[name])
         if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
             is_exact = isinstance(part, torch.optim.Optimizer)  # a module may make of what it loads what it likes
-            if place := _first_difference(states[name], state_of(part), name, is_exact):
+            if place := _first_difference(states[name], state_of(part), name, is_exact=is_exact):
                 raise CheckpointError(f"{source}: {place}")
 
 
@@ -49,7 +49,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
                 state[key] = value.detach().clone().to(here.device)
 
 
-def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
+def _first_difference(saved: Any, here: Any, where: str, *, is_exact: bool) -> str:
     """Describe the first tensor that differs from the saved one in type or bits; return "" if none does."""
     if isinstance(saved, torch.Tensor) and isinstance(here, torch.Tensor):
         if saved.dtype != here.dtype:
@@ -62,7 +62,7 @@ def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
         pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here, strict=False))]
     else:
         return ""
-    found = (_first_difference(one, other, f"{where}.{key}", is_exact) for key, one, other in pairs)
+    found = (_first_difference(one, other, f"{where}.{key}", is_exact=is_exact) for key, one, other in pairs)
     return next(filter(None, found), "")
 
 

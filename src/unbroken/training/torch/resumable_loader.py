@@ -79,6 +79,6 @@ def resumable_loader(
     **options: Any,
 ) -> ResumableLoader:
     """Return a loader like that of `Training.loader`, of one process until `share_with` says otherwise."""
-    drawn = EpochOrder(len(dataset), seed, shuffle, order)  # type: ignore[arg-type]
+    drawn = EpochOrder(len(dataset), seed, shuffle=shuffle, order=order)  # type: ignore[arg-type]
     sampler = PlaceSampler(SamplePlan(drawn, batch_size, drop_last=drop_last))
     return make_loader(ResumableLoader, dataset, sampler, options, seeded_samples=seeded_samples, collate_fn=collate_fn)

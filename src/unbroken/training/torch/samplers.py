@@ -57,7 +57,7 @@ def numbered(indices: Indices) -> Indices:
 class EpochOrder:
     """Draw the indices of each epoch on demand; those of the last epoch are kept."""
 
-    def __init__(self, size: int, seed: int, shuffle: bool = True, order: Order | None = None) -> None:
+    def __init__(self, size: int, seed: int, *, shuffle: bool = True, order: Order | None = None) -> None:
         self.seed, self.size, self._shuffle = seed, size, shuffle
         self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
         self._order = order or self._plain
@@ -144,7 +144,7 @@ class SamplePlan:
 
     def steps_in(self, row: Sequence[Batch], start: int) -> EpochSteps:
         """Return this rank's steps from a place in a row on."""
-        return EpochSteps(row, self.share, start, self._drop_last, mixed=self._groups is None)
+        return EpochSteps(row, self.share, start, drop_last=self._drop_last, mixed=self._groups is None)
 
     def cut(self, epoch: EpochKey, indices: Indices) -> Sequence[Batch]:
         """Return the batches that the indices of an epoch make."""
@@ -152,8 +152,8 @@ class SamplePlan:
         if self._has_repeats:
             indices = numbered(indices)
         if groups is None:
-            return BatchRow(indices, self._batch_size, self._drop_last)
-        row = grouped(indices, groups, self._batch_size, self._drop_last)
+            return BatchRow(indices, self._batch_size, drop_last=self._drop_last)
+        row = grouped(indices, groups, self._batch_size, drop_last=self._drop_last)
         # What was left of each group at the end would come together, one small batch after the other.
         mixer = torch.Generator().manual_seed(seed_from(self.seed, "groups", epoch))
         return [row[number] for number in torch.randperm(len(row), generator=mixer).tolist()]
@@ -183,7 +183,7 @@ class InterruptibleBatchSampler(Sampler[list[int]]):
         drop_last: bool = False,
     ) -> None:
         self.seed, self.epoch, self.done = seed, 0, 0
-        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle, order)
+        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle=shuffle, order=order)
         share = here().share if rank is None or ranks is None else Share(rank, ranks)
         options: dict[str, Any] = {"drop_last": drop_last, "groups": groups, "has_repeats": False}
         self._plan = SamplePlan(self._order, batch_size, share=share, **options)

@@ -23,7 +23,7 @@ CHUNK_BYTES = 1024 * 1024
 INLINE_ALGORITHM = "xxh3_128"
 
 
-def save_verified(obj: object, path: Path, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
+def save_verified(obj: object, path: Path, *, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
     """Save like `torch.save` and return size and digest; return None if xxhash is missing (digest the file later).
 
     `options` are those of `torch.save`.
@@ -35,7 +35,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False, **option
     is_inline = preferred_algorithm() == INLINE_ALGORITHM
     hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
     with fs.storage_errors(path, tensor_bytes(obj)), path.open("wb", buffering=CHUNK_BYTES) as file:
-        writer = _Writer(file, hasher, ZipChecksums(zip_checksums or not is_inline))
+        writer = _Writer(file, hasher, ZipChecksums(is_wanted=zip_checksums or not is_inline))
         try:
             torch.save(obj, writer, **options)  # type: ignore[arg-type]
         except RuntimeError:
@@ -84,7 +84,7 @@ class ZipChecksums:
 
     _lock = threading.Lock()
 
-    def __init__(self, is_wanted: bool) -> None:
+    def __init__(self, *, is_wanted: bool) -> None:
         self._lock.acquire()
         self._before: bool | None = torch.serialization.get_crc32_options()
         torch.serialization.set_crc32_options(is_wanted)

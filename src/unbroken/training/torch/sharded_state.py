@@ -137,7 +137,7 @@ def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ra
     return filled
 
 
-def whole(value: Any, is_kept: bool = True) -> Any:
+def whole(value: Any, *, is_kept: bool = True) -> Any:
     """Return the value with each sharded tensor whole, in host memory if it `is_kept`, else empty; all ranks call it.
 
     It gathers one tensor after the other: a whole model need not fit where each rank has its part of it.
@@ -147,7 +147,7 @@ def whole(value: Any, is_kept: bool = True) -> Any:
         there = cast(DTensor, value.to(value.device_mesh.device_type))
         full = there.full_tensor().detach()
         return full.cpu() if is_kept else full.new_empty(0)
-    return mapped(value, lambda item, place: whole(item, is_kept))
+    return mapped(value, lambda item, place: whole(item, is_kept=is_kept))
 
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:

@@ -201,12 +201,12 @@ def check_names(given: Collection[str], saved: Collection[str], source: str) -> 
         raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
 
 
-def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
+def load(folder: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     """Read the content of a checkpoint's state file, without running any code from it."""
-    return load_file(folder / STATE_FILE, is_mapped)
+    return load_file(folder / STATE_FILE, is_mapped=is_mapped)
 
 
-def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
+def load_file(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     """Read the content of a file that unbroken saved, without running any code from it.
 
     With `is_mapped` it is mapped and not copied, so that all ranks of a node share the memory, if the file system can

@@ -92,7 +92,7 @@ class Training(Loop):
         stateful = self._content.loaders
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
         self._link, self._prepare = None, prepare  # no link, should that end the training
-        self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
+        self._link = linked(folder, saves, self._state, parts=parts, own={*own, *stateful}, ranks=self._ranks)
         if self._link is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
             return
@@ -126,7 +126,7 @@ class Training(Loop):
         if not seeded_samples and not options.get("num_workers"):
             self._content.check_own(own_generators(dataset, collate_fn))
         planned = self._content.planned
-        drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle, order)  # type: ignore[arg-type]
+        drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle=shuffle, order=order)  # type: ignore[arg-type]
         plan = SamplePlan(
             drawn, 1 if batch_size is None else batch_size, share=self._ranks.share, drop_last=drop_last, groups=groups
         )
@@ -202,7 +202,7 @@ class Training(Loop):
             return
         files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
         results = {**files, **self._book.results(self._course)}
-        self._save(self._course.done, self._book.watch.is_new_best, results=results)
+        self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
 
     def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
         """Return a SummaryWriter for all metrics, in live/tensorboard; a restart purges what it will write again."""
@@ -261,7 +261,7 @@ class Training(Loop):
                 self._short_schedules.add(name)
                 self._ranks.say(line)
 
-    def _save(self, done: float, is_best: bool, **more: Any) -> None:
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if self._link:
             trust, step = self._content.trust, self._course.position.step
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.

@@ -33,7 +33,7 @@ def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: in
         if not metrics or next(part.parameters(), None) is not None:
             continue  # the state of a model would get more names
         for metric in metrics:
-            metric.persistent(True)  # type: ignore[operator]
+            metric.persistent(mode=True)  # type: ignore[operator]
         if ranks > 1 and name not in own:
             yield (
                 f"{name} ({type(part).__name__}): each rank has seen other batches, and that of the first rank is "

@@ -223,6 +223,7 @@ def linked(
     folder: str | os.PathLike[str] | None,
     saves: Saves,
     state: Callable[[], object],
+    *,
     parts: Mapping[str, object],
     own: Collection[str],
     ranks: Ranks,
