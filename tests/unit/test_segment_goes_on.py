@@ -233,7 +233,7 @@ def test_a_spoilt_record_is_none(tmp_path: Path) -> None:
     steps(tmp_path, 1)
     path = toy_job(tmp_path).places.record(1)
     answers = []
-    for text in ("", "{", "[]", '{"run": "demo"}', path.read_text().replace("paused", "x")):
+    for text in ("", "{", "[]", '{"format": 2, "run": "demo"}', path.read_text().replace("paused", "x")):
         path.write_text(text)
         answers.append(read_record(path))
 

@@ -212,21 +212,19 @@ def path_of(key: str) -> Path:
 
 
 def refuse_newer(key: str, base: Path = Path()) -> None:
-    """Raise FormatError if a newer unbroken wrote the spec; a corrupt one is written again."""
+    """Raise FormatError if another unbroken wrote the spec; a corrupt one is written again."""
     with suppress(ConfigError, OSError):
         read(base / path_of(key))
 
 
 def read(path: Path) -> JobSpec:
-    """Read the spec at `path`; raise ConfigError with what to type if it is missing, corrupt or of another version.
+    """Read the spec at `path`; raise ConfigError with what to type if it is missing or corrupt.
 
-    Raise FormatError if a newer unbroken wrote it.
+    Raise FormatError if another unbroken wrote it.
     """
     try:
         data = FORMAT.read(path)
-        version = data.pop(FORMAT.key)
-        if version != FORMAT.newest:
-            raise ConfigError([f"{path}: found version {version}, allowed: {FORMAT.newest}; start snakemake again"])
+        del data[FORMAT.key]
         return _parsed(data)
     except FileNotFoundError as error:
         raise ConfigError([f"{path}: missing; start snakemake again"]) from error

@@ -112,8 +112,7 @@ def check_stuck_program(chain: Chain) -> None:
     """Check that a program that never advances stops its run with one line."""
     chain.configure(enter=["false"])
     must(chain.run() == 1, chain.said())
-    failed = f"the program ended with exit code 1; nothing new was saved; read logs/{RUN}/001.1.log"
-    must(f"stopped: runs.{RUN}: {failed}" in chain.said(), chain.said())
+    must(f"stopped: runs.{RUN}: " in chain.said() and "exit code 1" in chain.said(), chain.said())
     must(f"{MOST_ATTEMPTS} attempts without progress, no further one is made" in chain.said(), chain.said())
     must(len(chain.history()) == MOST_ATTEMPTS, chain.said())
 
