@@ -1,4 +1,4 @@
-"""Where the log records of this package go: each module has a logger of its name, a process says who reads them."""
+"""Say where the log records of this package go: each module has a logger of its name, a process names the reader."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ STATE = "state.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """What schema.yaml describes."""
+    """Hold the settings that schema.yaml describes."""
 
     goal: int
     seed: int
@@ -47,7 +47,7 @@ class WalkEngine(Engine):
         self._drafts = 0
 
     def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
-        """What no schema of a single key can say."""
+        """Yield what no schema of a single key can say."""
         if run.settings["seed"] == run.settings["goal"]:
             yield "seed", "is the goal, which is most likely a slip; allowed: any other number"
 
@@ -65,7 +65,7 @@ class WalkEngine(Engine):
         child.terminate()
 
     def exit_meaning(self, task: Task, code: int) -> int:
-        """It ends with 0 whether it was told to stop or came to its end."""
+        """Tell the two apart: it ends with 0 when it was asked to stop, and at its end."""
         progress = self.progress(task)
         is_there = progress is not None and progress.done >= (progress.goal or 0)
         return code if code else EXIT_FINISHED if is_there else EXIT_PAUSED
@@ -78,7 +78,7 @@ class WalkEngine(Engine):
         return Progress(state["step"], task.run.goal, "steps", {"place": state["place"]})
 
     def states(self, task: Task, when: When) -> list[HandedOver]:
-        """A copy of the state, as often as the run's `save_minutes` says, and when the walk is gone.
+        """Copy the state as often as the run's `save_minutes` says, and when the walk is gone.
 
         What a killed attempt left is as good: the walk replaces its state by a rename.
         """
