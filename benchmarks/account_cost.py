@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.histories import PLAIN
 
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.moments import Moments
-from unbroken.runs.times import NO_TIMES, Times
+from unbroken.store.history import Attempt, History
+from unbroken.store.moments import Moments
+from unbroken.store.times import NO_TIMES, Times
 
 
 def noted(path: Path, saves: int) -> Times:

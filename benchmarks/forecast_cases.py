@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.forecast_world import HOUR, State, World, again, begin, go_on
 
 from unbroken.report.forecast import Forecast, budget_words, forecast
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt, History
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
 
 RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "histories"

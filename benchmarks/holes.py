@@ -17,8 +17,8 @@ from support import slurm
 from support.measure import ROOT, SNAKEMAKE, machine, options, publish, table
 from support.slurm import Lab
 
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
 
 AT_LEAST = 1
 STEP_SECONDS = 0.1

@@ -20,8 +20,8 @@ from support.measure import ROOT, SNAKEMAKE, machine, options, publish, spread, 
 from support.slurm import Lab
 
 from unbroken.cli.run_command import DETACHED
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
 
 # The folder of a chain, and its driver.
 Started = tuple[Path, subprocess.Popen[bytes] | None]

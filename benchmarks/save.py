@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken.runs.checkpoint import Passport
-from unbroken.runs.progress import FileDigest, Progress
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.flush import flush_tree
 from unbroken.training.torch.serialization import save_verified

@@ -22,7 +22,7 @@ import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 from torch import distributed
 
-from unbroken.runs.progress import Progress
+from unbroken.store.progress import Progress
 from unbroken.system.flush import flush_tree
 from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.run_directory import Home
@@ -242,7 +242,7 @@ def resumed(megabytes: float, device: str) -> tuple[float, float]:
         loop, home = Loop(megabytes, device), Home(Path(base), "training", Saves(keep=1))
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
-        from unbroken.runs.progress import Handover
+        from unbroken.store.progress import Handover
 
         path = home.hand_over(draft, Handover(Progress(1))).folder / STATE_FILE
         home.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from save import passport
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
 
 IN_A_FOLDER = 1000
 Variants = dict[str, Callable[[Path], object]]

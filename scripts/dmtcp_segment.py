@@ -8,9 +8,9 @@ from unbroken.engines.dmtcp.programs import Programs
 from unbroken.engines.dmtcp.protocol import supervisor_command
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
+from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record
+from unbroken.store.run import RunSpec
 
 
 def build_command(run: RunSpec, base: Path) -> list[str]:

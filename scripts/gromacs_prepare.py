@@ -5,7 +5,7 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.tpr import NOTE, prepare
 from unbroken.errors import UnbrokenError
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 

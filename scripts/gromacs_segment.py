@@ -6,8 +6,8 @@ from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
+from unbroken.store.record import Record
+from unbroken.store.run import RunSpec
 
 
 def build_command(run: RunSpec, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:

@@ -3,8 +3,8 @@
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
+from unbroken.store.record import Record
+from unbroken.store.run import RunSpec
 
 
 def build_command(run: RunSpec) -> list[str]:

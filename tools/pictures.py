@@ -28,7 +28,7 @@ from support.terminal import Terminal  # noqa: E402
 from support.workdir import BIN, WorkDir, until  # noqa: E402
 
 from unbroken.report.page import write_report  # noqa: E402
-from unbroken.runs.lease import newest_claim  # noqa: E402
+from unbroken.store.lease import newest_claim  # noqa: E402
 
 DOCS = ROOT / "docs"
 CONFIG = Path("config/config.yaml")

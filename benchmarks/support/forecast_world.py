@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import Times
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import Times
 from unbroken.system.clock import utc_text
 
 PIECES = 24

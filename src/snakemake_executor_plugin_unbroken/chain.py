@@ -21,13 +21,13 @@ from unbroken.job.array import Answer, Submitted
 from unbroken.job.control import OtherOwner, ensure
 from unbroken.job.left_out import SUBMITTED_LATER, leave_out
 from unbroken.job.next_attempt import after_last_job, last_job
+from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
-from unbroken.runs import before_work
-from unbroken.runs.lease import HEARTBEAT_SECONDS
-from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.job import EndState, ListedJob
+from unbroken.store import before_work
+from unbroken.store.lease import HEARTBEAT_SECONDS
 from unbroken.system import fs
 
 NEVER = float("inf")

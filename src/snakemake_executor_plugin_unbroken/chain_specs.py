@@ -21,10 +21,10 @@ from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.attempt import Assignment
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
-from unbroken.runs import driver_start
-from unbroken.runs.layout import LOGS
 from unbroken.slurm.sbatch import gives_all_time, time_min_words
 from unbroken.slurm.sbatch_options import warning_words
+from unbroken.store import driver_start
+from unbroken.store.layout import LOGS
 
 _SNAKEMAKE = f"{sys.executable} -m snakemake"
 # Slurm ends a job by a TERM to the first process of the batch step, a shell. While it waits, its programs have KillWait

@@ -29,8 +29,8 @@ from unbroken.job import array
 from unbroken.job.array import Answer
 from unbroken.job.control import cancel_runs
 from unbroken.program.leaving import StopReason
-from unbroken.runs import driver_start
-from unbroken.runs.layout import LOGS
+from unbroken.store import driver_start
+from unbroken.store.layout import LOGS
 from unbroken.system import log
 
 # Each asks Slurm, which answers several at a time.

@@ -14,7 +14,7 @@ from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultForma
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
-from unbroken.runs import driver_start
+from unbroken.store import driver_start
 
 # Snakemake imports every plugin at each start, also in each job; what a screen needs is imported where there is one.
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from unbroken.cli.status_table import total_of
 from unbroken.job import background
 from unbroken.plan import ctrl_c
 from unbroken.report.status import RunStatus
-from unbroken.runs.progress import amount
+from unbroken.store.progress import amount
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0

@@ -12,7 +12,7 @@ from cluster.lab import Cluster, LabError
 from support.toyrun import is_alive
 from support.workdir import WorkDir, overlaps, uninterrupted, until
 
-from unbroken.runs.history import Attempt
+from unbroken.store.history import Attempt
 
 # Wants more memory than 400 MB, then has reached its goal.
 HUNGRY = """\

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from support.workdir import Done, Driver, WorkDir, until
 
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import STORES, RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import STORES, RunFolder
+from unbroken.store.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600

@@ -14,8 +14,8 @@ from pathlib import Path
 from cluster.lab import Cluster
 from support.workdir import BIN, ROOT, WorkDir
 
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 SCRIPTS = ROOT / "tests" / "site_scripts"

@@ -22,8 +22,8 @@ from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments
 
 from unbroken.job import submissions
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
 
 
 def gaps(history: list[Attempt]) -> list[float]:

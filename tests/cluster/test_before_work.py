@@ -17,8 +17,8 @@ from support.disks import as_root, mount_small, unmount
 from support.workdir import ROOT, WorkDir, until
 
 from unbroken.job.segment_process import PATIENCE
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import number_of
+from unbroken.store.segment_end import EndKind
 
 # Counts one step a job; the first one waits for a sign.
 ONE_STEP = """\

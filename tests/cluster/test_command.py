@@ -11,7 +11,7 @@ from cluster.lab import Cluster
 from support.toyrun import children_of, is_alive, programs_of
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.segment_end import EndKind
 
 PATIENCE_SECONDS = 900.0
 

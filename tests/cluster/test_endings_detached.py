@@ -31,8 +31,8 @@ from support.workdir import (
     until,
 )
 
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.client import PATIENCE_SECONDS as ASK_SECONDS
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
 

@@ -15,10 +15,10 @@ from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
-from unbroken.runs import lease
-from unbroken.runs.claim import Claim, HolderWatch, claim_path
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import ended, ended_job, job_of_anyone
+from unbroken.store import lease
+from unbroken.store.claim import Claim, HolderWatch, claim_path
+from unbroken.store.segment_end import EndKind
 
 # Not nobody, whom Slurm 25.11 and later take for one that has no account anywhere.
 OTHER = pwd.getpwuid(2).pw_name

@@ -10,8 +10,8 @@ from cluster.endings import arrays, assert_is_whole
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.sbatch import ALL_TIME
+from unbroken.store.segment_end import EndKind
 
 MOST_MINUTES = 8
 # What the first job gets, by whether Slurm gives it all the time that is free.

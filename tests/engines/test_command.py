@@ -26,8 +26,8 @@ from unbroken.engines.command.placeholders import filled
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import read_checked_runs
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
 
 WALK = ("trace.csv",)
 CASE = Case(

@@ -17,9 +17,9 @@ from support.toyrun import until
 from unbroken.copies.outputs import OutputPlace
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndKind
 from unbroken.system import disk, fs
 from unbroken.system.log import lines_to
 

@@ -18,8 +18,8 @@ from support.needs import require
 from support.toyrun import history, programs_of, until
 
 from unbroken.errors import UnbrokenError
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

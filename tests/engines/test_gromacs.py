@@ -32,8 +32,8 @@ from unbroken.engines.gromacs.tpr import prepare
 from unbroken.errors import ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
 from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
-from unbroken.runs.checkpoint import data_digest
-from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.store.checkpoint import data_digest
+from unbroken.store.segment_end import EndCause, EndKind
 
 pytestmark = [
     pytest.mark.process,

@@ -34,8 +34,8 @@ from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError, IdentityError, SegmentError
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
 
 # One process makes the systems, and the mdrun that all are compared with.
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("gromacs")]

@@ -19,10 +19,10 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.job.attempt import Job
 from unbroken.job.import_export import export_run, import_run
-from unbroken.runs import lease
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -12,8 +12,8 @@ from unbroken.engines.imports import ImportSource
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.import_export import export_run, import_run
-from unbroken.runs.checkpoint import Checkpoint, Imported
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Checkpoint, Imported
+from unbroken.store.checkpoints import Store
 
 pytestmark = pytest.mark.process
 

@@ -19,8 +19,8 @@ from unbroken.engines.gromacs.tool import write_energy_table
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.import_export import export_run, import_run
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.segment_end import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000

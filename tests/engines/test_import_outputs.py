@@ -14,8 +14,8 @@ from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError
 from unbroken.job.import_export import import_run
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

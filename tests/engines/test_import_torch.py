@@ -21,10 +21,10 @@ from unbroken.errors import CheckpointError, SegmentError
 from unbroken.job.attempt import Job
 from unbroken.job.import_export import export_run, import_run
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -18,8 +18,8 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import contract
 from unbroken.program.contract import HandedOver
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

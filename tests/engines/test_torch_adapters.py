@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndKind
 
 IN_PIECES = [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from support.exec_calls import KEEP, Called, expected
 
-from unbroken.runs.exec_note import read_note
+from unbroken.store.exec_note import read_note
 
 pytestmark = pytest.mark.process
 

@@ -22,8 +22,8 @@ from support.file_programs import (
     wait_for_kept,
 )
 
-from unbroken.runs.checkpoint import verify_files
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import verify_files
+from unbroken.store.checkpoints import Store
 
 pytestmark = pytest.mark.process
 

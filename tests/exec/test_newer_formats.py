@@ -4,7 +4,7 @@ import pytest
 from support.newer import NEWER
 from support.snapshots import snapshot
 
-from unbroken.runs.layout import RunFolder
+from unbroken.store.layout import RunFolder
 
 pytestmark = pytest.mark.process
 

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.process
 
 MODULES = {
     "unbroken/__init__.py": "",
-    "unbroken/runs/__init__.py": "",
+    "unbroken/store/__init__.py": "",
     "snakemake_executor_plugin_unbroken/__init__.py": "",
-    "unbroken/runs/whole.py": "A = 1\n",
-    "unbroken/runs/half.py": "import sys\nif len(sys.argv) > 5:\n    A = 1\nelse:\n    A = 2\n",
+    "unbroken/store/whole.py": "A = 1\n",
+    "unbroken/store/half.py": "import sys\nif len(sys.argv) > 5:\n    A = 1\nelse:\n    A = 2\n",
     "snakemake_executor_plugin_unbroken/never.py": "A = 1\nB = 2\n",
     "unbroken/cli/__init__.py": "A = 1\n",
 }
@@ -26,7 +26,7 @@ def measured(tmp_path: Path) -> dict:
     for name, text in MODULES.items():
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src" / name).write_text(text)
-    (tmp_path / "program.py").write_text("import unbroken.runs.whole, unbroken.runs.half\n")
+    (tmp_path / "program.py").write_text("import unbroken.store.whole, unbroken.store.half\n")
     measure = [sys.executable, "-m", "coverage"]
     environment = {"PYTHONPATH": "src", "PATH": ""}
     words = ["run", "--rcfile=/dev/null", "--branch", "--source=src", "program.py"]
@@ -46,5 +46,5 @@ def test_rooms_are_summed_and_modules_with_little_are_named_the_least_first(meas
         "| all | 8 | 4 | 2 | 1 | 50.0 % |",
         "",
         "Below 95 % in runs, segment, job, executor: `snakemake_executor_plugin_unbroken/never.py` 0 %, "
-        "`unbroken/runs/half.py` 67 %. Elsewhere 1 of 7 modules.",
+        "`unbroken/store/half.py` 67 %. Elsewhere 1 of 7 modules.",
     ]

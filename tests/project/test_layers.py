@@ -13,7 +13,7 @@ SRC = ROOT / "src"
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERS = [[room.strip() for room in layer.split("|")] for layer in CONTRACTS[0]["layers"]]
 # What runs where nothing is installed: on a login node's own Python, in a program's environment.
-ALONE = ("unbroken/system", "unbroken/runs", "unbroken/program", "unbroken/training/core")
+ALONE = ("unbroken/system", "unbroken/store", "unbroken/program", "unbroken/training/core")
 
 
 def modules_in(folder: str) -> list[str]:

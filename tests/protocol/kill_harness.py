@@ -38,13 +38,13 @@ from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.program import guard
 from unbroken.program import process as child
-from unbroken.runs import claim as holder
-from unbroken.runs import lease
-from unbroken.runs import select as pick
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import verify
-from unbroken.runs.store import QUARANTINE, Store
+from unbroken.store import claim as holder
+from unbroken.store import lease
+from unbroken.store import select as pick
+from unbroken.store.checkpoints import QUARANTINE, Store
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import verify
 from unbroken.system import host
 
 # Errors that mean the same to us share the calls, or the lines: the file server is away or does not say what it is, the

@@ -22,9 +22,9 @@ from support.toyrun import toy_job
 
 from unbroken.errors import LeaseError
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs import lease
-from unbroken.runs.claim import Claim
-from unbroken.runs.history import History
+from unbroken.store import lease
+from unbroken.store.claim import Claim
+from unbroken.store.history import History
 from unbroken.system import host
 
 

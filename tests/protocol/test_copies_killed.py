@@ -23,10 +23,10 @@ from unbroken.copies.transfer import Transfer
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import outputs_of
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs import lease
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import verify
 from unbroken.system import host
 
 pytestmark = pytest.mark.process

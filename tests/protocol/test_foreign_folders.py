@@ -28,10 +28,10 @@ from support.toyrun import (
 from unbroken.errors import ConfigError, ForeignFolderError
 from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
-from unbroken.runs import store as store_module
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store import checkpoints as store_module
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 
 OWN = [path.name for path in RunFolder("demo").own]

@@ -11,8 +11,8 @@ import pytest
 from support.disks import as_root, mount_small, unmount
 from support.toyrun import ROOT, checkpoints, hidden, history, program, start_segment, toy_job
 
-from unbroken.runs import lease
-from unbroken.runs.select import verify
+from unbroken.store import lease
+from unbroken.store.select import verify
 from unbroken.system import disk
 
 pytestmark = pytest.mark.process

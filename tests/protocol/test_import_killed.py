@@ -17,8 +17,8 @@ from support.toyrun import hidden
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ import pytest
 from protocol.kill_harness import PROGRAM, trace
 from support.toyrun import checkpoints, hidden, history, start_segment, toy_job
 
-from unbroken.runs.select import verify
+from unbroken.store.select import verify
 
 GOAL = 3
 COMMAND = ["sh", "-c", PROGRAM]

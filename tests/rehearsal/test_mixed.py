@@ -8,9 +8,9 @@ import pytest
 from support.toyrun import toy
 
 from unbroken.rehearsal.wrong_restore import make_wrong, mixed, shortened
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.select import verify
 
 
 def test_numbers_of_a_text_are_those_of_the_other_but_for_the_progress():

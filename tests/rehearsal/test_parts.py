@@ -9,7 +9,7 @@ from unbroken.plan.driver_lines import unrehearsed
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.piece import Way
 from unbroken.rehearsal.verdict import reason_of
-from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
+from unbroken.store.rehearsal import Rehearsal, Verdict, read_rehearsal
 from unbroken.system.file_events import FileEvents, Happened
 
 

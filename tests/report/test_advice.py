@@ -7,9 +7,9 @@ import pytest
 from support.histories import PLAIN
 
 from unbroken.report.status import RunState, status_of
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import CHAINS, RunFolder
+from unbroken.store.segment_end import EndKind
 
 ON_SLURM = replace(PLAIN, slurm_job="17")
 BEFORE_WORK = replace(

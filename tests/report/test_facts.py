@@ -19,13 +19,13 @@ from unbroken.report.facts import NO_PROMISE, SHOWN_ATTEMPTS, Promise, folder_fa
 from unbroken.report.page import json_in_html, library, page_text, write_report
 from unbroken.report.spans import Kind, Span
 from unbroken.report.status import RunState, status_of
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import Progress
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
 from unbroken.slurm.queue import Queue
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import Progress
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndKind
 
 NO_SLURM = Queue(is_known=False)
 BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["']?data:)[^"'> ]*""")

@@ -13,11 +13,11 @@ from support.histories import MONDAY, PLAIN, chain
 
 from unbroken.errors import FormatError
 from unbroken.report.account import account_of
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import Times
 from unbroken.slurm.queue import Queue
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import Times
 from unbroken.system.clock import unix_seconds, utc_text
 
 LINES = 100_000

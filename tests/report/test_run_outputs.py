@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from unbroken.cli.main import app
 from unbroken.engines.files.outputs import bytes_words
 from unbroken.report.page import write_report
-from unbroken.runs import lease
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,8 @@ from support.workdir import BIN, WorkDir, one_step_segments, until
 from unbroken.job.background import PAGE, PageProcess
 from unbroken.job.spec import ChainJob
 from unbroken.job.work import SegmentWork
-from unbroken.runs.history import History
-from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.store.history import History
+from unbroken.store.layout import NOTES, RunFolder
 
 pytestmark = pytest.mark.process
 

@@ -18,8 +18,8 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
+from unbroken.store.record import Record
+from unbroken.store.run import RunSpec
 
 WALKER = Path(__file__).with_name("walker.py")
 _STYLES: dict[str, dict[str, object]] = {

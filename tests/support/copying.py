@@ -10,12 +10,12 @@ from unbroken.copies.replica import Replica
 from unbroken.engines.base import Engine
 from unbroken.job.attempt import Alarm, Job, SegmentLog
 from unbroken.job.copier import Copier
-from unbroken.runs import lease
-from unbroken.runs.checkpoint import verified_parts
-from unbroken.runs.record import Record
-from unbroken.runs.run import RunSpec
-from unbroken.runs.select import ancestors
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoint import verified_parts
+from unbroken.store.checkpoints import Store
+from unbroken.store.record import Record
+from unbroken.store.run import RunSpec
+from unbroken.store.select import ancestors
 from unbroken.system.log import lines_to
 
 GOAL = 6

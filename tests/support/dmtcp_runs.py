@@ -14,8 +14,8 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
-from unbroken.runs.history import History
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
 
 WORK = "results/demo/work"
 PROGRESS = f"{WORK}/*/progress.json"

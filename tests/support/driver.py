@@ -19,10 +19,10 @@ from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.attempt import Assignment
-from unbroken.runs import driver_start
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import ListedJob
+from unbroken.store import driver_start
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
 
 LATENCY_SECONDS = 5.0
 START = "20260101T000000Z-0badcafe"

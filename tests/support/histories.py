@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
 # 2026-01-05 09:00 UTC, a Monday.

@@ -15,8 +15,8 @@ from unbroken.engines.files.outputs import OutputList, read_outputs
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
 from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.runs.checkpoint import Checkpoint, Passport
-from unbroken.runs.history import Attempt
-from unbroken.runs.progress import Progress
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Checkpoint, Passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt
+from unbroken.store.progress import Progress
+from unbroken.store.segment_end import EndKind
 from unbroken.system.digests import preferred_algorithm
 
 PASSPORT = Passport(

@@ -12,13 +12,13 @@ from unittest.mock import patch
 from support.histories import PLAIN
 from support.making import publish
 
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import Progress
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
-from unbroken.runs.times import Times
 from unbroken.slurm.job import EndState
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import Progress
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import Times
 from unbroken.system.clock import utc_text
 
 GOAL = 2000.0

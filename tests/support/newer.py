@@ -14,12 +14,12 @@ from support.toyrun import rewrite_passport
 
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
-from unbroken.runs import claim, history, lease, record
-from unbroken.runs.checkpoint import FORMAT, folder_name
-from unbroken.runs.formats import Format
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.store import Store
+from unbroken.store import claim, history, lease, record
+from unbroken.store.checkpoint import FORMAT, folder_name
+from unbroken.store.checkpoints import Store
+from unbroken.store.formats import Format
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
 
 
 def later(written: Format) -> Format:

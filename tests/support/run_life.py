@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from support.making import ATTEMPT
 
 from unbroken.report.spans import Kind
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import Times
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import Times
 
 BEGIN = 1_790_000_000.0
 

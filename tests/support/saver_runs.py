@@ -16,7 +16,7 @@ from support.command_jobs import command_job
 from support.prefork import Started, start_script
 from support.toyrun import PYTHONPATH, children_of, programs_of
 
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.segment_end import EndKind
 
 SAVERS = Path(__file__).with_name("savers.py")
 ATTEMPT = Path(__file__).with_name("saver_attempt.py")

@@ -9,7 +9,7 @@ from typing import Any
 from support.toyrun import KEYS, ROOT, toy_run
 
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 SCRIPT = str(ROOT / "scripts" / "segment.py")
 

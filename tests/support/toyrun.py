@@ -18,12 +18,12 @@ from unbroken.engines.base import Engine, Task
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.program import guard
-from unbroken.runs.checkpoint import FILE_NAME, Checkpoint
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.record import Record
-from unbroken.runs.run import CopySettings, RunSpec
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import FILE_NAME, Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.identity import IdentityKeys
+from unbroken.store.record import Record
+from unbroken.store.run import CopySettings, RunSpec
 
 ROOT = Path(__file__).parents[2]
 # For processes of their own: the same code as in this one.
@@ -294,7 +294,7 @@ def flip_byte(path: Path, at: int = 0) -> None:
 
 def rewrite_passport(folder: Path, **changes: object) -> None:
     """Changes keys of a passport and closes it by a fresh digest, as no bit rot would."""
-    from unbroken.runs.checkpoint import data_digest
+    from unbroken.store.checkpoint import data_digest
 
     path = folder / FILE_NAME
     data = {**json.loads(path.read_text()), **changes}

@@ -19,11 +19,11 @@ from support.prefork import Started, start_command
 from support.toyrun import PATIENCE_SECONDS, ROOT, until, whole_toy
 
 from unbroken.program import guard
-from unbroken.runs.checkpoint import Passport
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.record import Record, read_record
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record, read_record
 
 __all__ = ["PATIENCE_SECONDS", "ROOT", "until"]
 BIN = Path(sys.executable).parent

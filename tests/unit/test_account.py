@@ -11,8 +11,8 @@ from support.run_life import BEGIN, Life, Turn, noted_by
 
 from unbroken.report.account import Account, Waiting, account
 from unbroken.report.spans import Kind
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import Times
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import Times
 from unbroken.system.clock import unix_seconds
 
 few, many = st.floats(0, 20), st.floats(0, 5000)

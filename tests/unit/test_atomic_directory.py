@@ -11,8 +11,8 @@ from protocol.kill_harness import Steps, forked
 from support.toyrun import PYTHONPATH, flip_byte, hidden
 
 from unbroken.errors import ForeignFolderError, LeaseError
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.select import verify
 from unbroken.system import host
 from unbroken.training import AtomicDirectory
 

@@ -16,12 +16,12 @@ from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.account import account
 from unbroken.report.spans import Kind
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
-from unbroken.runs.times import NO_TIMES, Times, parse_times, read_times
+from unbroken.store.attempts import all_attempts
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import NO_TIMES, Times, parse_times, read_times
 
 pytestmark = pytest.mark.process
 

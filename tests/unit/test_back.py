@@ -8,9 +8,9 @@ from support.toyrun import checkpoints, history, program, run_program, toy, toy_
 
 from unbroken.cli.back import go_back
 from unbroken.errors import ConfigError, SegmentError, StalledError
-from unbroken.runs import lease
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import QUARANTINE
+from unbroken.store import lease
+from unbroken.store.checkpoints import QUARANTINE
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

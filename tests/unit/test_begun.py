@@ -8,11 +8,11 @@ from support.toyrun import checkpoints, program, run_program, toy_job
 
 from unbroken.errors import StorageError
 from unbroken.job.end_note import end_before_work
-from unbroken.runs import attempts, before_work
-from unbroken.runs.before_work import obstacle
-from unbroken.runs.driver_start import START
-from unbroken.runs.layout import NOTES
-from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.store import attempts, before_work
+from unbroken.store.before_work import obstacle
+from unbroken.store.driver_start import START
+from unbroken.store.layout import NOTES
+from unbroken.store.segment_end import EndKind, SegmentEnd
 
 pytestmark = pytest.mark.process
 

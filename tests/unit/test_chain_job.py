@@ -19,11 +19,11 @@ from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.next_attempt import Stop, wait_until_left
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import ChainJob
-from unbroken.runs.history import History
-from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client, queue
 from unbroken.slurm.job import LEAVING_SECONDS, chain_comment
+from unbroken.store.history import History
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.segment_end import EndKind
 from unbroken.system import log
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")

@@ -14,8 +14,8 @@ from support.needs import require
 from unbroken.config.load import read_runs
 from unbroken.config.package_files import root_folder
 from unbroken.engines.found import known_schemas
-from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.run import CopySettings
+from unbroken.store.identity import IdentityKeys
+from unbroken.store.run import CopySettings
 
 ROOT = root_folder()
 SCHEMAS = known_schemas()
@@ -208,7 +208,7 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
 def test_importing_unbroken_needs_none_of_the_libraries():
     script = """
 import sys
-import unbroken, unbroken.runs.run, unbroken.job.lifecycle, unbroken.job.attempt
+import unbroken, unbroken.store.run, unbroken.job.lifecycle, unbroken.job.attempt
 assert not {"yaml", "jsonschema"} & set(sys.modules)
 """
 

@@ -24,11 +24,11 @@ from snakemake_logger_plugin_unbroken.screen import LiveArea
 from unbroken.engines.found import read_checked_runs
 from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
-from unbroken.runs import driver_start
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.times import NO_TIMES
+from unbroken.store import driver_start
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import NO_TIMES
 from unbroken.system import log
 
 SNAKEMAKE = Path(snakemake.__file__).parent

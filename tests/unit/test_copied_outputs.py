@@ -9,7 +9,7 @@ import pytest
 
 from unbroken.copies import transfer
 from unbroken.copies.outputs import OutputPlace, OutputTransfer
-from unbroken.runs.layout import RunOutput
+from unbroken.store.layout import RunOutput
 from unbroken.system import fs
 
 

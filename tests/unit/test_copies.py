@@ -23,10 +23,10 @@ from unbroken.job import copier, publisher
 from unbroken.job.lifecycle import run_segment
 from unbroken.job.publisher import Publisher
 from unbroken.plan.plan import Plan
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import verify
 from unbroken.system import disk, fs
 from unbroken.system.clock import utc_text
 

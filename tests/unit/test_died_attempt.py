@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.making import PASSPORT
 
-from unbroken.runs.attempts import died_attempt
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.claim import Claim
+from unbroken.store.attempts import died_attempt
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.claim import Claim
 
 
 @dataclass

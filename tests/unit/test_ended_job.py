@@ -11,14 +11,14 @@ from support.toyrun import toy, toy_job
 from unbroken.job import submissions
 from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import MOST_ASKED, unrecorded, why_no_job
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.before_work import obstacle
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job
+from unbroken.store.attempts import all_attempts
+from unbroken.store.before_work import obstacle
+from unbroken.store.history import Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
 from unbroken.system import disk
 from unbroken.system.clock import unix_seconds
 
@@ -179,7 +179,7 @@ def test_of_very_many_the_last_few_are_asked_for(slurm: Slurm) -> None:
 
 def test_a_line_that_nobody_can_write_is_told_all_the_same(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm.shows(18, "FAILED")
-    monkeypatch.setattr("unbroken.runs.attempts.note", lambda *_: False)
+    monkeypatch.setattr("unbroken.store.attempts.note", lambda *_: False)
 
     (line,) = lost()
 
@@ -203,7 +203,7 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.runs.before_work.disk.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.store.before_work.disk.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")

@@ -21,12 +21,12 @@ from unbroken.job import submissions
 from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import path_of, read
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import chain_comment
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import take
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -21,11 +21,11 @@ from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job import submissions
 from unbroken.job.rule_state import RuleState, note_done
-from unbroken.runs import lease
-from unbroken.runs.exec_note import ExecNote
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
-from unbroken.runs.segment_end import EndKind
+from unbroken.store import lease
+from unbroken.store.exec_note import ExecNote
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import take
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

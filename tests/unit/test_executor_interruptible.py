@@ -11,9 +11,9 @@ from support.driver import Wildcards
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
 from unbroken.job import rule_state, submissions
 from unbroken.job.rule_state import RuleState
-from unbroken.runs.exec_note import ExecNote
-from unbroken.runs.layout import CHAINS
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.exec_note import ExecNote
+from unbroken.store.layout import CHAINS
+from unbroken.store.segment_end import EndKind
 
 
 def job(**changes: object) -> SimpleNamespace:

@@ -13,7 +13,7 @@ from support.slurm_commands import Slurm
 
 from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
 from unbroken.job import submissions
-from unbroken.runs.layout import CHAINS
+from unbroken.store.layout import CHAINS
 
 pytestmark = pytest.mark.process
 

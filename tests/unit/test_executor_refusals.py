@@ -23,8 +23,8 @@ from unbroken.config.package_files import install_line
 from unbroken.job import control, submissions
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
-from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.lease import take
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.lease import take
 
 pytestmark = pytest.mark.process
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from unbroken.errors import SegmentError
 from unbroken.exec import stores
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 from unbroken.system.clock import utc_text
 

@@ -11,10 +11,10 @@ from unbroken.job.next_attempt import wait_until_left
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.job.spec import ChainJob
 from unbroken.job.work import SegmentWork
-from unbroken.runs import lease
-from unbroken.runs.claim import claim_path
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.store import lease
+from unbroken.store.claim import claim_path
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind, SegmentEnd
 from unbroken.system import log
 
 pytestmark = pytest.mark.process

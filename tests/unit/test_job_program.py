@@ -13,11 +13,11 @@ from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop, stop_of
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
-from unbroken.runs.history import History
-from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job import chain_comment
+from unbroken.store.history import History
+from unbroken.store.layout import CHAINS, RunFolder
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -16,10 +16,10 @@ from unbroken.errors import ConfigError, FormatError
 from unbroken.job import rule_state, spec
 from unbroken.job.rule_state import RuleState
 from unbroken.job.spec import ChainJob, JobSpec, path_of, read
-from unbroken.runs.exec_note import ExecNote
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import CopySettings
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.exec_note import ExecNote
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import CopySettings
+from unbroken.store.segment_end import EndKind
 
 
 @pytest.fixture

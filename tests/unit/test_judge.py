@@ -11,11 +11,11 @@ from support.toyrun import toy_job, toy_run
 from unbroken.job.classify import describe_exit, explained, judge
 from unbroken.job.settled import is_finished
 from unbroken.program.leaving import StopReason
-from unbroken.runs.attempts import has_newer
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.progress import FileDigest, Progress
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.runs.times import NO_TIMES
+from unbroken.store.attempts import has_newer
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.progress import FileDigest, Progress
+from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.store.times import NO_TIMES
 
 
 def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:

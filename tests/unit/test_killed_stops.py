@@ -12,12 +12,12 @@ from support.toyrun import Ended, checkpoints, history, program, start_segment, 
 from unbroken.cli.attempts import attempt_lines
 from unbroken.job.deadline import learn_margin
 from unbroken.job.needs import nodes_to_avoid
+from unbroken.job.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
 from unbroken.report.status import status_of
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
-from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.runs.times import NO_TIMES
 from unbroken.slurm.job import EndState
+from unbroken.store.history import Attempt, History
+from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.times import NO_TIMES
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError
-from unbroken.runs import before_work, lease
-from unbroken.runs import claim as holder
-from unbroken.runs.claim import Claim, HolderWatch
-from unbroken.runs.driver_start import START
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import current_claim, take, take_if_idle
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
+from unbroken.store import before_work, lease
+from unbroken.store import claim as holder
+from unbroken.store.claim import Claim, HolderWatch
+from unbroken.store.driver_start import START
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import current_claim, take, take_if_idle
 from unbroken.system import fs, host, log
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}

@@ -18,8 +18,8 @@ from unbroken.cli.logs import POLL_SECONDS, segment_logs, show_log
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.job import attempt as module
 from unbroken.job.attempt import Assignment, Job, SegmentLog
-from unbroken.runs import lease
-from unbroken.runs.layout import RunFolder
+from unbroken.store import lease
+from unbroken.store.layout import RunFolder
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ from unbroken.job.import_export import export_run, import_run
 from unbroken.job.settled import is_done
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
-from unbroken.runs import lease
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.record import read_record
-from unbroken.runs.select import select
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import Handover, Progress
+from unbroken.store.record import read_record
+from unbroken.store.select import select
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_policy import Saves

@@ -15,8 +15,8 @@ from support.toyrun import checkpoints, history, program, start_segment, toy_job
 from unbroken.job.deadline import JobTime, Margin, deadline_for
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import SlurmJob, job_around_us
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

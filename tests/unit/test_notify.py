@@ -23,10 +23,10 @@ from unbroken.report.events import Event, Look, events_of
 from unbroken.report.forecast import Forecast
 from unbroken.report.notifications import tell_once
 from unbroken.report.status import RunState, RunStatus
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.progress import Progress
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.progress import Progress
+from unbroken.store.segment_end import EndKind
 
 ALL = ("finished", "stopped", "stalled", "storm", "late")
 SCHEMAS = known_schemas()

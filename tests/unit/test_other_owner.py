@@ -13,9 +13,9 @@ from support.toyrun import toy
 from unbroken.job import submissions
 from unbroken.job.control import OtherOwner
 from unbroken.job.spec import JobSpec
-from unbroken.runs.claim import claim_path
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
+from unbroken.store.claim import claim_path
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import take
 
 pytestmark = pytest.mark.process
 

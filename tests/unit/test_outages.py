@@ -14,12 +14,12 @@ from support.toyrun import checkpoints, flip_byte, history, program, run_program
 
 from unbroken.errors import InterruptedSegment, OutageError, StorageError, UnbrokenError
 from unbroken.job import attempt as segment_module
-from unbroken.runs import checkpoint as checkpoint_module
-from unbroken.runs import select as pick_module
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import select
-from unbroken.runs.store import Store
+from unbroken.store import checkpoint as checkpoint_module
+from unbroken.store import select as pick_module
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import select
 from unbroken.system import log
 
 PASSING = [errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT]

@@ -11,10 +11,10 @@ from unbroken.cli import verify_command
 from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.status import RunState, status_of
-from unbroken.runs import lease
-from unbroken.runs.checkpoint import Passport
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoint import Passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
 
 
 @pytest.mark.process

@@ -9,9 +9,9 @@ from support.making import publish
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import verified_parts
-from unbroken.runs.select import ancestors
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import verified_parts
+from unbroken.store.checkpoints import Store
+from unbroken.store.select import ancestors
 from unbroken.system import copying, fs
 
 

@@ -10,8 +10,8 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs.checkpoint import FORMAT, Imported, data_digest, read_import, read_passport
-from unbroken.runs.progress import FileDigest, Progress
+from unbroken.store.checkpoint import FORMAT, Imported, data_digest, read_import, read_passport
+from unbroken.store.progress import FileDigest, Progress
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.policy import (
+from unbroken.job.policy import (
     Next,
     NextAction,
     Rules,
@@ -17,9 +16,10 @@ from unbroken.runs.policy import (
     next_action,
     of_start,
 )
-from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.runs.times import NO_TIMES
 from unbroken.slurm.job import EndState
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.times import NO_TIMES
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:

@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies
 from support.making import PASSPORT
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import folder_name
-from unbroken.runs.progress import (
+from unbroken.store.checkpoint import folder_name
+from unbroken.store.progress import (
     FileDigest,
     Progress,
     amount,

@@ -11,7 +11,7 @@ import pytest
 from support.toyrun import children_of, is_alive, until
 
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.runs.progress import Progress
+from unbroken.store.progress import Progress
 from unbroken.training.launch import rendezvous
 from unbroken.training.launch.rendezvous import Meeting
 

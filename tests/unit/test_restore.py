@@ -19,10 +19,10 @@ from unbroken.copies.replica import read_note
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
-from unbroken.runs import lease
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import verify
 from unbroken.system.log import lines_to
 
 pytestmark = pytest.mark.process

@@ -10,13 +10,13 @@ from support.toy_spec import toy_spec
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state, rule_work
+from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RulePauses, RuleState, read_state
-from unbroken.runs import attempts
-from unbroken.runs.exec_note import ExecNote
-from unbroken.runs.history import Attempt
-from unbroken.runs.policy import Next, NextAction
-from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job import EndState
+from unbroken.store import attempts
+from unbroken.store.exec_note import ExecNote
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind, SegmentEnd
 
 PAUSED = EndKind.PAUSED
 RULE = toy_spec(keys=None, name="train", last_segment=3, retries=1, memory_mb=(400, 800))

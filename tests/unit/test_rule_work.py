@@ -18,10 +18,10 @@ from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.job.rule_work import RuleWork
 from unbroken.job.spec import ChainJob, path_of, read
-from unbroken.runs.exec_note import ExecNote
-from unbroken.runs.history import History
-from unbroken.runs.layout import CHAINS
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.exec_note import ExecNote
+from unbroken.store.history import History
+from unbroken.store.layout import CHAINS
+from unbroken.store.segment_end import EndKind
 
 KEY = ".rules/1a2b"
 STORE = "ckpt"
@@ -31,9 +31,9 @@ import os, sys
 from dataclasses import replace
 from pathlib import Path
 from support.making import ATTEMPT
-from unbroken.runs.exec_note import ExecNote, note_path, write_note
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.exec_note import ExecNote, note_path, write_note
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 from unbroken.slurm.job import EndState
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]

@@ -12,12 +12,12 @@ from support.toyrun import toy
 from unbroken.errors import OutageError, StorageError
 from unbroken.job import background, submissions
 from unbroken.job.submissions import UNANSWERED_SECONDS
-from unbroken.runs import lease
-from unbroken.runs.attempts import attempt_at_work
-from unbroken.runs.before_work import obstacle
-from unbroken.runs.claim import claim_path
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.attempts import attempt_at_work
+from unbroken.store.before_work import obstacle
+from unbroken.store.checkpoints import Store
+from unbroken.store.claim import claim_path
+from unbroken.store.layout import RunFolder
 from unbroken.system import disk
 
 

@@ -21,8 +21,8 @@ from support.toyrun import (
 )
 
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -23,9 +23,9 @@ from support.toyrun import (
 )
 
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
-from unbroken.runs import results as final
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
+from unbroken.store import results as final
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 from unbroken.system.fs import unique_name
 

@@ -8,9 +8,9 @@ import pytest
 from support.making import ATTEMPT
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

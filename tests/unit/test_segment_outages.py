@@ -12,8 +12,8 @@ from support.toyrun import KEYS, toy, toy_job, toy_run
 
 from unbroken.job import segment_script
 from unbroken.job.attempt import Job, SegmentLog, newest_work
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
 
 
 def failing(number: int) -> Callable[..., object]:

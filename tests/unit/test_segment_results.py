@@ -17,10 +17,10 @@ from unbroken.errors import ResultsError, SegmentError, StorageError, UnbrokenEr
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
 from unbroken.report.status import RunState, status_of
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.record import Record, read_record
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.record import Record, read_record
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndCause, EndKind
 
 pytestmark = pytest.mark.process
 

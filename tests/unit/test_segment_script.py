@@ -15,12 +15,12 @@ from support.toyrun import PYTHONPATH, toy_run
 
 from unbroken.job import segment_script
 from unbroken.job.spec import path_of
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import Progress
-from unbroken.runs.record import Record, read_record
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import Progress
+from unbroken.store.record import Record, read_record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -24,8 +24,8 @@ from support.toyrun import (
 )
 
 from unbroken.job import supervisor
-from unbroken.runs.record import read_record
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

@@ -8,10 +8,10 @@ from support.making import PASSPORT, publish
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
-from unbroken.runs import checkpoint as checkpoint_module
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.select import select
-from unbroken.runs.store import Store
+from unbroken.store import checkpoint as checkpoint_module
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.select import select
 from unbroken.system import log
 
 

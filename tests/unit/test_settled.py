@@ -9,12 +9,12 @@ from support.toyrun import toy, toy_run
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.job.settled import is_done, settle_rest, settled_record
-from unbroken.runs import lease
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import take
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
+from unbroken.store import lease
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import take
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -15,9 +15,9 @@ from support.making import publish
 from unbroken.cli import restart_command
 from unbroken.errors import ConfigError
 from unbroken.report.status import RunState, RunStatus, status_of
-from unbroken.runs import lease
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
 from unbroken.system import host
 
 

@@ -7,7 +7,7 @@ from support.toyrun import checkpoints, toy, toy_job
 from typer.testing import CliRunner
 
 from unbroken.cli.main import app
-from unbroken.runs import lease
+from unbroken.store import lease
 
 pytestmark = pytest.mark.process
 

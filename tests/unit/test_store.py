@@ -10,9 +10,9 @@ from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
 from unbroken.errors import CheckpointError, FencedError, StorageError
-from unbroken.runs.checkpoint import age_by_name, folder_name, verify_files
-from unbroken.runs.progress import FileDigest, Progress
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import age_by_name, folder_name, verify_files
+from unbroken.store.checkpoints import Store
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.fs import unique_name
 

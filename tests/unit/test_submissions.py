@@ -8,7 +8,7 @@ import pytest
 
 from unbroken.job import submissions
 from unbroken.job.submissions import KEPT, UNANSWERED_SECONDS
-from unbroken.runs.layout import CHAINS
+from unbroken.store.layout import CHAINS
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ def data(training):
 def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_the_one_before(
     training, tmp_path, capsys
 ):
-    from unbroken.runs.store import Store
+    from unbroken.store.checkpoints import Store
     from unbroken.training.tensorflow import Saves
 
     store, value, steps = tmp_path / "kept" / "checkpoints", [1.0], []

@@ -10,8 +10,8 @@ from support.toyrun import toy_job
 
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.job.recovery import Recovery
-from unbroken.runs import lease
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.checkpoints import Store
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from support.toyrun import history, start_segment, toy_job, toy_run
 
 from unbroken.job.deadline import NEARLY_ALL
+from unbroken.job.policy import Next, Rules, Situation, next_action
 from unbroken.plan.slurm_jobs import unused_least_minutes
-from unbroken.runs.policy import Next, Rules, Situation, next_action
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import client, sbatch
+from unbroken.store.segment_end import EndKind
 
 SLOW = {"goal": 10**9, "step_seconds": 0.01, "save_steps": 0, "least_minutes": 0.01, "segment_minutes": 0.1}
 

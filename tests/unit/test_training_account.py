@@ -17,15 +17,15 @@ from unit.test_training_plain import told_to_save
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from unbroken.job import policy
 from unbroken.job.rule_work import end_of
 from unbroken.report.account import account
 from unbroken.report.spans import Kind
-from unbroken.runs import policy
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.exec_note import ExecNote, note_path, read_note
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.store.attempts import all_attempts
+from unbroken.store.exec_note import ExecNote, note_path, read_note
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.training import AtomicDirectory
 from unbroken.training.core.environment import DeadlineFile
 from unbroken.training.core.save_schedule import Phase, SaveSchedule

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch import nn  # noqa: E402
 
-from unbroken.runs.store import Store  # noqa: E402
+from unbroken.store.checkpoints import Store  # noqa: E402
 from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("signals_kept")

@@ -12,7 +12,7 @@ from support.toyrun import until
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.runs.store import Store  # noqa: E402
+from unbroken.store.checkpoints import Store  # noqa: E402
 from unbroken.training.core.session import AsyncSave  # noqa: E402
 from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 
 from unbroken.errors import LeaseError, NoCheckpointError  # noqa: E402
-from unbroken.runs.select import verify  # noqa: E402
-from unbroken.runs.store import Store  # noqa: E402
+from unbroken.store.checkpoints import Store  # noqa: E402
+from unbroken.store.select import verify  # noqa: E402
 from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
 
 OFTEN = Saves()

@@ -88,7 +88,7 @@ def test_a_second_training_beside_the_first_is_refused(told: Path) -> None:
 
 
 def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
-    from unbroken.runs.progress import Progress
+    from unbroken.store.progress import Progress
 
     first, second = FrameworkSession({}), FrameworkSession({})
     first.step(Progress(1), 1)

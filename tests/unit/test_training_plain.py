@@ -16,7 +16,7 @@ import pytest
 
 from unbroken.program.contract import AttemptFolder, ready_states
 from unbroken.program.memory import available_bytes
-from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress, write_progress
+from unbroken.store.progress import FileDigest, Handover, Progress, read_progress, write_progress
 from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Signals, read_contract
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from unbroken.runs.progress import Progress
+from unbroken.store.progress import Progress
 from unbroken.training.torch.framework_session import FrameworkSession, Wish
 
 first_save_at, told_at = map(int, sys.argv[1:])

@@ -3,7 +3,7 @@
 import pytest
 from support.telling import begin_as_a_new_process
 
-from unbroken.runs.history import History
+from unbroken.store.history import History
 
 pytestmark = [
     pytest.mark.tensorflow,

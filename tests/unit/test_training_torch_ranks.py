@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent, wait_for
 
-from unbroken.runs import lease
-from unbroken.runs.history import History
+from unbroken.store import lease
+from unbroken.store.history import History
 from unbroken.system.digests import digest_file
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")

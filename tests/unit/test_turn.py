@@ -10,8 +10,8 @@ from support.toyrun import toy_job
 from unbroken.errors import LeaseError
 from unbroken.job.deadline import leaves_to
 from unbroken.job.end_note import FILE
-from unbroken.runs import lease
-from unbroken.runs.claim import Claim
+from unbroken.store import lease
+from unbroken.store.claim import Claim
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
 

@@ -7,7 +7,7 @@ import pytest
 
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, noted, noted_states
-from unbroken.runs.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Handover, Progress
 
 HANDOVER = Handover(
     Progress(9, 100, "epochs", {"loss": 0.5, "name": "x"}),

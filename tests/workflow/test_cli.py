@@ -10,7 +10,7 @@ import pytest
 from support.terminal import Terminal
 from support.workdir import BIN, WorkDir, one_long_segment, one_step_segments, until
 
-from unbroken.runs.lease import current_claim
+from unbroken.store.lease import current_claim
 
 # All read what one chain of calls has made.
 pytestmark = pytest.mark.xdist_group("cli")

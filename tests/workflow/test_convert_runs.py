@@ -11,8 +11,8 @@ import pytest
 from support.site_jobs import WALK, whole_walk
 from support.workdir import BIN, WorkDir
 
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 
 CHOSEN = """#!/bin/bash
 #SBATCH --job-name=walk

@@ -5,7 +5,7 @@ import sys
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
 from unbroken.system import fs
 
 

@@ -12,8 +12,8 @@ import pytest
 from support.histories import PLAIN
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs.history import History
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import History
+from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.xdist_group("first hour")
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.workdir import BIN, ROOT, WorkDir, until
 
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.segment_end import EndKind
 
 PAGE = ROOT / "docs" / "module.md"
 

@@ -11,7 +11,7 @@ from support.toyrun import toy_run
 from support.workdir import WorkDir, one_step_segments
 
 from unbroken.job.spec import path_of
-from unbroken.runs.layout import NOTES
+from unbroken.store.layout import NOTES
 
 KINDS = [kind for kind in NEWER if kind != "archived passport"]  # the toy's checkpoints have no parts
 

@@ -8,7 +8,7 @@ from support.needs import skip_or_fail
 from support.toyrun import flip_byte
 from support.workdir import BIN, Done, WorkDir, one_step_segments
 
-from unbroken.runs.store import Store
+from unbroken.store.checkpoints import Store
 
 # In a mount namespace of its own; nobody else sees the mount.
 READ_ONLY = """\

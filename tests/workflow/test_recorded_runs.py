@@ -18,8 +18,8 @@ from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
 from unbroken.job import spec
-from unbroken.runs import checkpoint, claim, record
-from unbroken.runs.history import History
+from unbroken.store import checkpoint, claim, record
+from unbroken.store.history import History
 
 RUN = "count"
 

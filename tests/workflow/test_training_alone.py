@@ -11,7 +11,7 @@ from support.workdir import BIN, WorkDir
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.runs.history import Attempt, History
+from unbroken.store.history import Attempt, History
 
 pytestmark = pytest.mark.xdist_group("training_alone")  # one process, one `whole`
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unbroken.report.run_folders import segment_logs, segment_to_show
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import amount
+from unbroken.store.attempts import all_attempts
+from unbroken.store.history import Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import amount
 from unbroken.system.clock import duration
 
 SHOWN = 100

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError, LeaseError
 from unbroken.report.run_folders import goes_on_with, run_folder
-from unbroken.runs import lease
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.record import read_record
-from unbroken.runs.store import QUARANTINE, Store
+from unbroken.store import lease
+from unbroken.store.checkpoint import Checkpoint, describe_done
+from unbroken.store.checkpoints import QUARANTINE, Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.system import log
 
 REASON = "set aside by hand: unbroken back"

@@ -17,8 +17,8 @@ from unbroken.errors import ConfigError
 from unbroken.job.attempt import Job
 from unbroken.job.import_export import README, export_run, import_run
 from unbroken.report.known import CONFIG, runs_of
-from unbroken.runs.checkpoint import describe_done
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import describe_done
+from unbroken.store.run import RunSpec
 from unbroken.system.log import lines_to
 
 

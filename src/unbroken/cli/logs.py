@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from unbroken.errors import ConfigError
 from unbroken.report.run_folders import segment_logs, segment_to_show
-from unbroken.runs.layout import RunFolder
+from unbroken.store.layout import RunFolder
 
 POLL_SECONDS = 0.5
 _BLOCK_BYTES = 1 << 20

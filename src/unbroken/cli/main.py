@@ -56,13 +56,13 @@ from unbroken.report.known import (
 )
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.status import RunStatus
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.identity import accept_identity, identity_of
-from unbroken.runs.store import Store
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.slurm.this_job import own_job_id
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoints import Store
+from unbroken.store.identity import accept_identity, identity_of
 from unbroken.system import fs, log
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)

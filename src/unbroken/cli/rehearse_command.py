@@ -13,7 +13,7 @@ from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
 from unbroken.rehearsal.rehearse import Rehearser, with_goal
 from unbroken.report.known import CONFIG
-from unbroken.runs.rehearsal import FOLDER, Verdict
+from unbroken.store.rehearsal import FOLDER, Verdict
 from unbroken.system.log import lines_to
 
 MINUTES = 2.0

@@ -13,7 +13,7 @@ from unbroken.errors import ConfigError
 from unbroken.job.background import PAGE
 from unbroken.report.known import CONFIG
 from unbroken.report.page import write_report
-from unbroken.runs.layout import RESULTS
+from unbroken.store.layout import RESULTS
 
 
 def report(

@@ -13,11 +13,11 @@ from unbroken.errors import ConfigError, LeaseError
 from unbroken.job import left_out, submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
-from unbroken.runs import lease
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
+from unbroken.store import lease
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.layout import RESULTS, RunFolder
 from unbroken.system import log
 from unbroken.system.clock import folder_stamp, utc_now
 

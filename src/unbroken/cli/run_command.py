@@ -17,7 +17,7 @@ from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
 from unbroken.report.known import no_config
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 CONFIG = Path("config/config.yaml")
 _SLURM = "slurm"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unbroken.report.status import BY_NEED, RunState, RunStatus
-from unbroken.runs.progress import amount
+from unbroken.store.progress import amount
 from unbroken.system.clock import duration
 
 COLORS = {

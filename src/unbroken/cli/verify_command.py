@@ -16,8 +16,8 @@ from unbroken.errors import CheckpointError, ConfigError, FormatError, LeaseErro
 from unbroken.report.known import CONFIG, existing_run_folder, known_names, no_config, runs_of
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.run_outputs import compare_outputs
-from unbroken.runs.checkpoint import PARTS, Checkpoint, only_parts, read_passport, verify_files
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import PARTS, Checkpoint, only_parts, read_passport, verify_files
+from unbroken.store.checkpoints import Store
 from unbroken.system import fs
 
 

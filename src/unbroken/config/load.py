@@ -12,7 +12,7 @@ from unbroken.config.schema import Schema, Schemas
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import settled_enter, task_mistakes
 from unbroken.errors import ConfigError, Mistake, config_error
-from unbroken.runs.run import CopySettings, RunSpec
+from unbroken.store.run import CopySettings, RunSpec
 
 _NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
 OwnMistakes = Callable[[Entry, RunSpec, Path], Iterator[Mistake]]

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from unbroken.config.location import Spot
 from unbroken.errors import Mistake
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 SRUN = "srun"
 _LAUNCHERS = {SRUN, "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "aprun", "jsrun"}

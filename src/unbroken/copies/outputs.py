@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from unbroken.copies.transfer import FLUSH_BYTES, STEP_BYTES, extend, make_folder, open_plain
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import OUTPUT, PIECES, RunOutput, piece_place
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import OUTPUT, PIECES, RunOutput, piece_place
 from unbroken.system import fs
 from unbroken.system.flush import flush_tree
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError, UnbrokenError
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.formats import Format
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoints import Store
+from unbroken.store.formats import Format
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_all_own, confirm_own
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 NOTE = "copies.json"

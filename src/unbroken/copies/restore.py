@@ -17,17 +17,17 @@ from unbroken.copies.outputs import OutputPlace, OutputsOf, shortened
 from unbroken.copies.replica import NOTE, Note, Replica, read_note, write_note
 from unbroken.copies.transfer import is_draft
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
-from unbroken.runs import lease
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done
-from unbroken.runs.claim import Claim, claim_path
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import verify
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoint import Checkpoint, age_by_name, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.claim import Claim, claim_path
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_own
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import verify
 from unbroken.system import copying, fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree

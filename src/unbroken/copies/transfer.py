@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import FILE_NAME, Checkpoint, reading
-from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.progress import FileDigest
+from unbroken.store.checkpoint import FILE_NAME, Checkpoint, reading
+from unbroken.store.own_folder import confirm_own
+from unbroken.store.progress import FileDigest
 from unbroken.system import disk, fs
 from unbroken.system.copying import append_part
 from unbroken.system.digests import digest_file

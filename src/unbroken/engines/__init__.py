@@ -8,10 +8,10 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import Mistake
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunOutput
-from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import RunOutput
+from unbroken.store.progress import Handover, Progress
+from unbroken.store.run import RunSpec
 
 __all__ = [
     "EXIT_FINISHED",

@@ -42,10 +42,10 @@ from unbroken.program.contract import (
     ready_states,
 )
 from unbroken.program.process import Child, Streams
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunOutput
-from unbroken.runs.progress import Progress, read_progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import RunOutput
+from unbroken.store.progress import Progress, read_progress
+from unbroken.store.run import RunSpec
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import ConfigError
-from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import FILE_NAME, PARTS, Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 SCRIPT = "resume.sh"

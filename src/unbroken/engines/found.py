@@ -23,9 +23,9 @@ from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError, Mistake
 from unbroken.program import environment
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunOutput
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import RunOutput
+from unbroken.store.run import RunSpec
 
 GROUP = "unbroken.engines"
 SCHEMA = "schema.yaml"

@@ -11,10 +11,18 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
-from unbroken.runs.checkpoint import FILE_NAME, IMPORT_SEGMENT, PARTS, Checkpoint, Imported, read_passport, verify_files
-from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import (
+    FILE_NAME,
+    IMPORT_SEGMENT,
+    PARTS,
+    Checkpoint,
+    Imported,
+    read_passport,
+    verify_files,
+)
+from unbroken.store.checkpoints import Store
+from unbroken.store.progress import Handover, Progress, parse_handover, read_told
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 # Next to the draft of the checkpoint: a folder that becomes the run's `output`, if the engine makes it.

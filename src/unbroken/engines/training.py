@@ -12,9 +12,9 @@ from unbroken.engines.exports import export_training, is_of_library
 from unbroken.engines.script_edit import Script
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.program.rank_command import script_command, threads_of_each
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import restart_count
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.run import RunSpec
 
 # How far to train where the script does not say it.
 _GOALS = {"epochs": 10, "steps": 1000}

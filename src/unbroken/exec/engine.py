@@ -17,9 +17,9 @@ from unbroken.exec.options import Options
 from unbroken.exec.outputs import CalledEngine, is_empty_file, keep_results, put_back_results
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import own_job_id
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.run import RunSpec
 
 NAME = "exec"
 # What the program has printed, if that is a result.

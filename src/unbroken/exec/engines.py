@@ -28,8 +28,8 @@ from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.call import CALL, FORMAT
 from unbroken.exec.options import DMTCP, GROMACS, Options
 from unbroken.exec.outputs import CalledEngine
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 

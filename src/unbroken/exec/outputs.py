@@ -16,8 +16,8 @@ from unbroken.engines.base import Engine, Task
 from unbroken.engines.files.stored import Replaced, original, put_file, stored
 from unbroken.exec.options import Options
 from unbroken.program.process import Streams
-from unbroken.runs.checkpoint import Checkpoint, verify_files
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint, verify_files
+from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs, jsontext
 from unbroken.system.digests import digest_file
 

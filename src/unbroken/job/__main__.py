@@ -26,13 +26,13 @@ from unbroken.job.rule_work import RuleWork
 from unbroken.job.segment_process import ignore_signals
 from unbroken.job.spec import ChainJob, JobSpec, read
 from unbroken.job.work import SegmentWork
-from unbroken.runs import driver_start
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
+from unbroken.store import driver_start
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.segment_end import EndKind
 from unbroken.system import log
 from unbroken.system.clock import utc_now
 

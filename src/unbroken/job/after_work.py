@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
-from unbroken.job import array, background, needs
+from unbroken.job import array, background, needs, policy
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, is_page_off
 from unbroken.job.control import owner_of
@@ -17,13 +17,12 @@ from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.job.work import write_last_page
-from unbroken.runs import policy
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
+from unbroken.store.history import Attempt, History
+from unbroken.store.segment_end import EndKind, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from unbroken.errors import InterruptedSegment, PartialSegment, UnbrokenError
 from unbroken.job import end_note
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.leaving import StopReason
-from unbroken.runs import driver_start
-from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.signal_relay import SignalListener
+from unbroken.store import driver_start
+from unbroken.store.identity import IdentityKeys
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 from unbroken.system.clock import utc_now
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.

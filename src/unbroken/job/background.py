@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unbroken.errors import UnbrokenError
-from unbroken.runs.layout import NOTES, RESULTS
+from unbroken.store.layout import NOTES, RESULTS
 from unbroken.system import fs
 
 _NICENESS = 10

@@ -19,7 +19,7 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
-from unbroken.job import end_note
+from unbroken.job import end_note, policy
 from unbroken.job.attempt import Job
 from unbroken.job.deadline import NEARLY_ALL
 from unbroken.job.settled import is_finished
@@ -27,16 +27,16 @@ from unbroken.job.supervisor import Work
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
-from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, policy
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.lease import Lease
-from unbroken.runs.segment_end import FIX, EndCause, EndKind, SegmentEnd
-from unbroken.runs.store import Store
-from unbroken.runs.times import killed_words
 from unbroken.slurm.job import EndState
 from unbroken.slurm.partitions import own_spare_nodes
+from unbroken.store import attempts as endings
+from unbroken.store import driver_start
+from unbroken.store.checkpoint import Checkpoint, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.lease import Lease
+from unbroken.store.segment_end import FIX, EndCause, EndKind, SegmentEnd
+from unbroken.store.times import killed_words
 from unbroken.system import disk
 from unbroken.system.clock import utc_now
 

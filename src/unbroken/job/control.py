@@ -20,14 +20,14 @@ from unbroken.job.needs import follow_plan
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
-from unbroken.runs.claim import Claim, HolderWatch, claim_path
-from unbroken.runs.history import History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 from unbroken.slurm.client import ask as ask_slurm
 from unbroken.slurm.client import may_ask_here
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
+from unbroken.store.claim import Claim, HolderWatch, claim_path
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0

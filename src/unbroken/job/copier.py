@@ -22,12 +22,12 @@ from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, FencedError, UnbrokenError
 from unbroken.job.attempt import Alarm, Job
 from unbroken.job.deadline import deadline_for
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done, only_parts, read_passport
-from unbroken.runs.layout import RunOutput
-from unbroken.runs.lease import Lease
-from unbroken.runs.run import CopySettings
-from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
+from unbroken.store.checkpoint import Checkpoint, age_by_name, describe_done, only_parts, read_passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunOutput
+from unbroken.store.lease import Lease
+from unbroken.store.run import CopySettings
 from unbroken.system import disk, fs
 from unbroken.system.clock import unix_seconds
 

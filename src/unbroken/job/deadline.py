@@ -16,10 +16,10 @@ from itertools import takewhile
 from unbroken.job.attempt import Job
 from unbroken.job.end_note import FILE
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs import lease
-from unbroken.runs.claim import Claim
-from unbroken.runs.history import Attempt
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
+from unbroken.store import lease
+from unbroken.store.claim import Claim
+from unbroken.store.history import Attempt
 
 logger = logging.getLogger(__name__)
 

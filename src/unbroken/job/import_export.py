@@ -17,18 +17,18 @@ from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseEr
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import make_folders
-from unbroken.runs import before_work, lease
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import IMPORT_SEGMENT as SEGMENT
-from unbroken.runs.checkpoint import Checkpoint, Imported, describe_done
-from unbroken.runs.identity import Identity, identity_of, usable_identities
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import Lease
-from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.progress import Handover
-from unbroken.runs.run import RunSpec
-from unbroken.runs.select import refusal, verify
-from unbroken.runs.store import Store
+from unbroken.store import before_work, lease
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
+from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.identity import Identity, identity_of, usable_identities
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import Lease
+from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.progress import Handover
+from unbroken.store.run import RunSpec
+from unbroken.store.select import refusal, verify
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree

@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote
 from unbroken.errors import UnbrokenError
 from unbroken.job import array
 from unbroken.job.spec import path_of, read
-from unbroken.runs.layout import NOTES
 from unbroken.slurm.client import ask
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.this_job import restart_count
+from unbroken.store.layout import NOTES
 
 logger = logging.getLogger(__name__)
 

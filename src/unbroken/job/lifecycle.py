@@ -36,18 +36,18 @@ from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.job.settled import record_of, settled_kind
 from unbroken.job.supervisor import Work
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs import before_work, lease, times
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.identity import identity_of, usable_identities
-from unbroken.runs.lease import Lease
-from unbroken.runs.moments import Moments
-from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.progress import amount
-from unbroken.runs.record import Record
-from unbroken.runs.segment_end import EndCause, EndKind
-from unbroken.runs.select import refusal, select
-from unbroken.runs.store import Store
+from unbroken.store import before_work, lease, times
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoint import Checkpoint, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.identity import identity_of, usable_identities
+from unbroken.store.lease import Lease
+from unbroken.store.moments import Moments
+from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.progress import amount
+from unbroken.store.record import Record
+from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.select import refusal, select
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.job import submissions
+from unbroken.job.policy import of_start
 from unbroken.job.spec import JobSpec
-from unbroken.runs.attempts import all_attempts, with_causes
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.policy import of_start
-from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.slurm.client import ask, table
 from unbroken.slurm.job import EndState, in_short
 from unbroken.slurm.partitions import ask_partition, own_partition, own_spare_nodes
 from unbroken.slurm.sbatch_options import more_to_exclude
+from unbroken.store.attempts import all_attempts, with_causes
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndCause, EndKind
 
 # A node is avoided after so many attempts that failed there without progress ...
 FAILURES_OF_A_NODE = 2

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from unbroken.errors import FormatError, StorageError
-from unbroken.job import submissions
+from unbroken.job import policy, submissions
 from unbroken.job.array import alive_of, is_of
 from unbroken.job.end_note import said_by_exit_code
+from unbroken.job.policy import Next, NextAction, next_action_now
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import ChainJob, JobSpec
-from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, policy
-from unbroken.runs.before_work import STATE, obstacle, state_path
-from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.layout import LOGS, RunFolder
-from unbroken.runs.policy import Next, NextAction, next_action_now
-from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
 from unbroken.slurm.partitions import own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
+from unbroken.store import attempts as endings
+from unbroken.store import driver_start
+from unbroken.store.before_work import STATE, obstacle, state_path
+from unbroken.store.history import RECENT, Attempt
+from unbroken.store.layout import LOGS, RunFolder
+from unbroken.store.segment_end import EndKind, SegmentEnd
 from unbroken.system.log import lines_to
 
 logger = logging.getLogger(__name__)

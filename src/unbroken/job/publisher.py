@@ -31,15 +31,15 @@ from unbroken.job.copier import Copier
 from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import described, unread
 from unbroken.program.environment_changes import changes, in_words, refusal
-from unbroken.runs import results as final
-from unbroken.runs.checkpoint import Checkpoint, Passport, describe_done
-from unbroken.runs.history import Attempt
-from unbroken.runs.identity import Identity
-from unbroken.runs.progress import Handover, Progress, overshoot
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.store import results as final
+from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt
+from unbroken.store.identity import Identity
+from unbroken.store.progress import Handover, Progress, overshoot
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm

@@ -25,18 +25,18 @@ from unbroken.job.attempt import Job
 from unbroken.job.publisher import Computation, Publisher
 from unbroken.program.contract import AttemptFolder, HandedOver, noted_states
 from unbroken.program.guard import MARK, marked
-from unbroken.runs import attempts
-from unbroken.runs import results as final
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.claim import Claim, Life, claim_path, life_of
-from unbroken.runs.history import History
-from unbroken.runs.identity import Identity
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import Lease
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.store import Store
-from unbroken.runs.times import FORMAT
 from unbroken.slurm.queue import ended
+from unbroken.store import attempts
+from unbroken.store import results as final
+from unbroken.store.checkpoint import Checkpoint, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.claim import Claim, Life, claim_path, life_of
+from unbroken.store.history import History
+from unbroken.store.identity import Identity
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import Lease
+from unbroken.store.own_folder import confirm_all_own, confirm_own
+from unbroken.store.times import FORMAT
 from unbroken.system import disk, fs
 from unbroken.system.clock import unix_seconds
 from unbroken.system.host import boot_id

@@ -14,17 +14,17 @@ from pathlib import Path
 from unbroken.job import needs, rule_state
 from unbroken.job.after_work import how_slurm_ends
 from unbroken.job.next_attempt import Stop, next_attempt, stop_of
+from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RuleState
 from unbroken.job.segment_process import follow, is_being_ended
 from unbroken.job.segment_script import unmark
 from unbroken.job.spec import JobSpec
 from unbroken.job.work import SegmentWork
-from unbroken.runs.exec_note import ExecNote, note_path, read_note
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.policy import Next, NextAction
-from unbroken.runs.progress import amount
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.slurm.job import EndState
+from unbroken.store.exec_note import ExecNote, note_path, read_note
+from unbroken.store.history import Attempt, History
+from unbroken.store.progress import amount
+from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.job.end_note import NoteFile
-from unbroken.runs import attempts as endings
-from unbroken.runs.before_work import obstacle
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.this_job import job_around_us
+from unbroken.store import attempts as endings
+from unbroken.store.before_work import obstacle
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import EndKind, SegmentEnd
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)

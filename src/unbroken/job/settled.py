@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
-from unbroken.runs import lease
-from unbroken.runs import results as final
-from unbroken.runs.checkpoint import Checkpoint, age_by_name
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.record import Record, read_record
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
+from unbroken.store import lease
+from unbroken.store import results as final
+from unbroken.store.checkpoint import Checkpoint, age_by_name
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record, read_record
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_now
 from unbroken.system.log import lines_to
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.runs.formats import Format
-from unbroken.runs.layout import CHAINS
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import job_of_anyone
+from unbroken.store.formats import Format
+from unbroken.store.layout import CHAINS
 from unbroken.system import fs
 
 FORMAT = Format()

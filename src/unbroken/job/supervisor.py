@@ -20,11 +20,11 @@ from unbroken.program.entering import entered
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.leaving import StopReason
 from unbroken.program.memory import Kills, out_of_memory_kills
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.history import KILLED_CODES
-from unbroken.runs.lease import Lease
-from unbroken.runs.moments import Moments
-from unbroken.runs.progress import Handover, write_progress
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.history import KILLED_CODES
+from unbroken.store.lease import Lease
+from unbroken.store.moments import Moments
+from unbroken.store.progress import Handover, write_progress
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.segment_process import SegmentProcess, is_being_ended
 from unbroken.job.spec import ChainJob
-from unbroken.runs.record import read_record
-from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

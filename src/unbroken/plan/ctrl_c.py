@@ -16,12 +16,12 @@ from types import FrameType
 
 import psutil
 
-from unbroken.runs import driver_start
-from unbroken.runs.checkpoint import describe_done
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import newest_claim
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
+from unbroken.store import driver_start
+from unbroken.store.checkpoint import describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import newest_claim
+from unbroken.store.run import RunSpec
 from unbroken.system.clock import age_seconds, duration
 
 logger = logging.getLogger(__name__)

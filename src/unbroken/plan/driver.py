@@ -18,7 +18,7 @@ from unbroken.plan.driver_lines import show_full_disk_at_exit, show_until_the_en
 from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
-from unbroken.runs.layout import NOTES
+from unbroken.store.layout import NOTES
 
 logger = logging.getLogger(__name__)
 MINUTE = 60.0

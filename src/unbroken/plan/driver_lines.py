@@ -12,15 +12,15 @@ from pathlib import Path
 
 from unbroken.plan import elsewhere
 from unbroken.plan.on_disk import RunOnDisk
-from unbroken.runs import driver_start
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import NOTES, RESULTS, RunFolder
-from unbroken.runs.progress import amount
-from unbroken.runs.record import Record
-from unbroken.runs.rehearsal import Verdict, read_rehearsal
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndKind
+from unbroken.store import driver_start
+from unbroken.store.attempts import all_attempts
+from unbroken.store.history import Attempt
+from unbroken.store.layout import NOTES, RESULTS, RunFolder
+from unbroken.store.progress import amount
+from unbroken.store.record import Record
+from unbroken.store.rehearsal import Verdict, read_rehearsal
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndKind
 from unbroken.system import disk, log
 
 _SNAKEMAKES_LOGGER = "snakemake.logging"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from unbroken.config.found import near
 from unbroken.config.messages import listed
 from unbroken.config.site import Request
-from unbroken.runs.run import RunSpec
 from unbroken.slurm import partitions as slurm
 from unbroken.slurm.partitions import Partition, together
+from unbroken.store.run import RunSpec
 
 
 @dataclass(frozen=True)

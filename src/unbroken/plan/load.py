@@ -17,7 +17,7 @@ from unbroken.plan import elsewhere, snakemake_inside
 from unbroken.plan.driver_lines import show
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import missing_site
-from unbroken.runs import driver_start
+from unbroken.store import driver_start
 from unbroken.system import fs, log
 
 _driven: list[Plan] = []

@@ -12,15 +12,15 @@ from unbroken.job.attempt import Assignment
 from unbroken.program import environment
 from unbroken.program.environment_changes import changes
 from unbroken.program.environment_changes import refusal as environment_refusal
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.identity import identity_of, usable_identities
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.record import Record, read_record
-from unbroken.runs.results import SUMMARY
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.select import refusal
-from unbroken.runs.store import Store
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoints import Store
+from unbroken.store.identity import identity_of, usable_identities
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.record import Record, read_record
+from unbroken.store.results import SUMMARY
+from unbroken.store.segment_end import EndKind
+from unbroken.store.select import refusal
 
 
 class RunOnDisk:

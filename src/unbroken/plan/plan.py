@@ -25,11 +25,11 @@ from unbroken.plan import snakemake_inside
 from unbroken.plan.driver_lines import standing
 from unbroken.plan.on_disk import RunOnDisk
 from unbroken.plan.slurm_jobs import SlurmPlan, shared
-from unbroken.runs.identity import content_files
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.this_job import current_job
+from unbroken.store.identity import content_files
+from unbroken.store.layout import RunFolder
+from unbroken.store.results import SUMMARY
+from unbroken.store.run import RunSpec
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from unbroken.config.site import Request, Site
 from unbroken.config.tasks import SRUN, mistakes_in_a_step
 from unbroken.errors import ConfigError
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.partitions import ask_partitions
 from unbroken.slurm.sbatch import gives_all_time
 from unbroken.slurm.sbatch_options import warning_words, without_exclude
+from unbroken.store.run import RunSpec
 
 # The files of a profile for Slurm; the second one is optional.
 SITE, PARTITIONS = "site.yaml", "partitions.yaml"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from unbroken.errors import Mistake, OutageError, SegmentError
 from unbroken.program import process
-from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.run import RunSpec
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.run import RunSpec
 from unbroken.system import fs, jsontext
 from unbroken.system.digests import sha256_of
 

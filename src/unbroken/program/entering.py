@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.program import conda, container, process, venv
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 
 def entered(

@@ -9,7 +9,7 @@ from pathlib import Path
 from unbroken.errors import AbsentFileError, Mistake, SegmentError, config_error
 from unbroken.program import conda, container, process, venv
 from unbroken.program.entering import conda_folder, folder_of
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 from unbroken.system.host import this_host
 
 # What only the job's own machine can say.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from unbroken.runs.checkpoint import Passport
+from unbroken.store.checkpoint import Passport
 
 # So many of the changes of a part are printed, the others counted.
 TOLD = 5

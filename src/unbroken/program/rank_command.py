@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 # The user's Python must find unbroken, as the script must that uses unbroken.training.
 LAUNCHER = "unbroken.training.launch.ranks"

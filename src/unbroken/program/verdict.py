@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from unbroken.errors import SegmentError
-from unbroken.runs.progress import read_told
+from unbroken.store.progress import read_told
 
 # Of what is no verdict, so much is shown.
 LONGEST_SHOWN = 200

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unbroken.engines.base import Engine
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.history import Attempt
-from unbroken.runs.progress import amount
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.history import Attempt
+from unbroken.store.progress import amount
+from unbroken.store.run import RunSpec
 
 # Start and stop take no more than this share of a segment.
 CUT_SHARE = 0.05

@@ -21,14 +21,14 @@ from unbroken.job.spec import path_of
 from unbroken.program.contract import AttemptFolder
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.progress import read_progress
-from unbroken.runs.record import read_record
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndKind
-from unbroken.runs.store import Store
-from unbroken.runs.times import read_times
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt, History
+from unbroken.store.progress import read_progress
+from unbroken.store.record import read_record
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndKind
+from unbroken.store.times import read_times
 from unbroken.system.file_events import FileEvents, Happened
 
 POLL_SECONDS = 0.02

@@ -19,11 +19,11 @@ from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage, alone
 from unbroken.rehearsal.verdict import blamed_of, listed, nothing_to_blame, reason_of
 from unbroken.rehearsal.wrong_restore import make_wrong
-from unbroken.runs.identity import IdentityKeys, identity_of
-from unbroken.runs.progress import amount
-from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.runs.run import RunSpec
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.identity import IdentityKeys, identity_of
+from unbroken.store.progress import amount
+from unbroken.store.rehearsal import FOLDER, Rehearsal, Verdict
+from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)

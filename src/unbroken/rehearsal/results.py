@@ -15,10 +15,10 @@ from unbroken.rehearsal.compare import begun_again, compare_folders, is_excepted
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage
-from unbroken.runs.checkpoint import FILE_NAME as MANIFEST
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.results import SUMMARY
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import FILE_NAME as MANIFEST
+from unbroken.store.layout import RunFolder
+from unbroken.store.results import SUMMARY
+from unbroken.store.run import RunSpec
 from unbroken.system.fs import tree_files
 
 # What is ours in the folder of an attempt: the contract's files, and states that are about to become checkpoints.

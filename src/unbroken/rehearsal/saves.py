@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from unbroken.program.contract import FINAL
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.store.checkpoint import PARTS, Checkpoint
 from unbroken.system.file_events import FileEvent, Happened
 
 _DIGITS = re.compile(r"\d+")

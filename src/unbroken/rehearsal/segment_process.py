@@ -22,7 +22,7 @@ from unbroken.job.lifecycle import run_segment
 from unbroken.job.spec import read
 from unbroken.program import guard
 from unbroken.program.contract import HandedOver
-from unbroken.runs.times import read_times
+from unbroken.store.times import read_times
 from unbroken.system import fs
 
 

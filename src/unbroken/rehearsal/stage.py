@@ -19,11 +19,11 @@ from unbroken.engines.base import Engine
 from unbroken.engines.found import engine_of
 from unbroken.errors import ConfigError
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
-from unbroken.runs import driver_start
-from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.layout import LOGS, RESULTS, STORES, RunFolder
-from unbroken.runs.rehearsal import FOLDER
-from unbroken.runs.run import RunSpec
+from unbroken.store import driver_start
+from unbroken.store.identity import IdentityKeys
+from unbroken.store.layout import LOGS, RESULTS, STORES, RunFolder
+from unbroken.store.rehearsal import FOLDER
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 # So much is copied for the whole run, the whole run again, and the pieces.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from unbroken.rehearsal.difference import Difference, Kind
 from unbroken.rehearsal.piece import Way
-from unbroken.runs.rehearsal import Verdict
+from unbroken.store.rehearsal import Verdict
 
 MOST_NAMES = 3
 # Names of what differs from run to run without being a result.

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.rehearsal.states import members
-from unbroken.runs.checkpoint import FILE_NAME, PARTS, Checkpoint
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import FileDigest, amount
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import FILE_NAME, PARTS, Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import FileDigest, amount
 from unbroken.system import fs
 from unbroken.system.digests import digest_file
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from unbroken.report.run_folders import run_folder
 from unbroken.report.spans import WITHOUT_NODES, Kind, Span, Work, array_of, set_back, with_moments, work_of
-from unbroken.runs.attempts import all_attempts, attempt_at_work
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import Queue
+from unbroken.store.attempts import all_attempts, attempt_at_work
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import duration
 
 

@@ -11,11 +11,11 @@ from itertools import takewhile
 
 from unbroken.config.notify import NotifySettings
 from unbroken.report.status import RunState, RunStatus
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.formats import Format
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.progress import amount
+from unbroken.store.attempts import all_attempts
+from unbroken.store.formats import Format
+from unbroken.store.history import Attempt
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.progress import amount
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seconds
 

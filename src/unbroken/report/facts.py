@@ -19,13 +19,13 @@ from unbroken.report.charts import curves_of, progress_points, thinned, thinned_
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.spans import Kind
 from unbroken.report.status import BY_NEED, RunState, RunStatus, how_to_start
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.checkpoint import Checkpoint, Passport
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
 from unbroken.slurm.queue import Queue
+from unbroken.store.attempts import all_attempts
+from unbroken.store.checkpoint import Checkpoint, Passport
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150

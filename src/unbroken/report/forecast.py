@@ -16,8 +16,8 @@ from statistics import fmean, median
 
 from unbroken.report.spans import Kind
 from unbroken.report.turns import OTHER, Turn, log_rates, start_seconds, turns_of, waits
-from unbroken.runs.history import Attempt
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.history import Attempt
+from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import duration
 
 SIMULATIONS = 160

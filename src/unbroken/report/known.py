@@ -14,9 +14,9 @@ from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.queue import Queue
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 
 CONFIG = Path("config/config.yaml")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unbroken.config.notify import NotifySettings
 from unbroken.report.events import Event
-from unbroken.runs.layout import NOTES
+from unbroken.store.layout import NOTES
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 

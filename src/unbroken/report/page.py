@@ -17,8 +17,8 @@ from unbroken.errors import ConfigError
 from unbroken.report.facts import NO_PROMISE, Promise, folder_facts
 from unbroken.report.known import known_names, no_config, runs_of
 from unbroken.report.status import status_of
-from unbroken.runs.run import RunSpec
 from unbroken.slurm.queue import queue_of
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 # No page takes so long to write.

@@ -10,8 +10,8 @@ from pathlib import Path
 from unbroken.errors import LeaseError
 from unbroken.exec.call import CALL, Call, read_call
 from unbroken.exec.stores import known_stores
-from unbroken.runs import lease
-from unbroken.runs.layout import RESULTS, STORES, RunFolder
+from unbroken.store import lease
+from unbroken.store.layout import RESULTS, STORES, RunFolder
 
 # Before the name of a run of `unbroken exec` where a run of the config has the same.
 PREFIX = f"{STORES}/"

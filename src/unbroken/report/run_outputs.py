@@ -16,10 +16,10 @@ from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call
 from unbroken.exec.engine import PRINTED_NAME
 from unbroken.report.run_folders import call_of
-from unbroken.runs import lease
-from unbroken.runs.checkpoint import Checkpoint, read_passport
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
+from unbroken.store import lease
+from unbroken.store.checkpoint import Checkpoint, read_passport
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 
 
 def output_space(newest: Checkpoint | None, run: RunSpec | None) -> OutputSpace:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.times import Times
+from unbroken.store.history import Attempt
+from unbroken.store.times import Times
 from unbroken.system.clock import unix_seconds
 
 # Progress is a float: what differs by less is the same.

@@ -18,19 +18,19 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
-from unbroken.runs import lease, results
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.before_work import refuse_newer
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.claim import Claim, if_stopped
-from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.progress import Progress, overshoot, read_progress
-from unbroken.runs.rehearsal import read_rehearsal
-from unbroken.runs.run import RunSpec
-from unbroken.runs.store import Store
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
+from unbroken.store import lease, results
+from unbroken.store.attempts import all_attempts
+from unbroken.store.before_work import refuse_newer
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.checkpoints import Store
+from unbroken.store.claim import Claim, if_stopped
+from unbroken.store.history import RECENT, Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.progress import Progress, overshoot, read_progress
+from unbroken.store.rehearsal import read_rehearsal
+from unbroken.store.run import RunSpec
 from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
 

@@ -11,7 +11,7 @@ from statistics import median
 
 from unbroken.report.account import account
 from unbroken.report.spans import WITHOUT_NODES, Kind, array_of, with_moments
-from unbroken.runs.history import Attempt
+from unbroken.store.history import Attempt
 from unbroken.system.clock import unix_seconds
 
 # A run changes: its pace is that of so many attempts ...

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.checkpoint import read_import
-from unbroken.runs.progress import Progress
+from unbroken.store.checkpoint import read_import
+from unbroken.store.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase

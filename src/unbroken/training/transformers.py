@@ -16,7 +16,7 @@ from transformers import TrainingArguments as Arguments
 from transformers.trainer_utils import has_length
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import Progress
+from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase

@@ -12,7 +12,7 @@ from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, strange, strange_in_template
 from unbroken.engines.files.settings import Program, SavedBy, record_of, texts
 from unbroken.engines.files.states import is_progress_file_kept, matches
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 # A setting, and what is wrong with it; for a rule, first whether it is.
 Mistake = tuple[str, str]

@@ -29,9 +29,9 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL, HandedOver
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint, read_passport
-from unbroken.runs.layout import RunFolder, RunOutput
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint, read_passport
+from unbroken.store.layout import RunFolder, RunOutput
+from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
 
 OWN_FOLDER = "program"

@@ -20,9 +20,9 @@ from unbroken.engines.files.states import matching, restart_files
 from unbroken.engines.files.workspace import Workspace, put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 

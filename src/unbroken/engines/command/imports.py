@@ -20,10 +20,10 @@ from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import SMALL_BYTES, Workspace
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource, unchanged
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.runs.checkpoint import IMPORT_SEGMENT
-from unbroken.runs.layout import LOGS, RESULTS
-from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import IMPORT_SEGMENT
+from unbroken.store.layout import LOGS, RESULTS
+from unbroken.store.progress import Handover, Progress
+from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
 from unbroken.system.digests import sha256_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unbroken.config.tasks import is_launcher
 from unbroken.engines.dmtcp.protocol import words_of
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 _MANA = "MANA, DMTCP's extension for MPI (https://github.com/mpickpt/mana)"
 _ADVICE = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"

@@ -14,8 +14,8 @@ from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter, as_yaml, files_named, run_name, seen_in_own_folder
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import HandedOver, ready_states
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.run import RunSpec
 
 # hwloc looks at disks through udev, which DMTCP cannot save; without that, gmx and many MPI programs can be saved.
 HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from unbroken.engines.dmtcp.programs import Programs
 from unbroken.program.contract import HANDOVER_FILE, READY, AttemptFolder
-from unbroken.runs.progress import Handover
-from unbroken.runs.run import RunSpec
+from unbroken.store.progress import Handover
+from unbroken.store.run import RunSpec
 
 LIVE = "live"
 # Files in the attempt folder: when the supervisor began to leave (for the learned margin), and why it failed.

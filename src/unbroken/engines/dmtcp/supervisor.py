@@ -33,7 +33,7 @@ from unbroken.engines.dmtcp.session import DmtcpSession, Vitals
 from unbroken.engines.dmtcp.workspace import Workspace, size_bytes, take_results
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL
-from unbroken.runs.progress import Handover, Metric, Progress, write_progress
+from unbroken.store.progress import Handover, Metric, Progress, write_progress
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0

@@ -12,9 +12,9 @@ from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.supervisor import FileSupervisor
 from unbroken.program.contract import HandedOver
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.progress import Progress, write_progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.progress import Progress, write_progress
+from unbroken.store.run import RunSpec
 
 # How often the folder is scanned; less often if a scan takes long.
 LOOK_SECONDS = 0.5

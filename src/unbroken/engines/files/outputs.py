@@ -17,8 +17,8 @@ from pathlib import Path
 from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.states import LISTED
 from unbroken.errors import CheckpointError, FormatError
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import RunOutput
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import RunOutput
 from unbroken.system import jsontext
 from unbroken.system.digests import preferred_algorithm
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.outputs import OutputList, Piece
-from unbroken.runs.layout import OUTPUT, PIECES, piece_place
+from unbroken.store.layout import OUTPUT, PIECES, piece_place
 from unbroken.system import fs
 
 

@@ -21,7 +21,7 @@ from unbroken.engines.files.pieces import remove_emptied
 from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, is_as_in
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.store.checkpoint import Checkpoint
 from unbroken.system import fs, jsontext
 
 logger = logging.getLogger(__name__)

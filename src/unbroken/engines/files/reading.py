@@ -17,7 +17,7 @@ from unbroken.engines.files.states import Stamp, matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.pieces import drop_pieces, piece_path, place_of, remove_emptied
 from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.store.checkpoint import Checkpoint
 from unbroken.system import copying, fs
 from unbroken.system.copying import copy_head
 

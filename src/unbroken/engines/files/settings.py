@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from unbroken.engines.imports import COUNTED
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 # A table: a line a row, which begins with a number that grows.
 _BEGIN = rb"^[ \t]*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"

@@ -24,7 +24,7 @@ from unbroken.engines.files.databases import (
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.store.checkpoint import PARTS, Checkpoint
 from unbroken.system import copying, fs
 from unbroken.system.digests import digest_file
 

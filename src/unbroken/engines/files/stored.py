@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.store.checkpoint import Checkpoint
 from unbroken.system import copying, fs
 from unbroken.system.clock import folder_stamp, utc_now
 

@@ -20,7 +20,7 @@ from unbroken.engines.files.states import ELSEWHERE, RestartState, Stamp, newest
 from unbroken.engines.imports import COUNTED
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
-from unbroken.runs.progress import Handover, Progress
+from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 
 logger = logging.getLogger(__name__)

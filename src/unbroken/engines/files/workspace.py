@@ -19,9 +19,9 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList
 from unbroken.engines.files.pieces import drop_pieces, piece_path, pieces_of, remove_emptied
 from unbroken.engines.files.stored import REPLACED, Replaced
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.layout import OUTPUT, PIECES
-from unbroken.runs.own_folder import confirm_all_own
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import OUTPUT, PIECES
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.system import copying, fs
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from unbroken.engines.gromacs.join import SEGMENTS_TABLE
 from unbroken.engines.gromacs.mdrun_line import AS_SETTINGS, FILES, OF_SEGMENTS, value_of
 from unbroken.errors import Mistake
 from unbroken.program.entering import folder_of
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 _GOALS = ("goal", "until_ps", "extend_ps")
 _SOURCES = ("mdp", "structure", "topology")

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from unbroken.engines.gromacs.mdrun_line import AS_SETTINGS, CPT, NAMES_APART, STEM, Options, options_of, value_of
 from unbroken.engines.gromacs.tool import whole_path, with_gmxrc
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 # The name of a simulation that is no replica; as a folder it adds nothing to a path.
 ALONE = ""

@@ -33,10 +33,10 @@ from unbroken.errors import ConfigError, DivergedError, Mistake
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
-from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.progress import write_progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.own_folder import confirm_all_own, confirm_own
+from unbroken.store.progress import write_progress
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.

@@ -20,9 +20,9 @@ from unbroken.engines.gromacs.tpr import TPR, Simulation
 from unbroken.engines.imports import ImportedFiles, ImportSource, unchanged
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, run_name
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
-from unbroken.runs.progress import Handover, Metric, Progress
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import PARTS, Checkpoint
+from unbroken.store.progress import Handover, Metric, Progress
+from unbroken.store.run import RunSpec
 from unbroken.system.copying import copy_head
 from unbroken.system.digests import sha256_of
 

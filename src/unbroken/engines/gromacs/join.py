@@ -20,9 +20,9 @@ from unbroken.engines.gromacs.mdrun_line import STEM
 from unbroken.engines.gromacs.others import collect_others
 from unbroken.engines.gromacs.pieces import offsets_of
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import PARTS, Checkpoint, verified_parts, verify_files
-from unbroken.runs.select import ancestors
-from unbroken.runs.store import Store
+from unbroken.store.checkpoint import PARTS, Checkpoint, verified_parts, verify_files
+from unbroken.store.checkpoints import Store
+from unbroken.store.select import ancestors
 from unbroken.system.copying import append_range
 
 SEGMENTS_TABLE = "segments.tsv"

@@ -7,7 +7,7 @@ import re
 import time
 from pathlib import Path
 
-from unbroken.runs.progress import Metric, Progress
+from unbroken.store.progress import Metric, Progress
 
 _CELL = 15  # characters of a column of energies
 _STEP = re.compile(r"^ +Step +Time\n +(\d+) +(\S+)$", re.MULTILINE)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.command import ALONE
 from unbroken.engines.gromacs.tpr import EXTENDED_TPR
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.store.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 

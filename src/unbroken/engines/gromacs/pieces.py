@@ -20,7 +20,7 @@ from unbroken.engines.gromacs.mdrun_line import CPT, STEM
 from unbroken.engines.gromacs.others import Others
 from unbroken.engines.gromacs.tpr import EXTENDED_TPR, Simulation
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.store.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 

@@ -13,8 +13,8 @@ from unbroken.errors import SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered, folder_of
 from unbroken.program.error_line import error_in
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 
 # The energies of a run as a table that any program can read.
 ENERGY_TABLE = "energy.tsv"

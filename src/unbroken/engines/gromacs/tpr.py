@@ -16,8 +16,8 @@ from pathlib import Path
 from unbroken.engines.gromacs.command import ALONE, has_replicas, number_of, replica_names, words_of
 from unbroken.engines.gromacs.tool import gmx
 from unbroken.errors import ConfigError, SegmentError
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import RunSpec
+from unbroken.store.layout import RunFolder
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 from unbroken.system.flush import flush_tree

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import yaml
 
 from unbroken.config.package_files import snakefile
-from unbroken.runs.layout import RunFolder
+from unbroken.store.layout import RunFolder
 
 RUN = "case"
 # More than any number of kills needs: something else ends them.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unbroken.engines.base import Engine, Task, settings_as
 from unbroken.engines.starter import Starter
 from unbroken.engines.toy.starter import starters
-from unbroken.runs.run import RunSpec
+from unbroken.store.run import RunSpec
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs.attempts import note_died, reached, times_path
-from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.exec_note import ExecNote, note_path, write_note
-from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder, top_folder
-from unbroken.runs.lease import Lease
-from unbroken.runs.moments import Moments
-from unbroken.runs.progress import Handover
-from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
-from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.store.attempts import note_died, reached, times_path
+from unbroken.store.checkpoint import Checkpoint, describe_done
+from unbroken.store.checkpoints import Store
+from unbroken.store.exec_note import ExecNote, note_path, write_note
+from unbroken.store.history import Attempt, History
+from unbroken.store.layout import RunFolder, top_folder
+from unbroken.store.lease import Lease
+from unbroken.store.moments import Moments
+from unbroken.store.progress import Handover
+from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 from unbroken.training.core.environment import say

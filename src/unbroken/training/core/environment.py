@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 from unbroken.program.contract import HANDOVER_FILE, READY
-from unbroken.runs.checkpoint import FILE_NAME
-from unbroken.runs.progress import Handover
-from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.store.checkpoint import FILE_NAME
+from unbroken.store.progress import Handover
+from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbroken.runs.layout import RunFolder
+from unbroken.store.layout import RunFolder
 from unbroken.system import fs
 from unbroken.training.core.metrics import Metrics
 
 if TYPE_CHECKING:
-    from unbroken.runs.run import RunSpec
+    from unbroken.store.run import RunSpec
 
 METRICS_FILE = "metrics.jsonl"
 TIMING_FILE = "timing.jsonl"

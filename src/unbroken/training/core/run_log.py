@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from unbroken.runs.progress import Metric
+from unbroken.store.progress import Metric
 from unbroken.system.clock import duration
 from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.live_log import Live

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import Handover, Progress
+from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import Home

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import reading
-from unbroken.runs.progress import FileDigest
+from unbroken.store.checkpoint import reading
+from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.torch.serialization import INLINE_ALGORITHM, save_verified

@@ -13,7 +13,7 @@ import keras
 
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.verdict import Kind
-from unbroken.runs.progress import Metric
+from unbroken.store.progress import Metric
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together

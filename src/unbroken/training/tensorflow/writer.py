@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.runs.progress import Handover, Progress
+from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.results import write_result

@@ -18,7 +18,7 @@ import torch
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
-from unbroken.runs.progress import Handover, Progress
+from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, read_contract

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import FileDigest
+from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.torch import gradients, sharded_state

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import FileDigest
+from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import Hasher, new_hasher, preferred_algorithm
 from unbroken.training.torch.state import canonical, tensor_bytes

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.program.memory import available_bytes
-from unbroken.runs.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import (

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import LeaseError
-from unbroken.runs.formats import Format, known_fields
 from unbroken.slurm.queue import ended
+from unbroken.store.formats import Format, known_fields
 from unbroken.system import host
 from unbroken.system.clock import unix_seconds
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from unbroken.errors import StorageError, UnbrokenError
-from unbroken.runs import checkpoint, claim, driver_start, record
-from unbroken.runs.formats import Format
-from unbroken.runs.history import History
-from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.lease import claim_paths
-from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.store import Store
+from unbroken.store import checkpoint, claim, driver_start, record
+from unbroken.store.checkpoints import Store
+from unbroken.store.formats import Format
+from unbroken.store.history import History
+from unbroken.store.layout import CHAINS, RunFolder
+from unbroken.store.lease import claim_paths
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.system import disk
 
 STATE = Format()

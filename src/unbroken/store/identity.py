@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import AbsentFileError
-from unbroken.runs.checkpoint import Checkpoint, data_digest
-from unbroken.runs.formats import Format
-from unbroken.runs.run import RunSpec
+from unbroken.store.checkpoint import Checkpoint, data_digest
+from unbroken.store.formats import Format
+from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import sha256_of

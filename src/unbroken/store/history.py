@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.runs.formats import Format
-from unbroken.runs.segment_end import SegmentEnd
+from unbroken.store.formats import Format
+from unbroken.store.segment_end import SegmentEnd
 from unbroken.system import fs
 
 FORMAT = Format(2)  # of each line

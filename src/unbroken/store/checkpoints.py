@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
-from unbroken.runs.checkpoint import (
+from unbroken.store.checkpoint import (
     FILE_NAME,
     PARTS,
     Checkpoint,
@@ -18,9 +18,9 @@ from unbroken.runs.checkpoint import (
     names_in,
     read_passport,
 )
-from unbroken.runs.formats import Format
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.progress import FileDigest
+from unbroken.store.formats import Format
+from unbroken.store.own_folder import confirm_all_own, confirm_own
+from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.segment_end import FIX, EndCause, EndKind
-from unbroken.runs.store import Store
 from unbroken.slurm.job import NOT_TO_BLAME, EndState
+from unbroken.store.checkpoints import Store
+from unbroken.store.history import Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.segment_end import FIX, EndCause, EndKind
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from unbroken.runs.progress import Metric, Progress
+from unbroken.store.progress import Metric, Progress
 
 # Times in metrics come with six digits after the point.
 METRIC_TOLERANCE = 1e-6

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import CheckpointError, ResultsError
-from unbroken.runs.checkpoint import Checkpoint, data_digest
-from unbroken.runs.formats import Format
-from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
-from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.store.checkpoint import Checkpoint, data_digest
+from unbroken.store.formats import Format
+from unbroken.store.history import Attempt
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_own
+from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.flush import flush_tree

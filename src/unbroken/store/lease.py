@@ -21,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
-from unbroken.runs.claim import STALE_POLLS, Claim, HolderWatch, Life, claim_path, life_of, read_claim
-from unbroken.runs.driver_start import START
 from unbroken.slurm.this_job import own_job_id
+from unbroken.store.claim import STALE_POLLS, Claim, HolderWatch, Life, claim_path, life_of, read_claim
+from unbroken.store.driver_start import START
 from unbroken.system import fs, host
 from unbroken.system.clock import duration, utc_now
 

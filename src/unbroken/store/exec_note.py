@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.runs.formats import Format
-from unbroken.runs.layout import EXEC_NOTES
-from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import own_job_id
+from unbroken.store.formats import Format
+from unbroken.store.layout import EXEC_NOTES
+from unbroken.store.segment_end import EndKind
 
 FORMAT = Format()
 # So many attempts that bring nothing new end a run, for the job and for the driver.

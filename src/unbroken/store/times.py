@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from unbroken.runs.formats import Format
-from unbroken.runs.progress import is_number
+from unbroken.store.formats import Format
+from unbroken.store.progress import is_number
 
 FORMAT = Format()
 # The note of an attempt, in its folder; of a training alone, which has none, next to its claim under that one's number.

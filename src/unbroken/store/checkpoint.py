@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import CheckpointError, OutageError, StorageError
-from unbroken.runs.formats import Format
-from unbroken.runs.progress import FileDigest, Progress, amount, parse_progress
+from unbroken.store.formats import Format
+from unbroken.store.progress import FileDigest, Progress, amount, parse_progress
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file

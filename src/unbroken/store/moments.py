@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from unbroken.runs.history import Attempt
-from unbroken.runs.times import FORMAT, NO_TIMES, Times
 from unbroken.slurm.queue import ended, job_by_controller
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.store.history import Attempt
+from unbroken.store.times import FORMAT, NO_TIMES, Times
 from unbroken.system.clock import unix_seconds
 
 _LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.runs.formats import Format
-from unbroken.runs.layout import RESULTS
+from unbroken.store.formats import Format
+from unbroken.store.layout import RESULTS
 
 FOLDER = RESULTS / ".rehearsal"
 FORMAT = Format()

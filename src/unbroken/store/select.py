@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
-from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, read_passport, verify_files
-from unbroken.runs.identity import Identity
-from unbroken.runs.store import QUARANTINE, Store
+from unbroken.store.checkpoint import Checkpoint, age_by_name, folder_name, read_passport, verify_files
+from unbroken.store.checkpoints import QUARANTINE, Store
+from unbroken.store.identity import Identity
 
 logger = logging.getLogger(__name__)
 # How long a file server may be silent, and how often it is asked.

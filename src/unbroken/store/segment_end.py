@@ -8,8 +8,8 @@ from enum import StrEnum
 from sys import intern
 from typing import Any, Self
 
-from unbroken.runs.times import NO_TIMES, Times, parse_times
 from unbroken.slurm.job import EndState
+from unbroken.store.times import NO_TIMES, Times, parse_times
 
 
 class EndKind(StrEnum):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.formats import Format, known_fields
-from unbroken.runs.progress import Progress, parse_progress
-from unbroken.runs.segment_end import EndKind
+from unbroken.store.formats import Format, known_fields
+from unbroken.store.progress import Progress, parse_progress
+from unbroken.store.segment_end import EndKind
 
 FORMAT = Format(2)
 
