@@ -23,7 +23,6 @@ from support.measure import in_turns, machine, options, publish, ratios, spread,
 from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.system import fs
-from unbroken.training.core.environment import keep_what_is_loaded
 from unbroken.training.torch import Saves, Training
 
 LAYERS = 10
@@ -149,7 +148,6 @@ def main() -> None:
         one=(str, "", "for its own use"),
     )
     if given.one:
-        keep_what_is_loaded()
         name, _, folder = given.one.rpartition(":")
         return train(WAYS[name], given.megabytes, given.saves, given.every, Path(folder))
     head = machine("torch", "xxhash")

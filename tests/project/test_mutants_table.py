@@ -12,7 +12,7 @@ PAGE = "# Evidence\n\n<!-- mutants -->\nold\n<!-- /mutants -->\nend\n"
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    runs = tmp_path / "mutants/src/unbroken/store"
+    runs = tmp_path / "mutants/src/unbroken/runs"
     runs.mkdir(parents=True)
     store = {"store.x_a__mutmut_1": 1, "store.x_a__mutmut_2": 0, "store.x_b__mutmut_1": 33, "store.x_b__mutmut_2": None}
     (runs / "store.py.meta").write_text(json.dumps({"exit_code_by_key": store}))
@@ -33,8 +33,8 @@ def test_mutants_are_counted_by_module_and_those_that_no_test_sees_are_named(
     table = [
         "| module | mutants | killed | timed out | survived | no test |",
         "|---|---|---|---|---|---|",
-        "| `unbroken/store/lease.py` | 1 | 0 | 1 | 0 | 0 |",
-        "| `unbroken/store/checkpoints.py` | 4 | 1 | 0 | 1 | 1 |",
+        "| `unbroken/runs/lease.py` | 1 | 0 | 1 | 0 | 0 |",
+        "| `unbroken/runs/store.py` | 4 | 1 | 0 | 1 | 1 |",
         "| all | 5 | 1 | 1 | 1 | 1 |",
         "",
         "1 did not run.",

@@ -202,7 +202,7 @@ def test_a_checkpoint_that_predicts_otherwise_is_set_aside_and_the_only_one_left
     def save_twice(folder):
         training = begin(folder)
         for _ in range(2):
-            training._save(1.0, False)
+            training._save(1.0, is_best=False)
         training._link.place.close()
 
     save_twice(tmp_path)
