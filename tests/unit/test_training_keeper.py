@@ -16,6 +16,9 @@ from unbroken.store.progress import Progress
 from unbroken.store.segment_end import EndKind
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
 from unbroken.training.torch.framework_session import FrameworkSession, Wish
 
 
