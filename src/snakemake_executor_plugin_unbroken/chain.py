@@ -98,7 +98,7 @@ class Chain:
     def _seconds_to_next(self, segment: Segment) -> float:
         """Do what `see_to` does; return after how many seconds to call it again."""
         try:
-            if (self._end and segment.has_record()) or segment.is_done(self._host.log):
+            if (self._end and segment.has_record()) or segment.is_done():
                 if self.found is None:  # else a task ran ahead of Snakemake
                     self._host.log(f"{segment.name}: its work is done, no job needed", is_routine=True)
                 self.succeed(segment)
@@ -115,7 +115,7 @@ class Chain:
     def _resumes(self, segment: Segment, last: ListedJob) -> bool:
         """Return True if further tasks are to do the segment, although no job of the run is left."""
         spec = self._spec or self._spec_for(segment)
-        action = after_last_job(spec, segment.number_at_work(), last, self._host.log)
+        action = after_last_job(spec, segment.number_at_work(), last)
         self._end, self._looks = None, 0
         self._others.was_met = action.kind is Next.WAIT
         line = f"{segment.name}: {_what_follows(last, action)}"

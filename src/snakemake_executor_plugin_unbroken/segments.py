@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -79,13 +79,13 @@ class Segment:
         """Return True if its record is there."""
         return self.record.exists() if self.is_rule else has_record(self.folder, self.number)
 
-    def is_done(self, log: Callable[[str], None]) -> bool:
+    def is_done(self) -> bool:
         """Return True if its work is done and its record stands, which is made now if need be.
 
         A rule's job is not: Snakemake asks for it again.  LeaseError if a job that has not left yet keeps the record
         from being made.
         """
-        return not self.is_rule and is_done(self.run, self.number, log)
+        return not self.is_rule and is_done(self.run, self.number)
 
     def number_at_work(self) -> int:
         """Return the number of the segment that its jobs are at."""

@@ -590,6 +590,26 @@ def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_the
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(("before", "first", "again"), [("", writers.FIRST_SECONDS, 0), ("echo words > words;", 2, 2)])
+def test_a_living_process_that_wrote_as_much_is_likely_to_have_written_a_file(tmp_path, before, first, again):
+    """Not where the one that ended had written too; and a program may crash in its first write."""
+    life = ProgramLife(MARK.format(tmp_path))
+    with ExitStack() as stack:
+        words = ("sh", "-c", f"{before} exec sleep 60")
+        ranks = [stack.enter_context(observed(tmp_path, *words))[1] for _ in range(2)]
+        time.sleep(writers.LONG_SECONDS)
+        life.look()
+        ranks[0].kill()
+        ranks[0].wait()
+        life.look()
+        for process in life._working.values():
+            process.before = process.written - 10
+
+        found = [life.doubt_seconds(size, is_first=is_first) for is_first in (True, False) for size in (10, 11)]
+    assert found == [first, writers.DYING_SECONDS, again, writers.DYING_SECONDS]
+
+
+@pytest.mark.process
 def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue_was_empty(tmp_path):
     """A rank that died has closed its part of a state; the others find out later."""
     life = ProgramLife(MARK.format(tmp_path))
@@ -599,13 +619,13 @@ def test_the_end_of_an_old_process_may_have_closed_what_was_read_until_the_queue
         life._scanned = 0.0
         life.look()
         time.sleep(writers.LONG_SECONDS)
-        assert (life.is_alive(), life.doubt_seconds()) == (True, 0)
+        assert (life.is_alive(), life.doubt_seconds(5, is_first=True)) == (True, 0)
         ranks[0].kill()
         ranks[0].wait()
 
-        assert (life.is_alive(), life.doubt_seconds()) == (True, writers.DYING_SECONDS)
+        assert (life.is_alive(), life.doubt_seconds(5, is_first=True)) == (True, writers.DYING_SECONDS)
         life.all_is_read(life._looked - 0.001)
-        assert life.doubt_seconds() == writers.DYING_SECONDS
+        assert life.doubt_seconds(5, is_first=True) == writers.DYING_SECONDS
         life.all_is_read(time.monotonic())
-        assert life.doubt_seconds() == 0
+        assert life.doubt_seconds(5, is_first=True) == 0
     assert not life.is_alive()

@@ -75,7 +75,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 def lost(start: str = "", segment: int = 0) -> list[Attempt]:
     """What cannot be written of the ends of the run's jobs."""
-    return unrecorded(toy_spec(start=start), print, segment)
+    return unrecorded(toy_spec(start=start), segment)
 
 
 def written() -> list[Attempt]:

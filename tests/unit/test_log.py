@@ -55,3 +55,8 @@ def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
 
     with log.lines_to(broken):
         logger.warning("a full disk")
+
+
+def test_a_reader_that_logs_itself_ends_in_no_circle():
+    with log.lines_to(logger.info):
+        logger.info("round and round")

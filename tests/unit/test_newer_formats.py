@@ -121,7 +121,7 @@ def test_no_record_is_made_from_a_store_of_a_newer_unbroken(base: Path, kind: st
     before = snapshot(base.parent)
 
     with pytest.raises(FormatError):
-        is_done(copied_run(base.parent / "backup"), DONE, print)
+        is_done(copied_run(base.parent / "backup"), DONE)
 
     assert snapshot(base.parent) == before
 
@@ -351,7 +351,7 @@ def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
     before = snapshot(base.parent)
 
     assert segment.has_record()
-    assert segment.is_done(print)
+    assert segment.is_done()
 
     assert snapshot(base.parent) == before
 
@@ -363,7 +363,7 @@ def test_a_driver_removes_no_record_of_a_newer_job_for_which_no_work_stands(base
     before = snapshot(base.parent)
 
     with pytest.raises(FormatError):
-        segment.is_done(print)
+        segment.is_done()
 
     assert snapshot(base.parent) == before
 

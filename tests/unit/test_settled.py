@@ -37,21 +37,21 @@ def owned_by_another() -> lease.Lease:
 
 def test_a_record_for_which_no_work_stands_is_removed(second: Segment) -> None:
     """A task would take the segment for done, and pass it over."""
-    assert not second.is_done(print)
+    assert not second.is_done()
 
     assert not second.record.exists()
-    assert Segment(second.run, 1, second.rule, ("demo", "001")).is_done(print)
+    assert Segment(second.run, 1, second.rule, ("demo", "001")).is_done()
 
 
 def test_while_a_job_owns_the_run_no_record_is_removed(second: Segment) -> None:
     """It may publish one in this moment."""
     before = second.record.read_bytes()
     with owned_by_another():
-        assert not second.is_done(print)
+        assert not second.is_done()
 
         assert second.record.read_bytes() == before
 
-    assert not second.is_done(print)
+    assert not second.is_done()
     assert not second.record.exists()
 
 
@@ -59,7 +59,7 @@ def test_the_lease_is_not_taken_where_there_is_no_record(second: Segment) -> Non
     second.record.unlink()
     before = sorted(second.folder.lease.iterdir())
 
-    assert not second.is_done(print)
+    assert not second.is_done()
 
     assert sorted(second.folder.lease.iterdir()) == before
 
@@ -69,13 +69,13 @@ def test_a_record_that_stands_ends_the_segment_although_a_job_owns_the_run(secon
     first = Segment(second.run, 1, second.rule, ("demo", "001"))
     record = read_record(first.record)
     with owned_by_another():
-        assert first.is_done(print)
+        assert first.is_done()
         assert read_record(first.record) == record
         first.record.unlink()
         with pytest.raises(LeaseError):
-            first.is_done(print)
+            first.is_done()
 
-    assert first.is_done(print)
+    assert first.is_done()
     assert first.has_record()
 
 
@@ -92,7 +92,7 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
     toy(here, goal=5)
     run = toy_run(goal=5)
 
-    are_done = [is_done(run, number, print) for number in (1, 2, 3)]
+    are_done = [is_done(run, number) for number in (1, 2, 3)]
 
     records = [read_record(RunFolder("demo").record(number)) for number in (1, 2, 3)]
     assert are_done == [True] * 3
@@ -108,9 +108,9 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     places = RunFolder("demo")
 
     with take(places.lease, 1, 0.0), pytest.raises(LeaseError):
-        settle_rest(toy_run(goal=5), range(2, 5), print)
+        settle_rest(toy_run(goal=5), range(2, 5))
     held = [read_record(places.record(number)) for number in (2, 3, 4)]
-    is_settled = settle_rest(toy_run(goal=5), range(2, 5), print)
+    is_settled = settle_rest(toy_run(goal=5), range(2, 5))
 
     records = [read_record(places.record(number)) for number in (2, 3, 4)]
     assert held == [None] * 3
@@ -122,7 +122,7 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
 def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
     toy(here, goal=5)
 
-    assert not settle_rest(toy_run(goal=9), range(2, 5), print)  # the goal was raised
+    assert not settle_rest(toy_run(goal=9), range(2, 5))  # the goal was raised
     assert not RunFolder("demo").record(2).exists()
 
 
@@ -131,7 +131,7 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     path = RunFolder("demo").record(1)
     path.unlink()
 
-    assert is_done(toy_run(goal=10**6), 1, print)
+    assert is_done(toy_run(goal=10**6), 1)
 
     again = read_record(path)
     assert again is not None
@@ -140,17 +140,17 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
 
 def test_what_is_not_done_needs_a_job(here: Path) -> None:
     run = toy_run(goal=10**6)
-    assert not is_done(run, 1, print)
+    assert not is_done(run, 1)
     toy(here, goal=10**6, segment_minutes=0.01)
 
-    assert not is_done(run, 2, print)
+    assert not is_done(run, 2)
 
 
 def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
     toy(here, goal=5)
     (here / "results/demo/final/summary.json").unlink()
 
-    assert not is_done(toy_run(goal=5), 2, print)
+    assert not is_done(toy_run(goal=5), 2)
 
 
 def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
@@ -158,7 +158,7 @@ def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
     places = RunFolder("demo")
 
     with take(places.lease, 1, 0.0), pytest.raises(LeaseError, match="held, segment 1 by process"):
-        is_done(toy_run(goal=5), 2, print)
+        is_done(toy_run(goal=5), 2)
 
     assert settled_record(toy_run(goal=5), 2, places) is not None
     assert not places.record(2).exists()
@@ -168,7 +168,7 @@ def test_settling_leaves_the_history_alone(here: Path) -> None:
     toy(here, goal=5)
     before = History(RunFolder("demo").history).path.read_text()
 
-    is_done(toy_run(goal=5), 2, print)
+    is_done(toy_run(goal=5), 2)
 
     assert History(RunFolder("demo").history).path.read_text() == before
     assert json.loads(before.splitlines()[0])["kind"] == "finished"

@@ -26,7 +26,6 @@ from unbroken.store.before_work import STATE, obstacle, state_path
 from unbroken.store.history import RECENT, Attempt
 from unbroken.store.layout import LOGS, RunFolder
 from unbroken.store.segment_end import EndKind, SegmentEnd
-from unbroken.system.log import lines_to
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +79,14 @@ def next_attempt(
     """
     if why := stop_of(job.key, job.now().start):
         raise Stop(why)
-    found = unrecorded(job.spec, logger.info, jobs=jobs)
+    found = unrecorded(job.spec, jobs=jobs)
     attempts, action = _by_policy(job.spec, segment, [*found, *lost], own_spare_nodes)
     if action.stops:
         raise Stop(action.why)
     return 1 + policy.failures_in_a_row(attempts, segment)
 
 
-def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[str], None]) -> NextAction:
+def after_last_job(spec: JobSpec, segment: int, last: ListedJob) -> NextAction:
     """Return what follows in a run that has no job any more; `last` was its last one.
 
     Raise OSError or OutageError while the file server is away.
@@ -107,7 +106,7 @@ def after_last_job(spec: JobSpec, segment: int, last: ListedJob, log: Callable[[
         return spare_nodes(run.resources.partition or "", run.resources.nodes or run.resources.tasks)
 
     try:
-        _, action = _by_policy(spec, segment, unrecorded(spec, log, segment, last), spare)
+        _, action = _by_policy(spec, segment, unrecorded(spec, segment, last), spare)
     except FormatError as error:  # a newer unbroken was installed, and its job has written the history
         return NextAction(Next.STOP, str(error))
     return NextAction(Next.RESUME) if said is EndKind.STOPPED and not action.stops else action
@@ -130,7 +129,6 @@ def _by_policy(
 
 def unrecorded(
     spec: JobSpec,
-    log: Callable[[str], None],
     segment: int = 0,
     last: ListedJob | None = None,
     jobs: Sequence[ListedJob] | None = None,
@@ -154,8 +152,7 @@ def unrecorded(
     newest = known[-1] if known else None
     segment = segment or (newest.segment if newest else 1)
     lines = [_line_of(spec.folder, job, segment, newest) for job in over]
-    with lines_to(log):
-        return [line for line in lines if not endings.note(spec.folder, line)]
+    return [line for line in lines if not endings.note(spec.folder, line)]
 
 
 def last_job(key: str, jobs: Sequence[ListedJob]) -> ListedJob:

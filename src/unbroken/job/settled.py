@@ -21,12 +21,9 @@ from unbroken.store.record import Record, read_record
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_now
-from unbroken.system.log import lines_to
-
-Log = Callable[[str], None]
 
 
-def is_done(run: RunSpec, segment: int, log: Log) -> bool:
+def is_done(run: RunSpec, segment: int) -> bool:
     """Return True if the segment's work is done and its record stands, which is made now if need be.  Never wait.
 
     A record for which no work stands is removed: a task would take the segment for done.  Both under the lease, so that
@@ -42,7 +39,7 @@ def is_done(run: RunSpec, segment: int, log: Log) -> bool:
         return False
     read_record(path)
     try:
-        with lines_to(log), lease.take(folder.lease, segment, 0.0) as held:
+        with lease.take(folder.lease, segment, 0.0) as held:
             record = settled_record(run, segment, folder)
             held.confirm()
             if record is not None:
@@ -69,13 +66,13 @@ def has_record(folder: RunFolder, segment: int) -> bool:
         return True
 
 
-def settle_rest(run: RunSpec, segments: Sequence[int], log: Log, base: Path = Path()) -> bool:
+def settle_rest(run: RunSpec, segments: Sequence[int], base: Path = Path()) -> bool:
     """Write the records of segments that a finished run has left over, under one lease; False if it is not finished.
 
     Never waits.  Raise LeaseError if a job still holds the run, such as one that is just leaving.
     """
     folder = RunFolder(run.name, base)
-    with lines_to(log), lease.take(folder.lease, segments[0], 0.0) as held:
+    with lease.take(folder.lease, segments[0], 0.0) as held:
         first = settled_record(run, segments[0], folder)
         if first is None or first.kind is not EndKind.FINISHED or first.has_worked:
             return False

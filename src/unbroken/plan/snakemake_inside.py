@@ -91,7 +91,7 @@ def _left_over(dag: Any, job: Any, runs: dict[str, RunSpec]) -> list[Any]:
         left = list[Any]()
         while (job := _next(dag, job, run, number + len(left) + 1)) is not None:
             left.append(job)
-        if left and settle_rest(run, range(number + 1, number + 1 + len(left)), logger.info):
+        if left and settle_rest(run, range(number + 1, number + 1 + len(left))):
             return left
     return []
 

@@ -15,7 +15,7 @@ from pathlib import Path
 LEVEL, JSON_LINES = "UNBROKEN_LOG", "UNBROKEN_LOG_JSON"
 LEVELS = ("debug", "info", "warning", "error")
 _PACKAGE = logging.getLogger("unbroken")
-_lock = threading.Lock()
+_lock, _reading = threading.Lock(), threading.local()
 
 
 @contextmanager
@@ -58,11 +58,16 @@ class _Reader(logging.Handler):
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand on the message; no error of a log ends the work."""
+        """Hand on the message; no error of a log ends the work, and a reader that logs itself is heard once."""
+        if getattr(_reading, "now", False):
+            return
+        _reading.now = True
         try:
             self._write(record.getMessage())
         except (OSError, ValueError):
             self.handleError(record)
+        finally:
+            _reading.now = False
 
 
 _readers: list[_Reader] = []

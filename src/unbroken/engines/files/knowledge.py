@@ -152,7 +152,7 @@ class FileKnowledge:
         with self._lock:
             is_alive = bool(moments or self._fresh) and self._life.is_alive()
             now = time.monotonic()
-            self._fresh |= {each.name: (each, now + self._life.doubt_seconds()) for each in moments}
+            self._fresh |= {each.name: (each, now + self._doubt_seconds(each)) for each in moments}
             waiting = list(self._fresh.values())
             taken = [each for each, at in waiting if (is_alive and now >= at) or self.is_renamed(each.name)]
             if moments:
@@ -161,6 +161,9 @@ class FileKnowledge:
                 del self._fresh[moment.name]
                 self._keep(moment)
         return taken
+
+    def _doubt_seconds(self, moment: Moment) -> float:
+        return self._life.doubt_seconds(moment.stamp[1], is_first=self._completions[moment.name] < 2)
 
     def _keep(self, moment: Moment) -> None:
         """Remember a moment; earlier ones only of a file that is always replaced."""
