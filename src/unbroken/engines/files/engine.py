@@ -10,6 +10,7 @@ from unbroken.engines.base import Engine, Results, Task, When
 from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.supervisor import FileSupervisor
+from unbroken.engines.files.writers import FIRST_SECONDS
 from unbroken.program.contract import HandedOver
 from unbroken.program.process import Child
 from unbroken.store.checkpoint import Checkpoint
@@ -62,6 +63,7 @@ class SupervisedEngine(Engine):
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """Make the stop file, after a last look: what is complete before it is asked may be all that there is."""
         supervisor = self.supervisor(task)
+        supervisor.observed.observer.resolve_doubts(FIRST_SECONDS + 0.2)
         supervisor.stop_asked_unix = time.time()
         self._pending += supervisor.while_running(is_urgent=True)
         super().ask_to_stop(task, child)

@@ -77,6 +77,12 @@ class FileObserver(FileKnowledge):
         self._events.wake()
         marker.wait(seconds)
 
+    def resolve_doubts(self, seconds: float) -> None:
+        """Wait, at most so long, until the program is seen to work on after the end of one of its processes."""
+        give_up = time.monotonic() + seconds
+        while self._fresh and time.monotonic() < give_up and self._thread is not None:
+            time.sleep(REST_SECONDS)
+
     # --- the thread ---
 
     def _watch(self, opened: FileEvents) -> None:
