@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cluster.endings import signal_job
 from cluster.lab import Cluster, LabError
-from support.toyrun import programs_of
 from support.workdir import Driver, WorkDir
 
+from unbroken.engines.testing.kills import programs_of
 from unbroken.system import host
 
 REPAIR_SECONDS = 20.0

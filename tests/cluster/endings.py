@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from cluster.lab import Cluster, LabError
-from support.toyrun import is_alive
 from support.workdir import WorkDir, overlaps, uninterrupted, until
 
+from unbroken.engines.testing.chain import is_alive
 from unbroken.store.history import Attempt
 
 # Wants more memory than 400 MB, then has reached its goal.

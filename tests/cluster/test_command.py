@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster.lab import Cluster
-from support.toyrun import children_of, is_alive, programs_of
 from support.workdir import ROOT, WorkDir, until
 
+from unbroken.engines.testing.chain import is_alive
+from unbroken.engines.testing.kills import children_of, programs_of
 from unbroken.store.segment_end import EndKind
 
 PATIENCE_SECONDS = 900.0

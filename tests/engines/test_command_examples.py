@@ -15,8 +15,9 @@ import yaml
 from engines.conformance import ROOT
 from support.command_jobs import command_job, command_segment, start_command_segment
 from support.needs import require
-from support.toyrun import history, programs_of, until
+from support.toyrun import history, until
 
+from unbroken.engines.testing.kills import programs_of
 from unbroken.errors import UnbrokenError
 from unbroken.store.checkpoints import Store
 from unbroken.store.segment_end import EndKind

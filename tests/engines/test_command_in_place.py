@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
-from support.toyrun import programs_of, until
+from support.toyrun import until
 
 from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
@@ -17,6 +17,7 @@ from unbroken.engines.files import reading
 from unbroken.engines.files.observer import FileObserver
 from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
+from unbroken.engines.testing.kills import programs_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.store.segment_end import EndKind
 from unbroken.system import copying

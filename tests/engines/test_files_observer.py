@@ -582,6 +582,18 @@ def test_a_state_is_complete_though_a_helper_of_its_program_has_just_ended(tmp_p
 
 
 @pytest.mark.process
+def test_a_state_that_was_just_saved_is_complete_once_its_doubt_is_resolved(tmp_path):
+    """Before the program is asked to stop: killed soon after that, nothing else of it would count."""
+    with observed(tmp_path, *python(HELPED)) as (made, _):
+        until((tmp_path / "state.0").exists)
+        time.sleep(0.1)
+        at_once = made.moment("state.0")
+        made.resolve_doubts(writers.DYING_SECONDS + 2)
+
+        assert (at_once, made.moment("state.0") is None) == (None, False)
+
+
+@pytest.mark.process
 def test_a_script_that_starts_many_short_programs_is_known_by_those_that_are_there(tmp_path):
     with observed(tmp_path, "sh", "-c", "while :; do sleep 0.02; done") as (made, _):
         time.sleep(1.5)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.prefork import Forked, Server, server
-from support.toyrun import is_alive, until
+from support.toyrun import until
+
+from unbroken.engines.testing.chain import is_alive
 
 pytestmark = pytest.mark.process
 

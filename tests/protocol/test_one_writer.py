@@ -15,7 +15,6 @@ from support.toyrun import (
     checkpoints,
     final_files,
     history,
-    is_alive,
     program,
     start_segment,
     toy_job,
@@ -23,6 +22,7 @@ from support.toyrun import (
     whole_toy,
 )
 
+from unbroken.engines.testing.chain import is_alive
 from unbroken.job.attempt import Job
 
 pytestmark = pytest.mark.process

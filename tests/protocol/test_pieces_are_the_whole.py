@@ -15,13 +15,14 @@ from support.toyrun import (
     final_files,
     hidden,
     history,
-    programs_of,
     start_segment,
     toy,
     toy_job,
     until,
     whole_toy,
 )
+
+from unbroken.engines.testing.kills import programs_of
 
 pytestmark = pytest.mark.process
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from support.exec_calls import Called
-from support.toyrun import is_alive
+
+from unbroken.engines.testing.chain import is_alive
 
 _BEGIN = """
 import json, os, signal, struct, sys, time

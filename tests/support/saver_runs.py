@@ -14,8 +14,9 @@ from pathlib import Path
 
 from support.command_jobs import command_job
 from support.prefork import Started, start_script
-from support.toyrun import PYTHONPATH, children_of, programs_of
+from support.toyrun import PYTHONPATH
 
+from unbroken.engines.testing.kills import children_of, programs_of
 from unbroken.store.segment_end import EndKind
 
 SAVERS = Path(__file__).with_name("savers.py")

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.testing.kills import programs_of
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
-from unbroken.program import guard
 from unbroken.store.checkpoint import FILE_NAME, Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import Attempt, History
@@ -227,21 +227,6 @@ def until(is_so: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> obj
     return found
 
 
-def children_of(pid: int) -> list[int]:
-    """The living children of a process."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def programs_of(pid: int) -> list[int]:
-    """The programs that a process of unbroken's has started, each behind its two guards; the oldest first."""
-    outer = [child for child in children_of(pid) if _is_guard(child)]
-    inner = [child for each in outer for child in children_of(each)]
-    return [child for each in inner for child in children_of(each) if not _is_guard(child)]
-
-
 def guards_of(pid: int) -> list[int]:
     """The outer and the inner guard of a program."""
     inner = parent_of(pid)
@@ -251,22 +236,6 @@ def guards_of(pid: int) -> list[int]:
 def parent_of(pid: int) -> int:
     """The number of a living process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _is_guard(pid: int) -> bool:
-    """True also for what is just becoming the program."""
-    try:
-        return os.fsencode(guard.__file__) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return True  # it has left
-
-
-def is_alive(pid: int) -> bool:
-    """True while the process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except OSError:
-        return False
 
 
 def history(job: Job) -> list[Attempt]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.needs import skip_or_fail
-from support.toyrun import guards_of, is_alive, until
+from support.toyrun import guards_of, until
 
+from unbroken.engines.testing.chain import is_alive
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.toyrun import children_of, is_alive, until
+from support.toyrun import until
 
+from unbroken.engines.testing.chain import is_alive
+from unbroken.engines.testing.kills import children_of
 from unbroken.slurm.signal_relay import SignalListener
 
 pytestmark = pytest.mark.process

@@ -3,6 +3,8 @@
 import json
 import logging
 
+import pytest
+
 from unbroken.system import log
 
 logger = logging.getLogger("unbroken.somewhere")
@@ -47,14 +49,36 @@ def test_the_level_and_the_json_lines_are_set_by_the_environment(tmp_path, monke
     assert line == {"level": "debug", "logger": "unbroken.somewhere", "message": "a detail"}
 
 
-def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch):
-    monkeypatch.setattr(logging, "raiseExceptions", False)
-
+def test_a_log_that_cannot_be_written_ends_no_work_and_prints_no_traceback(capsys):
     def broken(line: str) -> None:
         raise OSError(line)
 
     with log.lines_to(broken):
         logger.warning("a full disk")
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("UNBROKEN_LOG_JSON", "/dev/full", "/dev/full: No space left on device; lines of the log are missing there"),
+        ("UNBROKEN_LOG_JSON", "none/x", "none/x: No such file or directory; lines of the log are missing there"),
+        ("UNBROKEN_LOG", "loud", "found 'loud', allowed: debug, info, warning, error; taken as info"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_once(monkeypatch, tmp_path, capsys, name, value, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, value)
+    log._complain.cache_clear()
+    found = []
+    for _ in range(2):
+        with log.lines_to(found.append):
+            logger.info("one")
+            logger.info("two")
+
+    assert capsys.readouterr().err == f"unbroken: {name}: {said}\n"
+    assert found == ["one", "two"] * 2
 
 
 def test_a_reader_that_logs_itself_ends_in_no_circle():

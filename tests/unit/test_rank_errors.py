@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.toyrun import children_of, is_alive, until
+from support.toyrun import until
 
+from unbroken.engines.testing.chain import is_alive
+from unbroken.engines.testing.kills import children_of
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.store.progress import Progress
 from unbroken.training.launch import rendezvous

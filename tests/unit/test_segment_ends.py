@@ -11,7 +11,6 @@ from support.toyrun import (
     final_files,
     hidden,
     history,
-    is_alive,
     program,
     run_program,
     toy,
@@ -20,6 +19,7 @@ from support.toyrun import (
     whole_toy,
 )
 
+from unbroken.engines.testing.chain import is_alive
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
 from unbroken.store.record import read_record
 from unbroken.store.segment_end import EndKind

@@ -13,7 +13,6 @@ from support.toyrun import (
     final_files,
     guards_of,
     history,
-    is_alive,
     program,
     run_program,
     start_segment,
@@ -23,6 +22,7 @@ from support.toyrun import (
     whole_toy,
 )
 
+from unbroken.engines.testing.chain import is_alive
 from unbroken.job import supervisor
 from unbroken.store.checkpoints import Store
 from unbroken.store.record import read_record

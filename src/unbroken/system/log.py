@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 # The level, and a file to which each record is appended as a line of JSON.
@@ -39,9 +41,19 @@ def lines_to(write: Callable[[str], None]) -> Iterator[None]:
 
 
 def level() -> int:
-    """Return the level that `UNBROKEN_LOG` names; an unknown name is as `info`."""
-    name = os.environ.get(LEVEL, "").lower()
-    return logging.getLevelNamesMapping()[name.upper()] if name in LEVELS else logging.INFO
+    """Return the level that `UNBROKEN_LOG` names; an unknown name is as `info`, and a line says so once."""
+    name = os.environ.get(LEVEL, "").lower() or "info"
+    if name not in LEVELS:
+        _complain(f"{LEVEL}: found {name!r}, allowed: {', '.join(LEVELS)}; taken as info")
+        return logging.INFO
+    return logging.getLevelNamesMapping()[name.upper()]
+
+
+@cache
+def _complain(text: str) -> None:
+    """Print a line to standard error, once in this process; who has closed that needs none."""
+    with suppress(OSError, ValueError):
+        print(f"unbroken: {text}", file=sys.stderr, flush=True)
 
 
 def _install() -> None:
@@ -63,9 +75,8 @@ class _Reader(logging.Handler):
             return
         _reading.now = True
         try:
-            self._write(record.getMessage())
-        except (OSError, ValueError):
-            self.handleError(record)
+            with suppress(OSError, ValueError):
+                self._write(record.getMessage())
         finally:
             _reading.now = False
 
@@ -85,5 +96,5 @@ class _JsonLines(logging.Handler):
         try:
             with self._path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
-        except OSError:
-            self.handleError(record)
+        except OSError as error:
+            _complain(f"{JSON_LINES}: {self._path}: {error.strerror}; lines of the log are missing there")
