@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from marked import arguments, publish
 
 LEAST = 95.0
-NAMED = ("runs", "segment", "job", "executor")
+NAMED = ("store", "job", "executor")
 
 
 class Count:

@@ -42,9 +42,9 @@ def test_rooms_are_summed_and_modules_with_little_are_named_the_least_first(meas
         "| executor | 2 | 0 | 0 | 0 | 0.0 % |",
         "| unbroken | 0 | 0 | 0 | 0 | 100.0 % |",
         "| cli | 1 | 0 | 0 | 0 | 0.0 % |",
-        "| runs | 5 | 4 | 2 | 1 | 71.4 % |",
+        "| store | 5 | 4 | 2 | 1 | 71.4 % |",
         "| all | 8 | 4 | 2 | 1 | 50.0 % |",
         "",
-        "Below 95 % in runs, segment, job, executor: `snakemake_executor_plugin_unbroken/never.py` 0 %, "
+        "Below 95 % in store, job, executor: `snakemake_executor_plugin_unbroken/never.py` 0 %, "
         "`unbroken/store/half.py` 67 %. Elsewhere 1 of 7 modules.",
     ]

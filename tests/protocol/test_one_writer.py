@@ -28,7 +28,7 @@ from unbroken.job.attempt import Job
 pytestmark = pytest.mark.process
 
 # A heart that beats fast and is missed soon.
-QUICK = {"runs.lease.HEARTBEAT_SECONDS": 0.1}
+QUICK = {"store.lease.HEARTBEAT_SECONDS": 0.1}
 
 
 def races(kind: str, folder: Path, rounds: int) -> list[list[str]]:
@@ -149,10 +149,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def test_a_job_on_this_machine_that_was_stopped_is_never_robbed_and_named_with_what_to_type(tmp_path: Path) -> None:
-    first = start_segment(tmp_path, 1, command=program("one_step"), patch={"runs.lease.HEARTBEAT_SECONDS": 1000})
+    first = start_segment(tmp_path, 1, command=program("one_step"), patch={"store.lease.HEARTBEAT_SECONDS": 1000})
     until(lambda: (tmp_path / "results/demo/lease/000001.json").exists())
     first.kill(signal.SIGSTOP)
-    second = start_segment(tmp_path, 2, command=program("one_step"), patch={"runs.lease.HEARTBEAT_SECONDS": 0.01})
+    second = start_segment(tmp_path, 2, command=program("one_step"), patch={"store.lease.HEARTBEAT_SECONDS": 0.01})
     log = tmp_path / "logs/demo/002.log"
     hint = f"type kill -CONT {first.pid} and it goes on, or kill -KILL {first.pid} and the run is free"
     line = f"process {first.pid} is stopped (SIGSTOP, or Ctrl-Z); {hint}"
@@ -214,7 +214,7 @@ def test_a_sleeper_that_wakes_up_while_it_prunes_leaves_what_its_successor_resum
     """It sleeps between its last look at the fence and its first removal, or between that and the removal itself."""
     job, more = toy_job(tmp_path), {"patch": QUICK, "keep": 1, "goal": 100_000}
     saving = program("silent_but_saving", 30)
-    sleeper = start_segment(tmp_path, 1, command=saving, asleep_at=f"runs.store.{moment}", **more)
+    sleeper = start_segment(tmp_path, 1, command=saving, asleep_at=f"store.checkpoints.{moment}", **more)
     until(lambda: (job.places.lease / "000001.json").exists() and is_stopped(sleeper.pid))
     sleep_elsewhere(job, sleeper)
     second = start_segment(tmp_path, 2, command=program("silent_but_saving", 3000), **more)

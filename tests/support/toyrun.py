@@ -147,7 +147,9 @@ class SegmentProcess:
 
     def child_pid(self) -> int:
         """The program that this segment started, once it runs."""
-        return until(lambda: next(iter(programs_of(self.pid)), 0))
+        found = until(lambda: programs_of(self.pid) or self.process.poll() is not None)
+        assert isinstance(found, list), f"the segment has ended: exit code {self.process.returncode}"
+        return found[0]
 
 
 def start_segment(
@@ -162,10 +164,13 @@ def start_segment(
     asleep_at: str = "",
     **changes: object,
 ) -> SegmentProcess:
-    """Starts a segment as a process; `patch` sets constants (`{"runs.lease.STALE_POLLS": 1}`), `command` is no toy.
+    """Starts a segment as a process; `patch` sets constants (`{"store.lease.STALE_POLLS": 1}`), `command` is no toy.
 
-    With `asleep_at`, a method as in `runs.store.Store.prune`, it stops itself where it first calls that.
+    With `asleep_at`, a method as in `store.checkpoints.Store.prune`, it stops itself where it first calls that.
     """
+    for name in patch:  # a name that is not there fails here, not as a wait in vain
+        module, _, constant = name.rpartition(".")
+        getattr(importlib.import_module(f"unbroken.{module}"), constant)
     what = {
         "segment": segment,
         "driver_attempt": driver_attempt,

@@ -92,7 +92,7 @@ def stop_for(seconds: float, *pids: int) -> tuple[float, float]:
 
 
 def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(tmp_path: Path) -> None:
-    patch = {"runs.moments.SUSPENDED_SECONDS": 3.0}
+    patch = {"store.moments.SUSPENDED_SECONDS": 3.0}
     settings = {"goal": 1_000_000, "save_steps": 1_000_000, "step_seconds": 1.0}
     process = start_segment(tmp_path, 1, patch=patch, segment_minutes=10, stall_minutes=0.15, **settings)
     places = RunFolder("demo", tmp_path)
@@ -134,7 +134,7 @@ time.sleep(600)
 
 def test_a_save_during_which_the_job_is_suspended_counts_without_that(tmp_path: Path) -> None:
     """Else the next segments would be told to stop so much earlier."""
-    patch = {"runs.moments.SUSPENDED_SECONDS": 3.0}
+    patch = {"store.moments.SUSPENDED_SECONDS": 3.0}
     process = start_segment(tmp_path, 1, patch=patch, command=[sys.executable, "-c", SAVING], segment_minutes=10)
     places = RunFolder("demo", tmp_path)
     until(lambda: (tmp_path / "saving").exists())

@@ -54,7 +54,7 @@ class Account:
                 say(f"attempt {died.token} (segment {died.segment}): {died.message}")
 
     def note(self, moment: str) -> None:
-        """Note that this happens now (a name of `runs.times.Times`)."""
+        """Note that this happens now (a name of `store.times.Times`)."""
         self._moments.note(moment)
 
     def note_save(self, handover: Handover, publish_seconds: float) -> None:

@@ -193,7 +193,7 @@ class SavePlace:
         return None
 
     def note(self, moment: str) -> None:
-        """Note that this happens now (a name of `runs.times.Times`)."""
+        """Note that this happens now (a name of `store.times.Times`)."""
 
     def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
         """Note how this process ends; of several ends the first counts."""
