@@ -16,7 +16,7 @@ from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
 from unbroken.engines.files.outputs import read_outputs
-from unbroken.engines.files.results import fill_outputs
+from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 
@@ -114,6 +114,31 @@ def test_a_file_that_is_begun_again_becomes_a_piece(kept, tmp_path):
 
     assert (tmp_path / "final" / "segments" / "001" / "run.log").read_text() == "first\n"
     assert (tmp_path / "final" / "segments" / "002" / "run.log").read_text() == "second\n"
+
+
+def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_path):
+    """LAMMPS that stops at the step of a dump writes this dump again when it resumes, its atoms in another order."""
+    for step in (500, 1000, 1500):
+        kept.write(f"dump.{step}.txt", f"{step}: a b\n")
+    kept.leave_at = kept.save()
+    kept.leave()
+    kept.take(kept.leave_at)
+    kept.write("dump.1500.txt", "1500: b a\n")
+    kept.write("dump.2000.txt", "2000: a b\n")
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+    final = tmp_path / "final"
+
+    fill_outputs(checkpoint, kept.root, final)
+
+    names = [f"dump.{step}.txt" for step in (1000, 1500, 2000, 500)]
+    assert sorted(path.name for path in final.glob("dump.*")) == names
+    assert (final / "dump.1500.txt").read_text() == "1500: b a\n"
+    assert (final / "segments/001/dump.1500.txt").read_text() == "1500: a b\n"
+    assert set(output_sizes(checkpoint)) == set(names)
+    assert remarks(checkpoint, final) == [
+        "dump.1500.txt: more than one segment wrote it; the last one counts, those before are segments/*/dump.1500.txt"
+    ]
 
 
 @pytest.mark.process

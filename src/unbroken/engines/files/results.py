@@ -20,6 +20,7 @@ from unbroken.system import copying, fs
 from unbroken.system.copying import copy_head
 
 SEGMENTS = "segments"
+_DIGITS = re.compile(r"[0-9]+")
 
 
 def fill_outputs(
@@ -84,14 +85,26 @@ def _places(listed: OutputList, final: Path) -> Iterator[Path]:
 
     The pieces that one segment has begun again and again have numbers, in the order in which a shell sorts them.
     """
-    in_pieces = {piece.name for piece in listed.pieces}
+    in_pieces = _in_pieces(listed)
     parts = [(piece.name, piece.segment) for piece in listed.pieces]
     parts += [(name, entry.segment) for name, entry in listed.files.items()]
     count, taken = Counter(parts), Counter[tuple[str, int]]()
-    for name, segment in parts:
+    for at, (name, segment) in enumerate(parts):
         taken[name, segment] += 1
         number = f"-{taken[name, segment]:03d}" if count[name, segment] > 1 else ""
-        yield final / SEGMENTS / f"{segment:03d}{number}" / name if name in in_pieces else final / name
+        is_below = at < len(listed.pieces) or name in in_pieces
+        yield final / SEGMENTS / f"{segment:03d}{number}" / name if is_below else final / name
+
+
+def _in_pieces(listed: OutputList) -> set[str]:
+    """Return the outputs that are joined from pieces, or left in pieces.
+
+    Of a series (`dump.500.txt`, `dump.1000.txt`, ...) a program that stops and resumes at the step of a file writes
+    it a second time: the last one is the whole output.
+    """
+    again = {piece.name for piece in listed.pieces}
+    once = Counter(_DIGITS.sub("#", name) for name in listed.files if name not in again)
+    return {name for name in again if not (name in listed.files and once[_DIGITS.sub("#", name)] > 1)}
 
 
 def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: str) -> None:
@@ -112,16 +125,21 @@ def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: st
 
 def remarks(checkpoint: Checkpoint, final: Path) -> list[str]:
     """Return a line for each output that segments began again: where its pieces lie, and how to join them."""
-    names = {piece.name for piece in read_outputs(checkpoint).pieces}
+    listed = read_outputs(checkpoint)
+    in_pieces = _in_pieces(listed)
+    left = sorted(name for name in in_pieces if not (final / name).exists())
+    twice = sorted({piece.name for piece in listed.pieces} - in_pieces)
     return [
         f"{name}: segments began it again; its pieces are in {SEGMENTS}/, to join them: cat {SEGMENTS}/*/{name}"
-        for name in sorted(names)
-        if not (final / name).exists()
+        for name in left
+    ] + [
+        f"{name}: more than one segment wrote it; the last one counts, those before are {SEGMENTS}/*/{name}"
+        for name in twice
     ]
 
 
 def output_sizes(checkpoint: Checkpoint) -> dict[str, int | None]:
     """Return the outputs that `final/` must hold under their own names, with their sizes in bytes."""
     listed = read_outputs(checkpoint)
-    in_pieces = {piece.name for piece in listed.pieces}
+    in_pieces = _in_pieces(listed)
     return {name: entry.size_bytes for name, entry in listed.files.items() if name not in in_pieces}
