@@ -16,7 +16,7 @@ from unbroken.job.deadline import JobTime
 from unbroken.job.publisher import Publisher
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.entering import entered
+from unbroken.program.environment import entered
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.leaving import StopReason
 from unbroken.program.memory import Kills, out_of_memory_kills
