@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import AttemptFolder, loose_state, ready_states
+from unbroken.program.contract import AttemptFolder
+from unbroken.program.handover import loose_state, ready_states
 
 
 @pytest.fixture

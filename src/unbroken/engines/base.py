@@ -32,15 +32,8 @@ from unbroken.engines.exports import export_contract
 from unbroken.engines.imports import ImportedFiles, ImportSource, import_contract
 from unbroken.engines.starter import Starter
 from unbroken.errors import Mistake
-from unbroken.program.contract import (
-    FINAL,
-    HANDOVER_FILE,
-    AttemptFolder,
-    HandedOver,
-    copied_states,
-    loose_state,
-    ready_states,
-)
+from unbroken.program.contract import FINAL, HANDOVER_FILE, AttemptFolder
+from unbroken.program.handover import HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child, Streams
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.layout import RunOutput

@@ -28,8 +28,8 @@ from unbroken.errors import (
 )
 from unbroken.job.attempt import Job, append_traceback
 from unbroken.job.copier import Copier
-from unbroken.program.contract import HandedOver, noted
 from unbroken.program.environment import changes, described, in_words, refusal
+from unbroken.program.handover import HandedOver, noted
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done

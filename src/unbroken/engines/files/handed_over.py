@@ -12,7 +12,7 @@ from unbroken.engines.files.outputs import LIST
 from unbroken.engines.files.place import MOST_SKIPS
 from unbroken.engines.files.states import SAVE, stamp_of
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import TAKEN, HandedOver, copied_states, loose_state, ready_states
+from unbroken.program.handover import TAKEN, HandedOver, copied_states, loose_state, ready_states
 
 logger = logging.getLogger(__name__)
 
