@@ -233,8 +233,7 @@ class Engine(ABC):
         if when is When.KILLED:
             return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
         found = ready_states(task.attempt_folder)
-        is_loose = when is When.LEFT
-        loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if is_loose else None
+        loose = loose_state(task.attempt_folder) if when is When.LEFT else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:

@@ -6,7 +6,6 @@ docs/contract.md is the user's description of it.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -15,6 +14,7 @@ from unbroken.errors import SegmentError
 from unbroken.store.own_folder import HeldFolder, confirm_own
 from unbroken.store.progress import read_told
 from unbroken.store.times import FILE_NAME as NOTE
+from unbroken.system import fs
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -87,9 +87,7 @@ class AttemptFolder:
 
     def write_deadline(self, unix: float) -> None:
         """Write by when the program should be out, now; never half."""
-        draft = self.deadline.with_suffix(".tmp")
-        draft.write_text(f"{unix:.3f}\n")
-        draft.replace(self.deadline)
+        fs.write_atomic(self.deadline, f"{unix:.3f}\n")
 
 
 # --- what no exit code can say: the checkpoint is bad, or continuing makes no sense ---
@@ -112,9 +110,7 @@ class Verdict:
 
 def write_verdict(path: Path, verdict: Verdict) -> None:
     """Write the file, never half; of several processes (ranks) that do it the last one counts."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"verdict": verdict.kind.value, "message": verdict.message}) + "\n")
-    draft.replace(path)
+    fs.write_atomic(path, json.dumps({"verdict": verdict.kind.value, "message": verdict.message}) + "\n")
 
 
 def read_verdict(path: Path) -> Verdict | None:

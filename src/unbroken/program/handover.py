@@ -86,7 +86,11 @@ def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     copies = AttemptFolder(attempt_folder.root / "salvage")
     shutil.rmtree(copies.root, ignore_errors=True)
     copies.prepare()
-    for path in left_states(attempt_folder):
+    save = attempt_folder.open_save()
+    # First the one that was being published.
+    left = sorted(path for path in attempt_folder.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
+    left += [save.path / name for name in sorted(save.names()) if _is_ready(save, name)]
+    for path in left:
         target = copies.save / path.name.removeprefix(TAKEN)
         shutil.copytree(path, target, symlinks=True, copy_function=link_or_copy)
         told = _told(attempt_folder, target.name)
@@ -100,13 +104,6 @@ def _ready_in(save: HeldFolder, attempt_folder: AttemptFolder) -> list[HandedOve
     if links := [name for name in names if save.is_link(name)]:
         raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
     return [_found(save.below(name), attempt_folder, save) for name in names if save.is_folder(name)]
-
-
-def left_states(attempt_folder: AttemptFolder) -> list[Path]:
-    """Return the states of a killed attempt as they lie there; first the one that was being published."""
-    save = attempt_folder.open_save()
-    taken = sorted(path for path in attempt_folder.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
-    return taken + [attempt_folder.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
 def noted(found: HandedOver, handover: Handover) -> HandedOver:
@@ -143,9 +140,9 @@ def noted_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     return sorted(found, key=lambda each: each.handover.progress.done if each.handover else 0.0)
 
 
-def loose_state(attempt_folder: AttemptFolder, scratch: Path) -> HandedOver | None:
-    """Move to `scratch` the files that a program left directly in its save folder; None if there are none."""
-    save = attempt_folder.open_save()
+def loose_state(attempt_folder: AttemptFolder) -> HandedOver | None:
+    """Take the files that a program left directly in its save folder as one state; None if there are none."""
+    save, scratch = attempt_folder.open_save(), attempt_folder.root / "loose"
     names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
     if not names:
         return None

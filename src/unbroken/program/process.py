@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unbroken.errors import SegmentError
 from unbroken.program import guard
@@ -53,6 +53,11 @@ class Child:
     def pid(self) -> int:
         """Return the pid, 0 if the process could not be started; no other process gets it before `kill`."""
         return self._pid or 0
+
+    @property
+    def output(self) -> IO[bytes]:
+        """Return what the program prints, of one that was started to be heard."""
+        return self._guard.stdout or io.BytesIO()
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
@@ -168,10 +173,10 @@ def start(
             stderr=streams.stderr if streams else subprocess.STDOUT,
             env={**os.environ, **environment},
             cwd=folder,
-        )[0]
+        )
 
 
-def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Popen[bytes]]:
+def _guarded(command: Sequence[str], **more: Any) -> Child:
     life, held = os.pipe()
     told, tells = os.pipe()
     words = [sys.executable, "-I", "-S", guard.__file__, str(life), str(tells), *command]
@@ -184,7 +189,7 @@ def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Pop
     finally:
         for descriptor in (life, tells):
             os.close(descriptor)
-    return Child(process, held, told), process
+    return Child(process, held, told)
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,7 @@ def ask(
     with tempfile.TemporaryFile() as words:
         words.write(told.encode())
         words.seek(0)
-        program, process = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
+        program = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
     is_late = threading.Event()
 
     def end() -> None:
@@ -219,28 +224,20 @@ def ask(
 
     clock = threading.Timer(seconds, end)
     clock.start()
+    lines: list[str] = []
     try:
-        lines, has_enough = _heard(process, is_enough)
-        if has_enough:
-            program.kill()
+        with program.output as output:
+            for line in output:
+                lines.append(line.decode(errors="replace").rstrip("\n"))
+                if is_enough(lines[-1]):
+                    return Answer(0, lines)
         code = program.wait(math.inf) or 0
     finally:
         clock.cancel()
         program.end(LEAVING_SECONDS)
     if is_late.is_set():
         raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
-    return Answer(0 if has_enough else code, lines)
-
-
-def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Return the lines of a process, and True if they were enough before its end."""
-    lines: list[str] = []
-    with process.stdout or io.BytesIO() as output:
-        for line in output:
-            lines.append(line.decode(errors="replace").rstrip("\n"))
-            if is_enough(lines[-1]):
-                return lines, True
-    return lines, False
+    return Answer(code, lines)
 
 
 def _must_be_found(command: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class HandedOverStates:
         """Return what was handed over until the end; of a program that has left well its loose files too."""
         if not has_left_well:
             return self.while_running()
-        loose = loose_state(self._attempt, self._attempt.root / "loose")
+        loose = loose_state(self._attempt)
         found = self.while_running(is_over=loose is None)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
