@@ -92,7 +92,7 @@ def fetch(run: RunSpec, base: Path) -> None:
 
 def _pull(run: RunSpec, reference: str, path: Path) -> None:
     draft = path.with_name(fs.unique_name("image"))
-    words = process.entered([runtime(), "pull", str(draft), reference], run.environment.modules, ())
+    words = process.with_modules([runtime(), "pull", str(draft), reference], run.environment.modules)
     try:
         answer = process.ask(words, seconds=PULL_SECONDS)
         if answer.code != 0 or not draft.exists():

@@ -42,7 +42,7 @@ def entered(
     inner = python.activated(command) if python else list(command)
     if around.container is not None:
         inner = container.inside(inner, run, base, [python.folder] if python else [])
-    return process.entered(inner, around.modules, around.enter if launcher is None else launcher)
+    return process.with_modules([*(around.enter if launcher is None else launcher), *inner], around.modules)
 
 
 def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, Mistake]]:
@@ -110,7 +110,7 @@ def _loaded(names: Sequence[str]) -> dict[str, str]:
     None if they cannot be loaded: the program will say why, in the log where one looks for it.
     """
     with suppress(SegmentError):
-        answer = process.ask(process.entered(["sh", "-c", _ASK], names, ()), seconds=ANSWER_SECONDS)
+        answer = process.ask(process.with_modules(["sh", "-c", _ASK], names), seconds=ANSWER_SECONDS)
         lines = [line.removeprefix(_MARK) for line in answer.lines if line.startswith(_MARK)]
         if answer.code == 0 and lines:
             # Of `compilers/gcc/12.2` the version is what stands last; one without a version has none.

@@ -164,7 +164,6 @@ def start(
     Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
     Raise SegmentError if it cannot be started.
     """
-    _must_be_found(command)
     with fs.storage_errors(log), log.open("ab") as output:
         return _guarded(
             command,
@@ -177,6 +176,8 @@ def start(
 
 
 def _guarded(command: Sequence[str], **more: Any) -> Child:
+    if shutil.which(command[0]) is None:
+        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
     life, held = os.pipe()
     told, tells = os.pipe()
     words = [sys.executable, "-I", "-S", guard.__file__, str(life), str(tells), *command]
@@ -211,7 +212,6 @@ def ask(
 
     Raise SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
-    _must_be_found(command)
     with tempfile.TemporaryFile() as words:
         words.write(told.encode())
         words.seek(0)
@@ -240,19 +240,12 @@ def ask(
     return Answer(code, lines)
 
 
-def _must_be_found(command: Sequence[str]) -> None:
-    if shutil.which(command[0]) is None:
-        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
+def with_modules(command: Sequence[str], modules: Sequence[str]) -> list[str]:
+    """Return the command after these environment modules are loaded.
 
-
-def entered(command: Sequence[str], modules: Sequence[str], prefix: Sequence[str]) -> list[str]:
-    """Return the command inside the run's environment modules and its container or conda prefix.
-
-    Modules need a shell function, so a login shell loads them and then becomes the command; the words of the command
-    are its arguments and never part of its text.
+    They need a shell function, so a login shell loads them and then becomes the command; the words of the command are
+    its arguments and never part of its text.
     """
-    inner = [*prefix, *command]
     if not modules:
-        return inner
-    text = f'module load {shlex.join(modules)} && exec "$@"'
-    return ["bash", "-l", "-c", text, "unbroken", *inner]
+        return list(command)
+    return ["bash", "-l", "-c", f'module load {shlex.join(modules)} && exec "$@"', "unbroken", *command]
