@@ -73,9 +73,12 @@ def test_packages_of_the_system_count_where_the_environment_sees_them(tmp_path: 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home where conda keeps environments, also below one/, two/ and elsewhere."""
-    for place in ("one/envs/a", "two/b", "home/miniforge3", "home/miniforge3/envs/d", "home/miniforge3/envs/e", "e"):
+    """Return a home with environments of conda in it and elsewhere, one name twice."""
+    places = ("one/envs/a", "two/b", "three/c", "four/f", "home/miniforge3", "home/miniforge3/envs/d", "e")
+    for place in (*places, "home/miniforge3/envs/e"):
         (tmp_path / place / "conda-meta").mkdir(parents=True)
+    condarc = f"channels:\n  - x\nenvs_dirs:\n  - {tmp_path}/three  # mine\n  - ~/../four\n"
+    (tmp_path / "home/.condarc").write_text(condarc)
     (tmp_path / "home/.conda").mkdir()
     (tmp_path / "home/.conda/environments.txt").write_text(f"{tmp_path}/e\n{tmp_path}/home/miniforge3/envs/d\n")
     around = {"HOME": tmp_path / "home", "CONDA_EXE": tmp_path / "one/bin/conda", "CONDA_ENVS_PATH": tmp_path / "two"}
@@ -86,12 +89,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("a", "one/envs/a"), ("b", "two/b"), ("base", "home/miniforge3"), ("d", "home/miniforge3/envs/d"), ("./e", "e")],
+    [
+        ("a", "one/envs/a"),
+        ("b", "two/b"),
+        ("c", "three/c"),
+        ("f", "four/f"),
+        ("base", "home/miniforge3"),
+        ("d", "home/miniforge3/envs/d"),
+        ("./e", "e"),
+    ],
 )
 def test_a_conda_environment_is_found_where_conda_keeps_it(home: Path, name: str, place: str) -> None:
     found = Conda.of(name, home.parent)
 
-    assert (found.folder, found.mistake()) == (home.parent / place, None)
+    assert (found.folder.resolve(), found.mistake()) == (home.parent / place, None)
 
 
 def test_which_of_several_conda_environments_of_a_name_is_meant_is_not_guessed(home: Path) -> None:

@@ -42,6 +42,7 @@ _SYSTEM_PACKAGES = (
     "lib/python3/dist-packages",
     "local/lib/python{}/dist-packages",
 )
+_ENVS_DIRS = re.compile(r"^envs_dirs:[ \t]*\n((?:[ \t]*-[ \t]*\S.*\n?)+)", re.MULTILINE)
 _CONDA_ROOTS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda", ".micromamba")
 
 
@@ -189,17 +190,30 @@ def _places(named: str) -> list[Path]:
     if root := os.environ.get("MAMBA_ROOT_PREFIX"):
         roots.append(Path(root))
     folders = [os.environ.get(name, "").split(":") for name in ("CONDA_ENVS_DIRS", "CONDA_ENVS_PATH")]
-    places = [Path(folder) / named for folder in itertools.chain(*folders) if folder]
+    files = (os.environ.get("CONDARC", ""), home / ".condarc", home / ".config/conda/condarc", home / ".mambarc")
+    folders += [_envs_dirs(Path(file)) for file in files]
+    places = [Path(folder).expanduser() / named for folder in itertools.chain(*folders) if folder]
     places += roots if named == "base" else [root / "envs" / named for root in roots]
+    created = map(Path, _text(home / ".conda/environments.txt").splitlines())
+    return places + [place for place in created if place.name == named]
+
+
+def _envs_dirs(file: Path) -> list[str]:
+    """Return the list of that name in a .condarc; this package reads no YAML."""
+    match = _ENVS_DIRS.search(_text(file))
+    lines = match[1].splitlines() if match else []
+    return [line.strip().removeprefix("-").split(" #")[0].strip().strip("'\"") for line in lines]
+
+
+def _text(file: Path) -> str:
     with suppress(OSError, ValueError):
-        created = map(Path, (home / ".conda/environments.txt").read_text().splitlines())
-        places += [place for place in created if place.name == named]
-    return places
+        return file.read_text()
+    return ""
 
 
 def _parsed(path: Path) -> object:
-    with suppress(OSError, ValueError):
-        return jsontext.parse(path.read_bytes())
+    with suppress(ValueError):
+        return jsontext.parse(_text(path))
     return None
 
 
