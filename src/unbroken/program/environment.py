@@ -26,6 +26,8 @@ ANSWER_SECONDS = 120.0
 _MARK = "unbroken found: "
 # Both keep this list [module(1), "ENVIRONMENT"; Lmod, "Environment variables"].
 _ASK = f'printf "\\n{_MARK}%s\\n" "$LOADEDMODULES"'
+# Recorded runs may have a `runtime`, which is not noted any more.
+_NOT_COMPARED = {"path", "runtime"}
 # So many of the changes of a part are printed, the others counted.
 TOLD = 5
 _DIGEST_DIGITS = 19  # sha256: and twelve more
@@ -160,10 +162,10 @@ def _change(name: str, before: Mapping[str, object] | None, now: Mapping[str, ob
 
 
 def _contents(part: Mapping[str, object]) -> dict[str, object]:
-    """Return what a part consists of; where it lies does not say what it is."""
+    """Return what a part consists of; where it lies, and what entered it, do not say what it is."""
     contents: dict[str, object] = {}
     for key, value in part.items():
-        if key != "path":
+        if key not in _NOT_COMPARED:
             contents |= value if isinstance(value, Mapping) else {key: value}
     return contents
 
