@@ -28,7 +28,7 @@ from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes
 from unbroken.job import array
 from unbroken.job.array import Answer
 from unbroken.job.control import cancel_runs
-from unbroken.program.leaving import StopReason
+from unbroken.program.process import StopReason
 from unbroken.store import driver_start
 from unbroken.store.layout import LOGS
 from unbroken.system import log

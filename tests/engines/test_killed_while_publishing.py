@@ -16,8 +16,8 @@ from support.toyrun import checkpoints, history, program, run_program, toy_job
 from unbroken.engines.base import Task, When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
-from unbroken.program import contract
-from unbroken.program.contract import HandedOver
+from unbroken.program import handover
+from unbroken.program.handover import HandedOver
 from unbroken.store.record import Record
 from unbroken.store.segment_end import EndKind
 
@@ -141,7 +141,7 @@ def test_on_a_disk_that_is_full_it_waits_for_the_job_after_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And has no hard links, so that the copy needs room."""
-    monkeypatch.setattr(contract, "link_or_copy", shutil.copy2)
+    monkeypatch.setattr(handover, "link_or_copy", shutil.copy2)
     mount_small(tmp_path, "size=6m")
     try:
         settings = counter(100, **SAYS)

@@ -9,8 +9,8 @@ from engines.conformance import ROOT, Case
 from unbroken.engines.base import Task
 from unbroken.engines.found import read_checked_runs
 from unbroken.engines.torch.engine import TorchEngine
+from unbroken.engines.training import threads_of_each
 from unbroken.program.contract import AttemptFolder
-from unbroken.program.rank_command import threads_of_each
 
 EPOCHS = 5
 ARGS = ["--batch-size", 128]

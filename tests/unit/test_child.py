@@ -292,17 +292,9 @@ def test_no_file_of_the_program_is_held_open_by_its_guards(log: Path, tmp_path: 
     assert folders == {"/"}
 
 
-def test_a_command_alone_is_itself() -> None:
-    assert child.entered(["prog", "a b"], [], []) == ["prog", "a b"]
-
-
-def test_a_prefix_comes_first() -> None:
-    assert child.entered(["prog"], [], ["apptainer", "exec", "x.sif"]) == ["apptainer", "exec", "x.sif", "prog"]
-
-
 def test_words_of_a_command_never_become_part_of_the_modules_shell_text(log: Path, tmp_path: Path) -> None:
     words = ["printf", "%s\\n", "$(touch harm)", "a 'b'", '"', ";"]
-    text = child.entered(words, ["good/1.0; touch harm"], [])
+    text = child.with_modules(words, ["good/1.0; touch harm"])
     text[3] = "module() { shift; printf 'loaded %s\\n' \"$@\"; }; " + text[3]
     text.remove("-l")
 

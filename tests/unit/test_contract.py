@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import AttemptFolder, loose_state, ready_states
+from unbroken.program.contract import AttemptFolder
+from unbroken.program.handover import loose_state, ready_states
 
 
 @pytest.fixture
@@ -59,42 +60,42 @@ def test_what_is_not_renamed_yet_is_no_state(attempt_folder: AttemptFolder) -> N
     assert ready_states(attempt_folder) == []
 
 
-def test_loose_files_are_one_state_together(attempt_folder: AttemptFolder, tmp_path: Path) -> None:
+def test_loose_files_are_one_state_together(attempt_folder: AttemptFolder) -> None:
     (attempt_folder.save / "state").touch()
     (attempt_folder.save / "sub").mkdir()
     (attempt_folder.save / "progress.json").write_text('{"done": 3}')
 
-    found = loose_state(attempt_folder, tmp_path / "loose")
+    found = loose_state(attempt_folder)
 
     assert found is not None and found.handover is not None and found.handover.progress.done == 3
     assert sorted(item.name for item in found.draft.iterdir()) == ["state", "sub"]
 
 
-def test_nothing_saved_is_no_state(attempt_folder: AttemptFolder, tmp_path: Path) -> None:
-    assert loose_state(attempt_folder, tmp_path / "loose") is None
+def test_nothing_saved_is_no_state(attempt_folder: AttemptFolder) -> None:
+    assert loose_state(attempt_folder) is None
 
 
-def test_a_draft_that_was_not_ended_is_no_loose_state(attempt_folder: AttemptFolder, tmp_path: Path) -> None:
+def test_a_draft_that_was_not_ended_is_no_loose_state(attempt_folder: AttemptFolder) -> None:
     put(attempt_folder.save / "draft")
     (attempt_folder.save / "state.tmp").touch()
     (attempt_folder.save / ".hidden").touch()
 
-    assert loose_state(attempt_folder, tmp_path / "loose") is None
+    assert loose_state(attempt_folder) is None
 
 
-def test_a_file_whose_name_only_sounds_like_a_draft_is_saved(attempt_folder: AttemptFolder, tmp_path: Path) -> None:
+def test_a_file_whose_name_only_sounds_like_a_draft_is_saved(attempt_folder: AttemptFolder) -> None:
     (attempt_folder.save / "draft_of_the_paper.txt").touch()
 
-    found = loose_state(attempt_folder, tmp_path / "loose")
+    found = loose_state(attempt_folder)
 
     assert found is not None and [item.name for item in found.draft.iterdir()] == ["draft_of_the_paper.txt"]
 
 
-def test_a_file_that_only_sounds_like_a_state_is_a_loose_file(attempt_folder: AttemptFolder, tmp_path: Path) -> None:
+def test_a_file_that_only_sounds_like_a_state_is_a_loose_file(attempt_folder: AttemptFolder) -> None:
     (attempt_folder.save / "model.ready").touch()
 
     assert ready_states(attempt_folder) == []
-    found = loose_state(attempt_folder, tmp_path / "loose")
+    found = loose_state(attempt_folder)
     assert found is not None and [item.name for item in found.draft.iterdir()] == ["model.ready"]
 
 

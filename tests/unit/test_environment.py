@@ -9,10 +9,8 @@ from support.toyrun import checkpoints, history, program, run_program, toy_job, 
 from support.venvs import install, make_venv
 
 from unbroken.errors import AbsentFileError, ChangedEnvironmentError
-from unbroken.program import conda, venv
-from unbroken.program.entering import entered
-from unbroken.program.environment import described, on_disk, unread
-from unbroken.program.environment_changes import changes
+from unbroken.program.environment import changes, described, entered, on_disk
+from unbroken.program.python_environment import Conda, Venv, packages_in
 from unbroken.system.host import nvidia_version, this_host
 
 
@@ -21,7 +19,7 @@ def packages(**versions: str) -> dict[str, dict[str, object]]:
 
 
 def found(before: dict[str, dict[str, object]], now: dict[str, dict[str, object]]) -> list[str]:
-    return changes(replace(PASSPORT, sequence=12, environment=before), now)
+    return changes(toy_run(), now, replace(PASSPORT, sequence=12, environment=before))
 
 
 # --- compared ------------------------------------------------------------------------------------------------------
@@ -60,7 +58,7 @@ def test_names_and_versions_are_read_as_pip_and_setuptools_leave_them(tmp_path: 
     for name in ("Flask_SQLAlchemy-3.1.1.dist-info", "ruamel.yaml-0.18.6.dist-info", "old-1.0-py3.11.egg-info", "x.py"):
         (tmp_path / name).mkdir()
 
-    assert venv.packages_in(tmp_path) == {"flask-sqlalchemy": "3.1.1", "ruamel-yaml": "0.18.6", "old": "1.0"}
+    assert packages_in(tmp_path) == {"flask-sqlalchemy": "3.1.1", "ruamel-yaml": "0.18.6", "old": "1.0"}
 
 
 def test_packages_of_the_system_count_where_the_environment_sees_them(tmp_path: Path) -> None:
@@ -70,23 +68,48 @@ def test_packages_of_the_system_count_where_the_environment_sees_them(tmp_path: 
     sees = "include-system-site-packages = true"
     (tmp_path / "env/pyvenv.cfg").write_text(f"home = {tmp_path}/usr/bin\n{sees}\nversion = 3.11.2\n")
 
-    assert venv.described(tmp_path / "env")["packages"] == {"six": "1.17.0", "wheel": "0.38.4"}
+    assert Venv("env", tmp_path / "env").described()["packages"] == {"six": "1.17.0", "wheel": "0.38.4"}
 
 
-def test_a_conda_environment_is_found_where_conda_keeps_it(tmp_path: Path) -> None:
-    places = ["one/envs/a", "two/b", "three/c", "home/miniforge3", "home/miniforge3/envs/d", "elsewhere/e"]
-    for place in places:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home with environments of conda in it and elsewhere, one name twice."""
+    places = ("one/envs/a", "two/b", "three/c", "four/f", "home/miniforge3", "home/miniforge3/envs/d", "e")
+    for place in (*places, "home/miniforge3/envs/e"):
         (tmp_path / place / "conda-meta").mkdir(parents=True)
-    (tmp_path / "home/.condarc").write_text(
-        f"channels:\n  - x\nenvs_dirs:\n  - {tmp_path}/two  # mine\n  - ~/../three\n"
-    )
+    condarc = f"channels:\n  - x\nenvs_dirs:\n  - {tmp_path}/three  # mine\n  - ~/../four\n"
+    (tmp_path / "home/.condarc").write_text(condarc)
     (tmp_path / "home/.conda").mkdir()
-    (tmp_path / "home/.conda/environments.txt").write_text(f"{tmp_path}/elsewhere/e\n")
-    around = {"HOME": str(tmp_path / "home"), "CONDA_EXE": str(tmp_path / "one/bin/conda")}
+    (tmp_path / "home/.conda/environments.txt").write_text(f"{tmp_path}/e\n{tmp_path}/home/miniforge3/envs/d\n")
+    around = {"HOME": tmp_path / "home", "CONDA_EXE": tmp_path / "one/bin/conda", "CONDA_ENVS_PATH": tmp_path / "two"}
+    for name, value in around.items():
+        monkeypatch.setenv(name, str(value))
+    return tmp_path / "home"
 
-    found = [conda.found(name, around) for name in ("a", "b", "c", "base", "d", "e", "f")]
 
-    assert [path and path.resolve() for path in found] == [*(tmp_path / place for place in places), None]
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("a", "one/envs/a"),
+        ("b", "two/b"),
+        ("c", "three/c"),
+        ("f", "four/f"),
+        ("base", "home/miniforge3"),
+        ("d", "home/miniforge3/envs/d"),
+        ("./e", "e"),
+    ],
+)
+def test_a_conda_environment_is_found_where_conda_keeps_it(home: Path, name: str, place: str) -> None:
+    found = Conda.of(name, home.parent)
+
+    assert (found.folder.resolve(), found.mistake()) == (home.parent / place, None)
+
+
+def test_which_of_several_conda_environments_of_a_name_is_meant_is_not_guessed(home: Path) -> None:
+    found = Conda.of("e", home.parent).mistake()
+
+    several = f"{home}/miniforge3/envs/e, {home.parent}/e"
+    assert str(found) == f"found 'e', of which there are several: {several}; type its folder"
 
 
 def test_variables_that_conda_keeps_are_set_and_one_that_it_marks_as_unset_is_not(tmp_path: Path) -> None:
@@ -95,7 +118,7 @@ def test_variables_that_conda_keeps_are_set_and_one_that_it_marks_as_unset_is_no
     (tmp_path / "etc/conda/env_vars.d").mkdir(parents=True)
     (tmp_path / "etc/conda/env_vars.d/p.json").write_text('{"A": "package", "C": "1"}')
 
-    words = conda.activated(["env"], tmp_path)
+    words = Conda("e", tmp_path).activated(["env"])
 
     assert words[words.index("unbroken") + 1 :] == [str(tmp_path), str(tmp_path), "2", "A=x y", "C=1", "env"]
 
@@ -107,7 +130,7 @@ def test_what_cannot_be_looked_at_now_is_no_change(tmp_path: Path) -> None:
     parts = on_disk(run, tmp_path)
 
     assert parts == {}
-    assert changes(made, parts, unread(run, parts)) == ["conda was there at checkpoint 1, and is not any more"]
+    assert changes(run, parts, made) == ["conda was there at checkpoint 1, and is not any more"]
 
 
 def test_the_driver_is_read_where_no_program_says_it() -> None:

@@ -17,7 +17,7 @@ from unbroken.engines.files import stored
 from unbroken.errors import SegmentError
 from unbroken.exec import stores
 from unbroken.job.lifecycle import run_segment
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.store.checkpoints import Store
 from unbroken.store.layout import RunFolder
 from unbroken.store.segment_end import EndKind

@@ -10,7 +10,7 @@ from support.toyrun import toy_job, toy_run
 
 from unbroken.job.classify import describe_exit, explained, judge
 from unbroken.job.settled import is_finished
-from unbroken.program.leaving import StopReason
+from unbroken.program.process import StopReason
 from unbroken.store.attempts import has_newer
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.progress import FileDigest, Progress

@@ -37,21 +37,12 @@ def groups(tmp_path, monkeypatch):
     return Groups(tmp_path / "groups", monkeypatch)
 
 
-@pytest.fixture
-def in_job_17(monkeypatch):
+def in_job(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))  # else squeue would be asked
 
 
-def cause_of(tmp_path, groups, script):
-    """What the history says of an attempt whose program does this; in `$counter` the kernel counts."""
-    words = ["sh", "-c", f"counter={groups.counter}; {script}"]
-    with pytest.raises(SegmentError):
-        run_program(tmp_path, words)
-    (attempt,) = history(toy_job(tmp_path))
-    return attempt.job_state
-
-
+# In `$counter` the kernel counts.
 ANOTHER_KILL = 'echo "oom_kill 3" > $counter'
 
 
@@ -76,49 +67,35 @@ def test_where_nobody_counts_nothing_was_killed(groups):
 
 
 @pytest.mark.process
-def test_a_neighbours_want_of_memory_is_not_taken_for_that_of_a_program_that_failed(tmp_path, groups):
-    groups.live_in(SESSION)
+@pytest.mark.parametrize(
+    ("group", "script", "cause"),
+    [
+        pytest.param(SESSION, f"{ANOTHER_KILL}; exit 1", None, id="a neighbour lacked it, the program failed"),
+        pytest.param(SESSION, f"{ANOTHER_KILL}; kill -KILL $$", "OUT_OF_MEMORY", id="the kernel killed the program"),
+        pytest.param(SESSION, "kill -KILL $$", None, id="somebody killed the program"),
+        pytest.param(SESSION, f"{ANOTHER_KILL}; exit {128 + signal.SIGKILL}", "OUT_OF_MEMORY", id="a shell says so"),
+        pytest.param(JOB, f"{ANOTHER_KILL}; exit 1", "OUT_OF_MEMORY", id="failed because of a worker in its own job"),
+        pytest.param(JOB.replace("17", "18"), f"{ANOTHER_KILL}; exit 1", None, id="in a group of another job"),
+    ],
+)
+def test_a_program_lacked_memory_if_the_kernel_killed_something_of_it(
+    tmp_path, monkeypatch, groups, group, script, cause
+):
+    if group != SESSION:
+        in_job(monkeypatch)
+    groups.live_in(group)
+    words = ["sh", "-c", f"counter={groups.counter}; {script}"]
 
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
+    with pytest.raises(SegmentError):
+        run_program(tmp_path, words)
 
-
-@pytest.mark.process
-def test_a_program_that_the_kernel_killed_lacked_memory(tmp_path, groups):
-    groups.live_in(SESSION)
-
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; kill -KILL $$") == "OUT_OF_MEMORY"
-
-
-@pytest.mark.process
-def test_a_program_that_somebody_killed_did_not_lack_memory(tmp_path, groups):
-    groups.live_in(SESSION)
-
-    assert cause_of(tmp_path, groups, "kill -KILL $$") is None
-
-
-@pytest.mark.process
-def test_a_shell_that_says_so_of_its_program_is_believed(tmp_path, groups):
-    groups.live_in(SESSION)
-
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit {128 + signal.SIGKILL}") == "OUT_OF_MEMORY"
-
-
-@pytest.mark.process
-def test_in_its_own_job_a_program_that_failed_because_of_a_worker_lacked_memory(tmp_path, groups, in_job_17):
-    groups.live_in(JOB)
-
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") == "OUT_OF_MEMORY"
+    (attempt,) = history(toy_job(tmp_path))
+    assert attempt.job_state == cause
 
 
 @pytest.mark.process
-def test_in_a_group_of_another_job_a_failed_program_is_not_blamed_on_memory(tmp_path, groups, in_job_17):
-    groups.live_in(JOB.replace("17", "18"))
-
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
-
-
-@pytest.mark.process
-def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_path, groups, in_job_17):
+def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_path, monkeypatch, groups):
+    in_job(monkeypatch)
     groups.live_in(JOB)
     progress = '{"done": 20, "goal": 20}'
     save = f"mkdir $UNBROKEN_SAVE/1.ready; echo '{progress}' > $UNBROKEN_SAVE/1.ready/progress.json"

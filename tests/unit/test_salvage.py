@@ -16,8 +16,9 @@ from unbroken.engines.base import Task, When
 from unbroken.engines.found import engine_of
 from unbroken.errors import IdentityError, StorageError
 from unbroken.job.lifecycle import run_segment
-from unbroken.program import contract
-from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
+from unbroken.program import handover
+from unbroken.program.contract import AttemptFolder
+from unbroken.program.handover import HandedOver, ready_states
 from unbroken.store.identity import accept_identity
 from unbroken.store.progress import Handover, Progress
 from unbroken.store.segment_end import EndKind
@@ -259,7 +260,7 @@ def test_a_full_disk_leaves_what_was_handed_over_to_the_next_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     if not has_links:
-        monkeypatch.setattr(contract, "link_or_copy", shutil.copy2)
+        monkeypatch.setattr(handover, "link_or_copy", shutil.copy2)
     mount_small(tmp_path, "size=4m")
     try:
         run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))  # the history has room for a line

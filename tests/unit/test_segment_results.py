@@ -15,7 +15,7 @@ from support.toyrun import PYTHONPATH, ProgramEngine, checkpoints, history, prog
 from unbroken.engines.base import Results, Task, When
 from unbroken.errors import ResultsError, SegmentError, StorageError, UnbrokenError
 from unbroken.job.lifecycle import run_segment
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.report.status import RunState, status_of
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.record import Record, read_record

@@ -11,7 +11,7 @@ from support.telling import told_here
 from support.toyrun import checkpoints, run_program, toy_job
 
 from unbroken.errors import CheckpointError
-from unbroken.program.verdict import Kind, read_verdict
+from unbroken.program.contract import Kind, read_verdict
 from unbroken.store.progress import Progress
 from unbroken.store.segment_end import EndKind
 from unbroken.training.core.environment import read_contract

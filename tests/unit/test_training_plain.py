@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unbroken.program.contract import AttemptFolder, ready_states
+from unbroken.program.contract import AttemptFolder
+from unbroken.program.handover import ready_states
 from unbroken.program.memory import available_bytes
 from unbroken.store.progress import FileDigest, Handover, Progress, read_progress, write_progress
 from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Signals, read_contract

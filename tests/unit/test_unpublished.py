@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.program import contract
-from unbroken.program.contract import AttemptFolder, HandedOver, noted, noted_states
+from unbroken.program import handover
+from unbroken.program.contract import AttemptFolder
+from unbroken.program.handover import HandedOver, noted, noted_states
 from unbroken.store.progress import FileDigest, Handover, Progress
 
 HANDOVER = Handover(
@@ -64,7 +65,7 @@ def test_it_is_on_the_disk_before_anything_says_so(
 ) -> None:
     seen: list[list[str]] = []
     monkeypatch.setattr(
-        contract, "flush_tree", lambda folder: seen.append([each.name for each in folder.parent.glob("whole-*")])
+        handover, "flush_tree", lambda folder: seen.append([each.name for each in folder.parent.glob("whole-*")])
     )
 
     noted(made(attempt_folder), HANDOVER)

@@ -8,7 +8,7 @@ import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
 from unbroken.errors import DivergedError, SegmentError, StalledError
-from unbroken.program.verdict import Kind, Verdict, read_verdict, write_verdict
+from unbroken.program.contract import Kind, Verdict, read_verdict, write_verdict
 from unbroken.store.segment_end import EndCause, EndKind
 
 

@@ -77,7 +77,6 @@ def test_the_program_runs_in_the_image_and_the_passport_has_its_digest(work: Wor
     assert done.code == 0, done.text
     assert work.final("demo")["seen.txt"].splitlines()[-1] == b"3 apple demo two words"
     found = work.passports("demo")[-1].environment["image"]
-    assert str(found.pop("runtime")).startswith("apptainer 1.")
     assert found == {"path": "fruit.sif", "digest": f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"}
 
 

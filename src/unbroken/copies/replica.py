@@ -140,24 +140,23 @@ def mistakes(runs: Iterable[RunSpec], base: Path) -> list[str]:
     A location that is out of reach stops only a run that has not begun: there may be copies of it.
     """
     locations = {RunFolder(run.name, base): base / run.copies.folder for run in runs if run.copies}
-    answers = {run: (f"{location}: no answer in {ANSWER_SECONDS:g} s", "") for run, location in locations.items()}
+    silent = {folder: f"{location}: no answer in {ANSWER_SECONDS:g} s" for folder, location in locations.items()}
+    refusals = []
 
     def ask() -> None:
-        for run, location in locations.items():
+        for folder, location in locations.items():
             try:
-                answers[run] = "", Replica(location / run.name).refusal(run)
+                refusals.append(Replica(location / folder.name).refusal(folder))
+                del silent[folder]
             except (OSError, UnbrokenError) as error:
-                answers[run] = said(error), ""
+                silent[folder] = said(error)
 
     thread = threading.Thread(target=ask, name="copies-look", daemon=True)
     thread.start()
     thread.join(ANSWER_SECONDS)
-    found = []
-    for run, (problem, line) in answers.items():
-        if problem and read_note(run.root) is None:
-            line = f"runs.{run.name}.copies.folder: {problem}; start again when that answers: there may be copies of it"
-        found += [line] if line else []
-    return found
+    again = "start again when that answers: there may be copies of it"
+    unknown = [(folder, problem) for folder, problem in list(silent.items()) if read_note(folder.root) is None]
+    return [*filter(None, refusals), *(f"runs.{run.name}.copies.folder: {why}; {again}" for run, why in unknown)]
 
 
 def said(error: Exception) -> str:

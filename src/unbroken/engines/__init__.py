@@ -6,7 +6,8 @@ What an engine of another package needs is exported here; `unbroken.engines.test
 from unbroken.engines.base import Engine, Results, Task, When, settings_as
 from unbroken.engines.starter import Starter
 from unbroken.errors import Mistake
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.handover import HandedOver
 from unbroken.program.process import Child
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.layout import RunOutput

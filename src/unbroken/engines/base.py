@@ -32,15 +32,8 @@ from unbroken.engines.exports import export_contract
 from unbroken.engines.imports import ImportedFiles, ImportSource, import_contract
 from unbroken.engines.starter import Starter
 from unbroken.errors import Mistake
-from unbroken.program.contract import (
-    FINAL,
-    HANDOVER_FILE,
-    AttemptFolder,
-    HandedOver,
-    copied_states,
-    loose_state,
-    ready_states,
-)
+from unbroken.program.contract import FINAL, HANDOVER_FILE, AttemptFolder
+from unbroken.program.handover import HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child, Streams
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.layout import RunOutput
@@ -240,8 +233,7 @@ class Engine(ABC):
         if when is When.KILLED:
             return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
         found = ready_states(task.attempt_folder)
-        is_loose = when is When.LEFT
-        loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if is_loose else None
+        loose = loose_state(task.attempt_folder) if when is When.LEFT else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:

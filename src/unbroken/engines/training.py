@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.exports import export_training, is_of_library
 from unbroken.engines.script_edit import Script
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
-from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.slurm.this_job import restart_count
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
 
+# The user's Python must find unbroken, as the script must that uses unbroken.training.
+LAUNCHER = "unbroken.training.launch.ranks"
 # How far to train where the script does not say it.
 _GOALS = {"epochs": 10, "steps": 1000}
 
@@ -81,7 +84,13 @@ class TrainingEngine(Engine):
 
     def training_command(self, run: RunSpec) -> list[str]:
         """Return the user's Python, script and arguments; of several processes, what starts so many of them."""
-        return script_command(run, self.processes, *self.options)
+        settings: Any = run.settings
+        python = str(settings["python"] or ("python3" if run.environment.has_python else sys.executable))
+        command = [python, str(settings["script"]), *map(str, settings["args"])]
+        ranks, tasks = settings[self.processes], run.resources.tasks
+        if ranks * tasks == 1:
+            return command
+        return [python, "-m", LAUNCHER, "--ranks", str(ranks), "--tasks", str(tasks), *self.options, *command]
 
     def environment(self, task: Task) -> dict[str, str]:
         threads = threads_of_each(task.run, self.processes)
@@ -93,3 +102,9 @@ class TrainingEngine(Engine):
             return []
         loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
         return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
+
+
+def threads_of_each(run: RunSpec, key: str) -> int:
+    """Return the threads of a task, shared by as many processes as the setting `key` says."""
+    settings: Any = run.settings
+    return max(1, run.resources.threads // int(settings[key]))

@@ -22,7 +22,7 @@ from typing import Any
 from unbroken.errors import InterruptedSegment, PartialSegment, UnbrokenError
 from unbroken.job import end_note
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.program.leaving import StopReason
+from unbroken.program.process import StopReason
 from unbroken.slurm.signal_relay import SignalListener
 from unbroken.store import driver_start
 from unbroken.store.identity import IdentityKeys

@@ -24,9 +24,8 @@ from unbroken.job.attempt import Job
 from unbroken.job.deadline import NEARLY_ALL
 from unbroken.job.settled import is_finished
 from unbroken.job.supervisor import Work
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
-from unbroken.program.leaving import StopReason
-from unbroken.program.verdict import Kind, read_verdict
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Kind, read_verdict
+from unbroken.program.process import StopReason
 from unbroken.slurm.job import EndState
 from unbroken.slurm.partitions import own_spare_nodes
 from unbroken.store import attempts as endings

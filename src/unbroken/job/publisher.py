@@ -28,9 +28,8 @@ from unbroken.errors import (
 )
 from unbroken.job.attempt import Job, append_traceback
 from unbroken.job.copier import Copier
-from unbroken.program.contract import HandedOver, noted
-from unbroken.program.environment import described, unread
-from unbroken.program.environment_changes import changes, in_words, refusal
+from unbroken.program.environment import changes, described, in_words, refusal
+from unbroken.program.handover import HandedOver, noted
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
@@ -68,7 +67,7 @@ def computation_of(job: Job, identity: Identity, origin: Checkpoint | None) -> C
     parts = described(job.run, job.base)
     if parts:
         logger.info(f"environment: {in_words(parts)}")
-    found = changes(origin.passport, parts, unread(job.run, parts)) if origin else []
+    found = changes(job.run, parts, origin.passport) if origin else []
     if found and job.run.environment.is_strict:
         raise ChangedEnvironmentError(refusal(job.run.name, found))
     for line in found:

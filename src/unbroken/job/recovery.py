@@ -23,8 +23,9 @@ from unbroken.errors import (
 )
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import Computation, Publisher
-from unbroken.program.contract import AttemptFolder, HandedOver, noted_states
+from unbroken.program.contract import AttemptFolder
 from unbroken.program.guard import MARK, marked
+from unbroken.program.handover import HandedOver, noted_states
 from unbroken.slurm.queue import ended
 from unbroken.store import attempts
 from unbroken.store import results as final

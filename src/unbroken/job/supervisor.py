@@ -15,11 +15,12 @@ from unbroken.job.attempt import Alarm, Job
 from unbroken.job.deadline import JobTime
 from unbroken.job.publisher import Publisher
 from unbroken.program import process as child
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.entering import entered
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.environment import entered
 from unbroken.program.error_line import error_line, log_bytes
-from unbroken.program.leaving import StopReason
+from unbroken.program.handover import HandedOver
 from unbroken.program.memory import Kills, out_of_memory_kills
+from unbroken.program.process import StopReason
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.history import KILLED_CODES
 from unbroken.store.lease import Lease

@@ -10,8 +10,6 @@ from unbroken.errors import ForeignFolderError, FormatError
 from unbroken.job import spec
 from unbroken.job.attempt import Assignment
 from unbroken.program import environment
-from unbroken.program.environment_changes import changes
-from unbroken.program.environment_changes import refusal as environment_refusal
 from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoints import Store
 from unbroken.store.identity import identity_of, usable_identities
@@ -89,8 +87,8 @@ class RunOnDisk:
             yield f"{where}: {refusal(run.name, checkpoints[0], identity)}"
         elif run.environment.is_strict and not self.is_finished:
             now = environment.on_disk(run, self._base)
-            if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
-                yield environment_refusal(run.name, found)
+            if found := environment.changes(run, now, checkpoints[0].passport, environment.NOT_ON_DISK):
+                yield environment.refusal(run.name, found)
 
     @property
     def _is_content(self) -> bool:

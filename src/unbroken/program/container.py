@@ -5,30 +5,30 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.errors import Mistake, OutageError, SegmentError
+from unbroken.errors import Mistake, OutageError, StorageError
 from unbroken.program import process
+from unbroken.program.python_environment import full_path
+from unbroken.store.formats import Format
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.run import RunSpec
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
 IMAGES = NOTES / "images"
-# What each image that was read looked like, and its digest: an image of 10 GB takes half a minute to read.
-_KNOWN = "digests.json"
+# Of the file with what each image that was read looked like, and its digest: 10 GB take half a minute to read.
+_DIGESTS = Format()
 _REFERENCE = re.compile(r"(docker|oras|library|shub|https?)://\S+")
 # What a registry calls an image, such as ubuntu:24.04 or ghcr.io/me/tool.
 _NAMED = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9._-]+)*(:[A-Za-z0-9._-]+)?")
 _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _RUNTIMES = ("apptainer", "singularity")
 PULL_SECONDS = 3600.0
-ANSWER_SECONDS = 60.0
 # They would remove what the program receives in its environment, or hide it from our signals.
 REFUSED = {"-e", "--cleanenv", "-C", "--containall", "-p", "--pid"}
 
@@ -47,20 +47,19 @@ def image_of(image: str, base: Path) -> Path:
     """Return where the image lies; one that is fetched has a place of its own, the same for all runs of the folder."""
     if is_reference(image):
         short = hashlib.sha256(image.encode()).hexdigest()[:8]
-        return Path(os.path.abspath(base / IMAGES / f"{_OTHERS.sub('-', image)}-{short}.sif"))
-    return Path(os.path.abspath(base / Path(image).expanduser()))
+        image = str(IMAGES / f"{_OTHERS.sub('-', image)}-{short}.sif")
+    return full_path(image, base)
 
 
 def inside(command: Sequence[str], run: RunSpec, base: Path, folders: Sequence[Path]) -> list[str]:
     """Return the command in the run's image, which sees the working directory, the run's own folder, and `folders`."""
-    if run.environment.container is None:
-        return list(command)
     words = [runtime(), "exec"]
     if run.resources.gpus:
         words.append("--rocm" if Path("/dev/kfd").exists() else "--nv")
     for folder in _seen(run, base, folders):
         words += ["--bind", str(folder)]
-    return [*words, *run.environment.container_options, str(image_of(run.environment.container, base)), *command]
+    image = image_of(str(run.environment.container), base)
+    return [*words, *run.environment.container_options, str(image), *command]
 
 
 def _seen(run: RunSpec, base: Path, folders: Sequence[Path]) -> list[Path]:
@@ -77,33 +76,23 @@ def fetch(run: RunSpec, base: Path) -> None:
 
     Raise OutageError if it cannot be had now.
     """
-    if run.environment.container is None or not is_reference(run.environment.container):
-        return
-    path = image_of(run.environment.container, base)
-    if path.exists():
+    image = str(run.environment.container)
+    path = image_of(image, base)
+    if not is_reference(image) or path.exists():
         return
     with fs.storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _turn(path.with_suffix(".lock")):
-        if not path.exists():
-            _pull(run, run.environment.container, path)
-
-
-@contextlib.contextmanager
-def _turn(lock: Path) -> Iterator[None]:
-    """Let one after the other fetch, as far as the file system has locks: a hundred runs must not fetch at once.
-
-    Nothing depends on it.
-    """
     with contextlib.ExitStack() as held:
+        # One after the other, as far as the file system has locks: a hundred runs must not fetch at once.
         with contextlib.suppress(OSError):
-            fcntl.flock(held.enter_context(lock.open("w")), fcntl.LOCK_EX)
-        yield
+            fcntl.flock(held.enter_context(path.with_suffix(".lock").open("w")), fcntl.LOCK_EX)
+        if not path.exists():
+            _pull(run, image, path)
 
 
 def _pull(run: RunSpec, reference: str, path: Path) -> None:
     draft = path.with_name(fs.unique_name("image"))
-    words = process.entered([runtime(), "pull", str(draft), reference], run.environment.modules, ())
+    words = process.with_modules([runtime(), "pull", str(draft), reference], run.environment.modules)
     try:
         answer = process.ask(words, seconds=PULL_SECONDS)
         if answer.code != 0 or not draft.exists():
@@ -151,39 +140,17 @@ def described(image: str, base: Path) -> dict[str, object]:
     return {"path": image, "digest": _of_tree(path) if path.is_dir() else _of_file(path, base)}
 
 
-def runtime_version(run: RunSpec) -> str:
-    """Return the version of what enters images; empty if it does not say."""
-    with contextlib.suppress(SegmentError):
-        answer = process.ask(
-            process.entered([runtime(), "--version"], run.environment.modules, ()), seconds=ANSWER_SECONDS
-        )
-        if answer.code == 0 and answer.lines:
-            return answer.lines[-1].replace(" version", "")
-    return ""
-
-
 def _of_file(path: Path, base: Path) -> str:
     """Return a file's digest, read again only if size, time or inode have changed since any job read it."""
-    state = path.stat()
+    state, known = path.stat(), base / IMAGES / "digests.json"
     look = [state.st_size, state.st_mtime_ns, state.st_ino]
-    known = _known(base / IMAGES / _KNOWN)
-    entry = known.get(str(path))
+    entry = _DIGESTS.found(known).get(str(path))
     if isinstance(entry, dict) and entry.get("look") == look:
         return str(entry["digest"])
     digest = f"sha256:{sha256_of(path)}"
-    with contextlib.suppress(OSError):
-        (base / IMAGES).mkdir(parents=True, exist_ok=True)
-        note = {**known, str(path): {"look": look, "digest": digest}}
-        fs.write_atomic(base / IMAGES / _KNOWN, json.dumps(note, indent=2) + "\n")
+    with contextlib.suppress(OSError, StorageError):
+        _DIGESTS.update(known, {str(path): {"look": look, "digest": digest}})
     return digest
-
-
-def _known(path: Path) -> dict[str, object]:
-    try:
-        data = jsontext.parse(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _of_tree(root: Path) -> str:

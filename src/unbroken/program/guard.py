@@ -59,7 +59,7 @@ def main(life: int, told: int, command: Sequence[str]) -> None:
         os._exit(0)
     os.close(inner_life)
     _let_go_of_files()
-    for event in _Events(life):
+    for event in _events(life):
         if event == life:
             os.close(held)  # the inner one kills, and leaves
             os.kill(inner, signal.SIGCONT)  # one that was stopped would not
@@ -86,7 +86,7 @@ def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequenc
     _let_go_of_files()
     _tell(told, f"pid {program}")
     has_ended = False
-    for event in _Events(life, stays=program):
+    for event in _events(life, stays=program):
         if event in (program, life):
             # Not reaped yet: as long as its number is taken, a signal to it reaches no other process.
             found = os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -118,43 +118,36 @@ def _become(command: Sequence[str], guard: int, ignored: Sequence[int], ready: i
         os._exit(127)
 
 
-class _Events:
+def _events(life: int, stays: int = 0) -> Iterator[int]:
     """Yield events one after the other: `life` when that pipe closes, else the pid of a child that has ended.
 
-    A child is yielded until it is reaped; that of `stays` only once, since it is not reaped.
+    A child is yielded until it is reaped; that of `stays` only once, since it is not reaped, and none after it.
     """
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    for descriptor in (life, woken):
+        poll.register(descriptor, select.POLLIN)
+    has_stayed = False
+    while True:
+        while not has_stayed and (child := _ended_child()):
+            has_stayed = child == stays
+            yield child
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if woken in ready:
+            os.read(woken, 512)
+        if life in ready and not os.read(life, 1):
+            yield life
 
-    def __init__(self, life: int, stays: int = 0) -> None:
-        self._life, self._stays, self._has_stayed = life, stays, False
-        self._woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def __iter__(self) -> Iterator[int]:
-        poll = select.poll()
-        for descriptor in (self._life, self._woken):
-            poll.register(descriptor, select.POLLIN)
-        while True:
-            while (child := self._ended_child()) is not None:
-                yield child
-            ready = {descriptor for descriptor, _ in poll.poll()}
-            if self._woken in ready:
-                os.read(self._woken, 512)
-            if self._life in ready and not os.read(self._life, 1):
-                yield self._life
-
-    def _ended_child(self) -> int | None:
-        if self._has_stayed:
-            return None  # what else ends is reaped with the rest
-        try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return None
-        if found is None:
-            return None
-        self._has_stayed = found.si_pid == self._stays
-        return found.si_pid
+def _ended_child() -> int:
+    """Return the pid of a child that has ended and is not reaped yet, 0 if there is none."""
+    with contextlib.suppress(ChildProcessError):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return found.si_pid if found else 0
+    return 0
 
 
 def _kill_all() -> None:

@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unbroken.errors import SegmentError
 from unbroken.program import guard
@@ -27,6 +28,12 @@ from unbroken.system import fs
 
 # How long a program that answered, and was killed, may take to be gone; what it left is of no interest then.
 LEAVING_SECONDS = 5.0
+# A program that stops by its own clock begins so long before the request, at most a twentieth of its time.
+LEAD_SECONDS = 1.0
+LEAD_SHARE = 0.05
+# srun and mpirun need a while to start the tasks, whose own clocks begin then.
+LAUNCH_SECONDS = 15.0
+LAUNCH_SHARE = 0.5
 
 
 class Child:
@@ -46,6 +53,11 @@ class Child:
     def pid(self) -> int:
         """Return the pid, 0 if the process could not be started; no other process gets it before `kill`."""
         return self._pid or 0
+
+    @property
+    def output(self) -> IO[bytes]:
+        """Return what the program prints, of one that was started to be heard."""
+        return self._guard.stdout or io.BytesIO()
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
@@ -106,6 +118,31 @@ class Child:
         os.close(self._told)
 
 
+class StopReason(Enum):
+    """Name the reason why the program was asked to stop."""
+
+    DEADLINE = "its time is up"
+    WARNED = "a signal warned that the time limit is near"
+    TAKEN_AWAY = "preempted or canceled"
+    CTRL_C = "stopped by Ctrl-C"
+    HUNG_UP = "its terminal was closed"
+    STALLED = "it does not advance"
+
+    @property
+    def is_interruption(self) -> bool:
+        """Return True if the machine is wanted back, which is not the same as time being up."""
+        return self in {StopReason.TAKEN_AWAY, StopReason.CTRL_C, StopReason.HUNG_UP}
+
+
+def lead_seconds(left: float, *, is_launched: bool) -> float:
+    """Return how long before the stop request a program that watches its own clock must leave.
+
+    `is_launched` where a launcher starts its tasks, which also kills them when it receives a signal to end.
+    """
+    launching = min(LAUNCH_SECONDS, LAUNCH_SHARE * left) if is_launched else 0.0
+    return launching + min(LEAD_SECONDS, LEAD_SHARE * left)
+
+
 @dataclass(frozen=True)
 class Streams:
     """Descriptors for a program's input and outputs; the program gets copies of them."""
@@ -127,7 +164,6 @@ def start(
     Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
     Raise SegmentError if it cannot be started.
     """
-    _must_be_found(command)
     with fs.storage_errors(log), log.open("ab") as output:
         return _guarded(
             command,
@@ -136,10 +172,12 @@ def start(
             stderr=streams.stderr if streams else subprocess.STDOUT,
             env={**os.environ, **environment},
             cwd=folder,
-        )[0]
+        )
 
 
-def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Popen[bytes]]:
+def _guarded(command: Sequence[str], **more: Any) -> Child:
+    if shutil.which(command[0]) is None:
+        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
     life, held = os.pipe()
     told, tells = os.pipe()
     words = [sys.executable, "-I", "-S", guard.__file__, str(life), str(tells), *command]
@@ -152,7 +190,7 @@ def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Pop
     finally:
         for descriptor in (life, tells):
             os.close(descriptor)
-    return Child(process, held, told), process
+    return Child(process, held, told)
 
 
 @dataclass(frozen=True)
@@ -174,11 +212,10 @@ def ask(
 
     Raise SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
-    _must_be_found(command)
     with tempfile.TemporaryFile() as words:
         words.write(told.encode())
         words.seek(0)
-        program, process = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
+        program = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
     is_late = threading.Event()
 
     def end() -> None:
@@ -187,43 +224,28 @@ def ask(
 
     clock = threading.Timer(seconds, end)
     clock.start()
+    lines: list[str] = []
     try:
-        lines, has_enough = _heard(process, is_enough)
-        if has_enough:
-            program.kill()
+        with program.output as output:
+            for line in output:
+                lines.append(line.decode(errors="replace").rstrip("\n"))
+                if is_enough(lines[-1]):
+                    return Answer(0, lines)
         code = program.wait(math.inf) or 0
     finally:
         clock.cancel()
         program.end(LEAVING_SECONDS)
     if is_late.is_set():
         raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
-    return Answer(0 if has_enough else code, lines)
+    return Answer(code, lines)
 
 
-def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Return the lines of a process, and True if they were enough before its end."""
-    lines: list[str] = []
-    with process.stdout or io.BytesIO() as output:
-        for line in output:
-            lines.append(line.decode(errors="replace").rstrip("\n"))
-            if is_enough(lines[-1]):
-                return lines, True
-    return lines, False
+def with_modules(command: Sequence[str], modules: Sequence[str]) -> list[str]:
+    """Return the command after these environment modules are loaded.
 
-
-def _must_be_found(command: Sequence[str]) -> None:
-    if shutil.which(command[0]) is None:
-        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
-
-
-def entered(command: Sequence[str], modules: Sequence[str], prefix: Sequence[str]) -> list[str]:
-    """Return the command inside the run's environment modules and its container or conda prefix.
-
-    Modules need a shell function, so a login shell loads them and then becomes the command; the words of the command
-    are its arguments and never part of its text.
+    They need a shell function, so a login shell loads them and then becomes the command; the words of the command are
+    its arguments and never part of its text.
     """
-    inner = [*prefix, *command]
     if not modules:
-        return inner
-    text = f'module load {shlex.join(modules)} && exec "$@"'
-    return ["bash", "-l", "-c", text, "unbroken", *inner]
+        return list(command)
+    return ["bash", "-l", "-c", f'module load {shlex.join(modules)} && exec "$@"', "unbroken", *command]

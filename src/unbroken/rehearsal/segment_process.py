@@ -21,7 +21,7 @@ from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.job.spec import read
 from unbroken.program import guard
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.store.times import read_times
 from unbroken.system import fs
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from unbroken import __version__
 from unbroken.errors import UnbrokenError
-from unbroken.program.environment_changes import in_words
+from unbroken.program.environment import in_words
 from unbroken.report.account import account_of
 from unbroken.report.charts import curves_of, progress_points, thinned, thinned_spans
 from unbroken.report.run_folders import run_folder, segment_logs

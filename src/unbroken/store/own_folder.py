@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +20,13 @@ _ADVICE = (
     "a run's folders stay where unbroken made them: let the program write into them, and link only the run's whole "
     "folder to another place"
 )
-OPEN_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def confirm_own(path: Path, inode: int | None = None) -> None:
     """Raise ForeignFolderError if `path` is a link, no folder, a mounted file system, or another folder than noted."""
-    with foreign_folders(path):
+    with _foreign_folders(path):
         found = os.open(path, _LOOK | os.O_NOFOLLOW)
     try:
         if inode is not None and os.fstat(found).st_ino != inode:
@@ -47,8 +48,75 @@ def confirm_all_own(folders: Iterable[Path]) -> None:
             confirm_own(path)
 
 
+class HeldFolder:
+    """Hold a folder open: what is done through it is done in there, whatever its path leads to by now.
+
+    ForeignFolderError if the path leads to a link, to no folder, or to another file system than its parent's.
+    """
+
+    def __init__(self, path: Path, parent: HeldFolder | None = None) -> None:
+        self.path, self._descriptor = path, -1
+        name, descriptor = (path, None) if parent is None else (path.name, parent._descriptor)
+        with _foreign_folders(path):
+            self._descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=descriptor)
+        self.confirm()
+
+    @property
+    def inode(self) -> int:
+        """Return the number of the folder in its file system; no other one gets it while this is open."""
+        return os.fstat(self._descriptor).st_ino
+
+    def confirm(self) -> None:
+        """Raise ForeignFolderError if something else has replaced it."""
+        confirm_own(self.path, self.inode)
+
+    def names(self) -> list[str]:
+        """Return what is in it, in no order."""
+        return os.listdir(self._descriptor)
+
+    def is_folder(self, name: str) -> bool:
+        """Return True for a folder in it, False for a link to one."""
+        return stat.S_ISDIR(self._mode(name))
+
+    def is_link(self, name: str) -> bool:
+        """Return True for a link in it."""
+        return stat.S_ISLNK(self._mode(name))
+
+    def below(self, name: str) -> HeldFolder:
+        """Open a folder in it."""
+        return HeldFolder(self.path / name, self)
+
+    def move_out(self, name: str, target: Path) -> None:
+        """Rename what is in it, a link as the link that it is; an error names the whole path."""
+        try:
+            os.rename(name, target, src_dir_fd=self._descriptor)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path / name)) from error
+
+    def close(self) -> None:
+        """Give the descriptor back; twice is fine."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> HeldFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _mode(self, name: str) -> int:
+        try:
+            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_mode
+        except FileNotFoundError:  # its owner has just taken it away
+            return 0
+
+
 @contextmanager
-def foreign_folders(path: Path) -> Iterator[None]:
+def _foreign_folders(path: Path) -> Iterator[None]:
     """Turn the errors by which open(2) refuses a link, or what is no folder, into ForeignFolderError."""
     try:
         yield

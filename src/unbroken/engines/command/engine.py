@@ -27,7 +27,8 @@ from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL, HandedOver
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL
+from unbroken.program.handover import HandedOver
 from unbroken.program.process import Child
 from unbroken.store.checkpoint import Checkpoint, read_passport
 from unbroken.store.layout import RunFolder, RunOutput

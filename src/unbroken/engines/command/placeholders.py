@@ -10,7 +10,7 @@ from pathlib import Path
 from unbroken.config.tasks import starts_tasks
 from unbroken.engines.base import Task
 from unbroken.engines.files.settings import Program
-from unbroken.program.leaving import lead_seconds
+from unbroken.program.process import lead_seconds
 from unbroken.store.checkpoint import Checkpoint
 
 # Of the checkpoint that a program resumes from; at the start there is none.

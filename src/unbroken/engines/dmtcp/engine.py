@@ -13,7 +13,7 @@ from unbroken.engines.dmtcp.protocol import LEAVING, WHY, supervisor_command
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter, as_yaml, files_named, run_name, seen_in_own_folder
 from unbroken.errors import ConfigError, SegmentError
-from unbroken.program.contract import HandedOver, ready_states
+from unbroken.program.handover import HandedOver, ready_states
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
 

@@ -26,7 +26,7 @@ from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
 from unbroken.engines.files.stored import KEPT, kept_names, stored
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.system import copying, fs
 
 logger = logging.getLogger(__name__)

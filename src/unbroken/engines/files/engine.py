@@ -11,7 +11,7 @@ from unbroken.engines.files.called_place import AnyPlace
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.supervisor import FileSupervisor
 from unbroken.engines.files.writers import FIRST_SECONDS
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.program.process import Child
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.progress import Progress, write_progress

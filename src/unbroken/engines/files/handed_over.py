@@ -12,7 +12,7 @@ from unbroken.engines.files.outputs import LIST
 from unbroken.engines.files.place import MOST_SKIPS
 from unbroken.engines.files.states import SAVE, stamp_of
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import TAKEN, HandedOver, copied_states, loose_state, ready_states
+from unbroken.program.handover import TAKEN, HandedOver, copied_states, loose_state, ready_states
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class HandedOverStates:
         """Return what was handed over until the end; of a program that has left well its loose files too."""
         if not has_left_well:
             return self.while_running()
-        loose = loose_state(self._attempt, self._attempt.root / "loose")
+        loose = loose_state(self._attempt)
         found = self.while_running(is_over=loose is None)
         waiting, self._waiting = self._waiting, []
         for each in waiting:

@@ -35,7 +35,7 @@ from unbroken.engines.files.states import (
 from unbroken.engines.files.tables import Tables
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.store.own_folder import confirm_own
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import Stamp, matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
-from unbroken.program.entering import entered
+from unbroken.program.environment import entered
 from unbroken.store.run import RunSpec
 from unbroken.system import fs
 

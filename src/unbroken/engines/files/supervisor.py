@@ -19,7 +19,7 @@ from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import ELSEWHERE, RestartState, Stamp, newest_ns
 from unbroken.engines.imports import COUNTED
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.program.contract import HandedOver
+from unbroken.program.handover import HandedOver
 from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 

@@ -21,7 +21,7 @@ from unbroken.engines.gromacs.command import (
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE
 from unbroken.engines.gromacs.mdrun_line import AS_SETTINGS, FILES, OF_SEGMENTS, value_of
 from unbroken.errors import Mistake
-from unbroken.program.entering import folder_of
+from unbroken.program.python_environment import full_path
 from unbroken.store.run import RunSpec
 
 _GOALS = ("goal", "until_ps", "extend_ps")
@@ -138,7 +138,7 @@ def _file_mistakes(run: RunSpec, base: Path) -> Mistakes:
         named = next((each for each in inputs if PurePath(each).name == PurePath(name).name), name)
         yield from (("options", line) for line in plumed_mistakes(base / named, inputs_of(run, base)))
     gmxrc = str(run.settings["gmxrc"])
-    if gmxrc and not run.environment.enter and not run.environment.container and not folder_of(gmxrc, base).is_file():
+    if gmxrc and not run.environment.enter and not run.environment.container and not full_path(gmxrc, base).is_file():
         found = f"found '{gmxrc}', but there is no such file"
         yield "gmxrc", Mistake(found, "the path of a GMXRC, or leave it out", is_absent=True)
 

@@ -30,9 +30,9 @@ from unbroken.engines.gromacs.tpr import PREPARED, Simulation, is_prepared_here,
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, DivergedError, Mistake
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.leaving import lead_seconds
-from unbroken.program.process import Child
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.handover import HandedOver
+from unbroken.program.process import Child, lead_seconds
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.progress import write_progress

@@ -11,8 +11,9 @@ from pathlib import Path
 from unbroken.engines.gromacs.cpt import energy_head
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
-from unbroken.program.entering import entered, folder_of
+from unbroken.program.environment import entered
 from unbroken.program.error_line import error_in
+from unbroken.program.python_environment import full_path
 from unbroken.store.layout import RunFolder
 from unbroken.store.run import RunSpec
 
@@ -33,12 +34,12 @@ def with_gmxrc(run: RunSpec, command: list[str], base: Path) -> list[str]:
     if not gmxrc:
         return command
     # GMXRC finds out which shell reads it, and some releases of it trip over `set -e`.
-    return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", str(folder_of(gmxrc, base)), *command]
+    return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", str(full_path(gmxrc, base)), *command]
 
 
 def whole_path(word: str, base: Path) -> str:
     """Return a word, or the absolute path if it is a path: it is relative to `base`, and programs start elsewhere."""
-    return str(folder_of(word, base)) if "/" in word else word
+    return str(full_path(word, base)) if "/" in word else word
 
 
 def gmx(

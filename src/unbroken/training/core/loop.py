@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from unbroken.program.contract import EXIT_PAUSED
-from unbroken.program.verdict import Kind
+from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.checkpoint import read_import
 from unbroken.store.progress import Metric, Progress
 from unbroken.store.segment_end import EndCause, EndKind

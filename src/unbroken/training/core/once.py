@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from unbroken.errors import CheckpointError
-from unbroken.program.verdict import Kind
+from unbroken.program.contract import Kind
 from unbroken.training.core.environment import Contract
 from unbroken.training.core.validation import give_verdict
 

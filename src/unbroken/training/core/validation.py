@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.program.verdict import Kind, Verdict, write_verdict
+from unbroken.program.contract import Kind, Verdict, write_verdict
 
 
 @dataclass(frozen=True)

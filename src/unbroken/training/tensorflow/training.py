@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.program.verdict import Kind
+from unbroken.program.contract import Kind
 from unbroken.store.progress import Metric
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard

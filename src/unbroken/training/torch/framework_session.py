@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import EXIT_PAUSED
-from unbroken.program.verdict import Kind
+from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core import once

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from unbroken.program.verdict import Kind
+from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop, together
 from unbroken.training.core.position import UNITS
