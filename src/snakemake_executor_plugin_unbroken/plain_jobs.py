@@ -14,7 +14,7 @@ from typing import Any
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.internals import HeldExecutor
+from snakemake_executor_plugin_unbroken.slurm_plugin import HeldExecutor
 from unbroken.slurm.job import ALIVE
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs
 

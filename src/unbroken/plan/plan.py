@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unbroken import snakemake_inside
 from unbroken.config.found import unknown_run
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_outside_slurm
@@ -21,7 +22,6 @@ from unbroken.copies import replica
 from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job.attempt import Assignment
-from unbroken.plan import snakemake_inside
 from unbroken.plan.driver_lines import standing
 from unbroken.plan.on_disk import RunOnDisk
 from unbroken.plan.slurm_jobs import SlurmPlan, shared
