@@ -35,6 +35,8 @@ from unbroken.system import log
 
 # Each asks Slurm, which answers several at a time.
 SUBMITTING_THREADS = 2
+# How often the records of segments are looked for.
+RECORD_SECONDS = 1.0
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
 # Where a job of Snakemake's that is out has its segment, in `aux`.
@@ -52,7 +54,6 @@ class Executor(ChainHost):
         self._plain: PlainJobs | None = None
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
         self._chains: dict[str, Chain] = {}
-        self._record_seconds = float(settings.record_seconds)
         self._has_told_end = False
         self._screen = ExitStack()
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
@@ -157,7 +158,7 @@ class Executor(ChainHost):
                 chain.log_pauses()
                 chain.succeed(segment)
         took = time.monotonic() - began
-        self.next_seconds_between_status_checks = max(self._record_seconds, took / LOOKING_SHARE)
+        self.next_seconds_between_status_checks = max(RECORD_SECONDS, took / LOOKING_SHARE)
         waiting = [(chain, segment) for chain, segment, _ in self._active(infos)]
         self._look_into_queue(waiting)
         for chain, segment in waiting:

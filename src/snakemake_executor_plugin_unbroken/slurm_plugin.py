@@ -1,27 +1,57 @@
-"""All that is used of the inside of snakemake-executor-plugin-slurm 2.8; of Snakemake's: unbroken.snakemake_inside.
+"""All that is used of snakemake-executor-plugin-slurm 2.8 and of its inside; of Snakemake's: unbroken.snakemake_inside.
 
 Each use has its reason; tests/unit/test_slurm_plugin_contract.py fails first when a release changes one of them.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
+from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
 from snakemake_executor_plugin_slurm.partitions import read_partition_file
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from unbroken.slurm.client import ask
 
 _read = cache(read_partition_file)
+
+
+# No postponed annotations here: Snakemake makes its command line from the types, and knows Optional in this spelling.
+@dataclass
+class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
+    """Define the settings of a profile, `unbroken-...`: others by default than the parent's, and `ahead`."""
+
+    init_seconds_before_status_checks: Optional[int] = field(  # noqa: UP045
+        default=30,
+        metadata={
+            "help": "Slurm is first asked about a segment that has left no record so many seconds after it was "
+            "submitted. Records are looked for about once a second whatever stands here."
+        },
+    )
+    ahead: int = field(
+        default=100,
+        metadata={
+            "help": "The job array of a run has at most so many tasks; the last of them submits the next array. "
+            "Fewer where the site takes fewer."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if not self.no_requeue:
+            # After a preemption or a lost node Slurm starts the job again under the same number.
+            self.requeue = True
+        if self.ahead < 1:
+            raise WorkflowError(f"--unbroken-ahead: found {self.ahead}, allowed: 1 or more")
+        super().__post_init__()
 
 
 class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes no types
