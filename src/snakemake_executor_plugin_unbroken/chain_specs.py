@@ -22,8 +22,7 @@ from unbroken import snakemake_inside
 from unbroken.job.attempt import Assignment
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
-from unbroken.slurm.sbatch import gives_all_time, time_min_words
-from unbroken.slurm.sbatch_options import warning_words
+from unbroken.slurm.sbatch import gives_all_time, time_min_words, warning_words
 from unbroken.store import driver_start
 from unbroken.store.layout import LOGS
 

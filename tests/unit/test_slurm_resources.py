@@ -9,7 +9,7 @@ from support.toyrun import toy_run
 from unbroken.config.site import Site, read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.slurm_jobs import SlurmPlan, extra_words, missing_site, resources, site_file
-from unbroken.slurm.sbatch_options import more_to_exclude
+from unbroken.slurm.sbatch import more_to_exclude
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"

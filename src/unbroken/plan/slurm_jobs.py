@@ -14,8 +14,7 @@ from unbroken.config.tasks import SRUN, mistakes_in_a_step
 from unbroken.errors import ConfigError
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.partitions import ask_partitions
-from unbroken.slurm.sbatch import gives_all_time
-from unbroken.slurm.sbatch_options import warning_words, without_exclude
+from unbroken.slurm.sbatch import gives_all_time, warning_words, without_exclude
 from unbroken.store.run import RunSpec
 
 # The files of a profile for Slurm; the second one is optional.
