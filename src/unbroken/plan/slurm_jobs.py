@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from unbroken.config.site import Request, Site
 from unbroken.config.tasks import SRUN, mistakes_in_a_step
@@ -42,13 +41,8 @@ class SlurmPlan:
             return [*found, *error.mistakes]
         return found + limit_mistakes(asked, cluster, site_file(files))
 
-    def resources(self) -> dict[str, Any]:
-        """Return the resources of the rules: a value where all runs have the same, else a function of the wildcards."""
-        every = {run.name: self._of(run) for run in self.runs}
-        names = dict.fromkeys(name for each in every.values() for name in each)
-        return {name: shared({run: each.get(name) for run, each in every.items()}) for name in names}
-
-    def _of(self, run: RunSpec) -> dict[str, str | int]:
+    def resources(self, run: RunSpec) -> dict[str, str | int]:
+        """Return what a run's jobs ask of Slurm."""
         request = self._requests[run.name]
         return {**resources(run, request), "slurm_extra": extra_words(run, request)}
 
@@ -119,11 +113,3 @@ def extra_words(run: RunSpec, request: Request) -> str:
     asked, excluded = without_exclude(request.words)
     # Of two such options sbatch takes the last alone.
     return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
-
-
-def shared(values: Mapping[str, Any]) -> Any:
-    """Return the value that all runs have, else a function of a job's wildcards.
-
-    Snakemake calls such a function for each job, and there may be a hundred thousand.
-    """
-    return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]
