@@ -51,10 +51,10 @@ def limit_mistakes(asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLim
             is_of_site = source.startswith("site.")
             found = replace(mistake, where=source, todo=f"edit {site_file}") if is_of_site else mistake
             runs.setdefault(found, []).append(run.name)
-    return [str(mistake.at(_where(mistake.where, sharing))) for mistake, sharing in runs.items()]
+    return [str(mistake.at(where_written(mistake.where, sharing))) for mistake, sharing in runs.items()]
 
 
-def _where(key: str, runs: list[str]) -> str:
+def where_written(key: str, runs: list[str]) -> str:
     """Return `site.account`, `runs.a.threads` or `runs.a.threads (and 3 more runs)`."""
     if key.startswith("site."):
         return key

@@ -11,7 +11,7 @@ from pathlib import Path
 from unbroken.config.site import Request, Site
 from unbroken.config.tasks import SRUN, mistakes_in_a_step
 from unbroken.errors import ConfigError
-from unbroken.plan.limits import ClusterLimits, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, limit_mistakes, where_written
 from unbroken.slurm.partitions import ask_partitions
 from unbroken.slurm.sbatch import gives_all_time, warning_words, without_exclude
 from unbroken.store.run import RunSpec
@@ -79,10 +79,10 @@ def unused_least_minutes(runs: Sequence[RunSpec], executor: str) -> list[str]:
     ours = [run for run in runs if run.least_minutes is not None]
     if not ours or executor not in EXECUTORS or (executor == "unbroken" and gives_all_time()):
         return []
-    more = f" (and {len(ours) - 1} more run{'s' if len(ours) > 2 else ''})" if len(ours) > 1 else ""
     needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
     todo = f"to say so, type segment_minutes: {ours[0].segment_minutes:g}"
-    return [f"runs.{ours[0].name}.segment_minutes{more}: at_most alone counts; {needs}; {todo}"]
+    where = where_written("segment_minutes", [run.name for run in ours])
+    return [f"{where}: at_most alone counts; {needs}; {todo}"]
 
 
 # --- what a run's jobs ask, in the words of snakemake-executor-plugin-slurm and of sbatch ---
