@@ -16,7 +16,7 @@ try:
     from snakemake_executor_plugin_slurm import common_settings
 
     from snakemake_executor_plugin_unbroken.executor import Executor
-    from snakemake_executor_plugin_unbroken.settings import ExecutorSettings
+    from snakemake_executor_plugin_unbroken.slurm_plugin import ExecutorSettings
 except ImportError as error:
     _why = str(error)
     common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)

@@ -16,13 +16,13 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import internals
+from snakemake_executor_plugin_unbroken import slurm_plugin
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
+from unbroken import snakemake_inside
 from unbroken.job.attempt import Assignment
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
-from unbroken.slurm.sbatch import gives_all_time, time_min_words
-from unbroken.slurm.sbatch_options import warning_words
+from unbroken.slurm.sbatch import gives_all_time, time_min_words, warning_words
 from unbroken.store import driver_start
 from unbroken.store.layout import LOGS
 
@@ -39,7 +39,7 @@ _INPUTS, _PARAMS, _OUTPUTS = {"previous", "prepared"}, {"assignment"}, {"record"
 _gives_all_time = cache(gives_all_time)
 
 
-class ChainHost(internals.BatchStepExecutor):
+class ChainHost(slurm_plugin.BatchStepExecutor):
     """The executor as chains know it."""
 
     is_detached: bool  # it only submits
@@ -58,7 +58,7 @@ class ChainHost(internals.BatchStepExecutor):
     def failed(self, info: SubmittedJobInfo, line: str, *, is_final: bool, logs: Sequence[str]) -> None:
         """Report that the segment failed, in one line why."""
         if is_final:
-            internals.give_up(info.job)
+            snakemake_inside.give_up(info.job)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 
@@ -86,13 +86,13 @@ def spec_of(host: ChainHost, job: Any, segment: Segment) -> tuple[JobSpec, str]:
         why = why or _why_no_array(host, job, segment, words, ends)
     most = 1 if why else host.workflow.executor_settings.ahead
     submission = SubmitOptions(tuple(words), batch, str(logs), most, refills=host.is_detached or not why)
-    start, retries = driver_start.current(), internals.retries_of(job)
+    start, retries = driver_start.current(), snakemake_inside.retries_of(job)
     return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start), why
 
 
 def _jobs_of_run(host: ChainHost, key: str) -> Iterator[tuple[int, Any]]:
     """Yield the segments of a run that Snakemake is to run, by their numbers, and their jobs."""
-    for job in internals.planned_jobs(host.workflow):
+    for job in snakemake_inside.planned_jobs(host.workflow):
         if (segment := work_of(job)) is not None and segment.key == key:
             yield segment.number, job
 
@@ -105,7 +105,7 @@ def submit_words(host: ChainHost, job: Any, segment: Segment) -> list[str]:
     own = warning_words(runtime, WARN_SECONDS) if segment.is_rule and isinstance(runtime, int | float) else []
     least = segment.run.least_minutes
     more = time_min_words(least) if least is not None and _gives_all_time() else []
-    return [name, *own, *internals.sbatch_words(host, job), *more]
+    return [name, *own, *slurm_plugin.sbatch_words(host, job), *more]
 
 
 def commands(host: ChainHost, job: Any, segment: Segment) -> tuple[str, tuple[str, ...]]:
@@ -138,10 +138,10 @@ def _why_no_array(host: ChainHost, job: Any, segment: Segment, words: list[str],
 
 def _by_script(host: ChainHost, job: Any, segment: Segment) -> tuple[RuleJob | None, str]:
     """Return how a task runs the rule's script itself, or why it needs a Snakemake, which plans the workflow again."""
-    script, tmpdir = internals.local_script(job), internals.plain_tmpdir(job)
+    script, tmpdir = snakemake_inside.local_script(job), snakemake_inside.plain_tmpdir(job)
     if script is None or not only_hands_on(script):
         return None, "its rule has another script than unbroken's"
-    if internals.asks_more_of_snakemake(job):
+    if snakemake_inside.asks_more_of_snakemake(job):
         return None, "its rule needs more of Snakemake than to start a script (conda:, container:, shadow: ...)"
     if not _is_as_it_came(job, segment):
         return None, "the input, output, params or log of its rule were changed"
@@ -164,7 +164,7 @@ def _is_as_it_came(job: Any, segment: Segment) -> bool:
 
 def _memory_by_attempt(job: Any) -> tuple[int, ...]:
     """Return the mem_mb of a job at each attempt that Snakemake would make; nothing where a job asks for none."""
-    attempts = range(1, internals.retries_of(job) + 2)
+    attempts = range(1, snakemake_inside.retries_of(job) + 2)
     found = tuple(_at_attempt(job, attempt, lambda: job.resources.get("mem_mb")) for attempt in attempts)
     return found if all(isinstance(mem_mb, int) for mem_mb in found) else ()
 

@@ -19,7 +19,6 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
 from snakemake_executor_plugin_unbroken.chain_specs import ChainHost
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
@@ -29,12 +28,15 @@ from unbroken.job import array
 from unbroken.job.array import Answer
 from unbroken.job.control import cancel_runs
 from unbroken.program.process import StopReason
+from unbroken.snakemake_inside import give_up, is_told_to_end, jobs_before, planned_jobs
 from unbroken.store import driver_start
 from unbroken.store.layout import LOGS
 from unbroken.system import log
 
 # Each asks Slurm, which answers several at a time.
 SUBMITTING_THREADS = 2
+# How often the records of segments are looked for.
+RECORD_SECONDS = 1.0
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
 # Where a job of Snakemake's that is out has its segment, in `aux`.
@@ -52,7 +54,6 @@ class Executor(ChainHost):
         self._plain: PlainJobs | None = None
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
         self._chains: dict[str, Chain] = {}
-        self._record_seconds = float(settings.record_seconds)
         self._has_told_end = False
         self._screen = ExitStack()
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
@@ -61,7 +62,7 @@ class Executor(ChainHost):
     def __post_init__(self) -> None:
         leave_own_job()
         refuse_log_folder(self.workflow, LOGS)
-        jobs = internals.planned_jobs(self.workflow)
+        jobs = planned_jobs(self.workflow)
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
         if any(work_of(job) is None and not job.is_local for job in jobs):
             self._plain_jobs()  # settings that cannot work are refused before anything is queued
@@ -92,7 +93,7 @@ class Executor(ChainHost):
     def _log_unordered(self, jobs: Sequence[Any]) -> None:
         """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
         for job in jobs:
-            if needed := {other.rule.name for other in internals.jobs_before(self.workflow, job) if work_of(other)}:
+            if needed := {other.rule.name for other in jobs_before(self.workflow, job) if work_of(other)}:
                 rules = ", ".join(sorted(needed))
                 what = f"{job.rule.name}: needs files of rule {rules}; without a driver its job starts now"
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
@@ -140,7 +141,7 @@ class Executor(ChainHost):
         if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        if internals.is_told_to_end(self.workflow):
+        if is_told_to_end(self.workflow):
             self._leave(active_jobs)
         else:
             for info in self.look_after(active_jobs):
@@ -157,7 +158,7 @@ class Executor(ChainHost):
                 chain.log_pauses()
                 chain.succeed(segment)
         took = time.monotonic() - began
-        self.next_seconds_between_status_checks = max(self._record_seconds, took / LOOKING_SHARE)
+        self.next_seconds_between_status_checks = max(RECORD_SECONDS, took / LOOKING_SHARE)
         waiting = [(chain, segment) for chain, segment, _ in self._active(infos)]
         self._look_into_queue(waiting)
         for chain, segment in waiting:
@@ -186,12 +187,12 @@ class Executor(ChainHost):
 
     def _log_not_submitted(self) -> None:
         """Name the chains that Snakemake has not handed over: it skips local rules, and what needs their files."""
-        planned = internals.planned_jobs(self.workflow)
+        planned = planned_jobs(self.workflow)
         skipped = {job for job in planned if job.is_local}
         for job in planned:
             if (segment := work_of(job)) is None or segment.key in self._chains:
                 continue
-            before = skipped.intersection(internals.jobs_before(self.workflow, job))
+            before = skipped.intersection(jobs_before(self.workflow, job))
             if rules := " ".join(sorted({other.rule.name for other in before})):
                 what = f"{segment.chain_name}: not submitted: it needs files of rule {rules}, a local rule"
                 self.log(f"{what}, which Snakemake skips without a driver; type: snakemake --until {rules}")
@@ -203,7 +204,7 @@ class Executor(ChainHost):
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
         for chain, segment, info in self._active(infos):
             if chain.active.pop(segment, None) is info:  # no thread reports its end any more
-                internals.give_up(info.job)
+                give_up(info.job)
                 self.workflow.scheduler.error_callback(info.job)  # without the red lines of `report_job_error`
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:

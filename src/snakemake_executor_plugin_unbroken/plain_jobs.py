@@ -14,7 +14,7 @@ from typing import Any
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.internals import HeldExecutor
+from snakemake_executor_plugin_unbroken.slurm_plugin import HeldExecutor
 from unbroken.slurm.job import ALIVE
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs
 
@@ -137,8 +137,7 @@ def _ended(numbers: Sequence[str]) -> dict[str, str]:
     """Return how jobs ended, by their numbers, as the controller or accounting says; those alive are left out."""
     if not numbers or (queue := my_jobs()) is None:
         return {}
-    shown = {job.job_id: job.state for job in queue}
+    shown = {job.job_id for job in queue}
     forgotten = jobs_by_accounting([number for number in numbers if number not in shown])
-    known = {job.job_id: job.state for job in forgotten} | shown
-    states = {number: known.get(number, UNKNOWN) for number in numbers}
-    return {number: state for number, state in states.items() if state not in ALIVE}
+    states = {job.job_id: job.state for job in (*forgotten, *queue)}
+    return {number: state for number in numbers if (state := states.get(number, UNKNOWN)) not in ALIVE}

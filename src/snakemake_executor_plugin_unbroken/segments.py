@@ -16,7 +16,7 @@ from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 
-from unbroken.job.attempt import Assignment
+from unbroken.job.attempt import segment_of
 from unbroken.job.rule_state import DONE, read_state, run_of
 from unbroken.job.settled import has_record, is_done
 from unbroken.store.layout import CHAINS, RunFolder
@@ -97,12 +97,9 @@ def work_of(job: Any) -> Segment | None:
     if job.is_group():
         return None
     wildcards = tuple(str(value) for value in job.wildcards)
-    assignment, number = job.params.get("assignment"), str(job.wildcards.get("segment", ""))
-    if isinstance(assignment, Assignment) and number.isdecimal():
-        segment = Segment(assignment.run, int(number), job.rule.name, wildcards)
-        # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
-        if [str(path) for path in job.output] == [str(segment.record)]:
-            return segment
+    if (found := segment_of(job)) is not None:
+        assignment, number = found
+        return Segment(assignment.run, number, job.rule.name, wildcards)
     if not _is_number(allowed := job.resources.get(RESOURCE)):
         return None
     outputs = json.dumps([job.rule.name, *wildcards, *map(str, job.output)])

@@ -22,11 +22,10 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_logger_plugin_unbroken.following import Following
 from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
-from unbroken.cli.status_table import total_of
+from unbroken.cli.status_table import progress_of, total_of
 from unbroken.job import background
 from unbroken.plan import ctrl_c
 from unbroken.report.status import RunStatus
-from unbroken.store.progress import amount
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
@@ -242,7 +241,5 @@ def _standing(row: RunStatus) -> str:
     """Return `193/300 steps, 12 ns/day, 3 min left`."""
     if row.progress is None:
         return row.state.value
-    goal = "" if row.progress.goal is None else f"/{row.progress.goal:.10g}"
-    pace = row.progress.metrics.get("pace")
-    parts = [f"{amount(row.progress.done)}{goal} {row.progress.unit}", *([pace] if isinstance(pace, str) else [])]
-    return ", ".join([*parts, *([f"{duration(row.left_seconds)} left"] if row.left_seconds else [])])
+    done = progress_of(row, has_pace=True)
+    return f"{done}, {duration(row.left_seconds)} left" if row.left_seconds else done

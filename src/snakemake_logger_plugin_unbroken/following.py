@@ -15,7 +15,7 @@ from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.slurm.queue import RecentQueue
 from unbroken.store.history import Attempt, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.progress import amount
+from unbroken.store.progress import how_far
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import duration
@@ -103,8 +103,7 @@ def _driven(row: RunStatus) -> RunStatus:
 def line_of(run: RunSpec, attempt: Attempt) -> str:
     """Return `demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
     places = RunFolder(run.name)
-    goal = "" if run.goal is None else f"/{run.goal:.10g}"
-    done = f"{amount(attempt.progress_to)}{goal} {attempt.unit}".rstrip()
+    done = how_far(attempt.progress_to, run.goal, attempt.unit, "/")
     start = f"{run.name} segment {attempt.segment} of {run.segments}"
     match attempt.kind:
         case EndKind.FINISHED:

@@ -14,9 +14,9 @@ from unit.test_executor_outages import slurm
 
 from snakemake_executor_plugin_unbroken import Executor
 from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, commands
-from snakemake_executor_plugin_unbroken.internals import local_script, plain_tmpdir
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job.spec import path_of
+from unbroken.snakemake_inside import local_script, plain_tmpdir
 
 __all__ = ["slurm"]  # a fixture
 OURS = f"{sys.executable} -m snakemake --executor local"

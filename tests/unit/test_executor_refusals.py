@@ -288,7 +288,7 @@ except Exception as error: print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "partitions")], ids=["missing", "foreign"])
+@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "ExecutorSettings")], ids=["missing", "foreign"])
 def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_same(
     tmp_path: Path, parent: str, lacks: str
 ) -> None:

@@ -12,6 +12,7 @@ from unbroken.store.progress import (
     FileDigest,
     Progress,
     amount,
+    how_far,
     parse_handover,
     parse_progress,
     read_progress,
@@ -174,3 +175,9 @@ def test_json_that_is_nested_deeper_than_python_goes_is_no_progress_and_no_trace
 )
 def test_a_number_is_short_and_never_rounded_up_to_the_goal(done: float, shown: str) -> None:
     assert amount(done) == shown
+
+
+def test_how_far_a_run_is_names_its_goal_and_unit_where_there_are_any() -> None:
+    assert how_far(1200, 5000, "steps") == "1200 of 5000 steps"
+    assert how_far(0.5, None, "ns", "/") == "0.5 ns"
+    assert how_far(3, 10, "", "/") == "3/10"

@@ -159,7 +159,7 @@ def test_a_mistake_of_the_site_names_its_file_and_is_said_once_for_all_runs():
 def test_a_slip_in_the_site_is_guessed_and_its_file_named():
     assert said(toy_run(), site="site: {partition: shrt}") == [
         "site.partition: found 'shrt', but the partitions of this cluster (sinfo) are short, gpu, mixed and plain; "
-        "did you mean `short`? edit profiles/slurm/site.yaml"
+        "did you mean `short`?; edit profiles/slurm/site.yaml"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What `internals` relies on in snakemake-executor-plugin-slurm and in Snakemake, one test for each touch.
+"""What the executor relies on in snakemake-executor-plugin-slurm and in Snakemake, one test for each use.
 
 A new release that changes any of it fails here, with a line that says what to look at.
 """
@@ -12,7 +12,7 @@ import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import snakemake.api  # before its parts, which import each other
@@ -34,12 +34,13 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from support.plain_driver import PlainDriver
 from support.workdir import ROOT
 
-from snakemake_executor_plugin_unbroken import internals
+from snakemake_executor_plugin_unbroken import slurm_plugin
 from snakemake_executor_plugin_unbroken.executor import leave_own_job, refuse_log_folder
-from snakemake_executor_plugin_unbroken.internals import HeldExecutor
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
+from snakemake_executor_plugin_unbroken.slurm_plugin import HeldExecutor
+from unbroken import snakemake_inside
 
-READ = "read the new release and change internals.py: "
+READ = "read the new release and change slurm_plugin.py, snakemake_inside.py: "
 
 
 def source(thing: object) -> str:
@@ -66,34 +67,36 @@ def test_the_plugin_is_a_release_that_was_read() -> None:
     requires(version("snakemake-executor-plugin-slurm").startswith("2.8."), "another release than 2.8")
 
 
-def test_the_module_that_knows_the_inside_has_at_most_150_lines() -> None:
-    assert len(Path(internals.__file__).read_text().splitlines()) <= 150
+@pytest.mark.parametrize("module", [slurm_plugin, snakemake_inside])
+def test_a_module_that_knows_the_inside_has_at_most_150_lines(module: ModuleType) -> None:
+    assert len(source(module).splitlines()) <= 150
+
+
+OF_THE_PLUGIN = (
+    *("_job_submission_executor", "_submit_job", "_wait_thread", "run_uuid", "get_submit_command"),
+    "snakemake_executor_plugin_slurm.",
+)
+OF_SNAKEMAKE = (
+    *("_user_kill", "restart_times", "shadow_depth", "needrun_jobs", ".dependencies", ".raw", ".depending"),
+    *("exists_local", "ScriptProcessor", "dag.finish"),
+)
 
 
 @pytest.mark.parametrize(
-    "inside",
+    ("module", "inside"),
     [
-        *("_job_submission_executor", "_submit_job", "_wait_thread", "run_uuid", "get_submit_command"),
-        *(
-            "_user_kill",
-            "restart_times",
-            "shadow_depth",
-            "needrun_jobs",
-            ".dependencies",
-            ".raw",
-        ),
-        "snakemake_executor_plugin_slurm.",
+        *((slurm_plugin, name) for name in OF_THE_PLUGIN),
+        *((snakemake_inside, name) for name in OF_SNAKEMAKE),
     ],
 )
-def test_one_module_alone_knows_the_inside(inside: str) -> None:
-    folder = Path(internals.__file__).parent
-    found = {path.name for path in folder.glob("*.py") if inside in path.read_text()}
+def test_one_module_alone_knows_the_inside(module: ModuleType, inside: str) -> None:
+    found = {path.name for path in (ROOT / "src").rglob("*.py") if inside in path.read_text()}
 
-    assert found == {"internals.py"}
+    assert found == {Path(str(module.__file__)).name}
 
 
-def test_no_module_imports_snakemake_itself() -> None:
-    folder = Path(internals.__file__).parent
+def test_no_module_of_the_executor_imports_snakemake_itself() -> None:
+    folder = Path(slurm_plugin.__file__).parent
 
     assert not [path.name for path in folder.glob("*.py") if "from snakemake." in path.read_text()]
 

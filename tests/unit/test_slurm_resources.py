@@ -8,8 +8,9 @@ from support.toyrun import toy_run
 
 from unbroken.config.site import Site, read_site
 from unbroken.engines.found import known_schemas
+from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import SlurmPlan, extra_words, missing_site, resources, site_file
-from unbroken.slurm.sbatch_options import more_to_exclude
+from unbroken.slurm.sbatch import more_to_exclude
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"
@@ -107,11 +108,12 @@ def test_the_modules_of_the_site_are_loaded_for_every_run():
 
 
 def test_what_all_runs_share_costs_snakemake_no_question():
-    found = SlurmPlan([toy_run("a", qos="high"), toy_run("b")], site()).resources()
+    found = Plan([toy_run("a", qos="high", mem_mb=500), toy_run("b", mem_mb=700)], site=site()).resources()
 
     assert (found["slurm_account"], found["slurm_partition"], found["nodes"]) == ("physics", "batch", 1)
     assert [found["qos"](SimpleNamespace(run=name)) for name in ("a", "b")] == ["high", None]
-    assert set(found) == {"slurm_account", "slurm_partition", "nodes", "qos", "slurm_extra"}
+    assert [found["mem_mb"](SimpleNamespace(run=name)) for name in ("a", "b")] == [500, 700]
+    assert {"slurm_account", "slurm_partition", "nodes", "qos", "slurm_extra"} < set(found)
 
 
 def test_the_file_to_edit_is_the_one_that_holds_the_site(tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.workflow import Workflow
 from support.toyrun import toy_run
 
-from unbroken.plan import snakemake_inside
+from unbroken import snakemake_inside
 from unbroken.plan.plan import Plan
-from unbroken.plan.snakemake_inside import OF_DAG
+from unbroken.snakemake_inside import OF_DAG
 from unbroken.system import log
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +27,8 @@ CONFIG = """
 runs_table: config/runs.tsv
 defaults: {engine: toy, segments: 3, segment_minutes: 60, settings: {goal: 100}}
 """
-PLAIN = "from snakemake.cli import main; from unbroken.plan import snakemake_inside; {}; main()"
-WITHOUT = "snakemake_inside.quicken = lambda: []"
+PLAIN = "from snakemake.cli import main; from unbroken import snakemake_inside; {}; main()"
+WITHOUT = "snakemake_inside.look_once_for_scripts = lambda: []"
 
 
 def planned(folder: Path, how: str, *words: str) -> str:
@@ -88,7 +88,7 @@ def without_times(text: str) -> list[str]:
 @pytest.mark.process
 def test_a_script_that_is_not_there_is_told_as_ever(folder: Path) -> None:
     (folder / "Snakefile").write_text(
-        "from unbroken.plan import snakemake_inside\nsnakemake_inside.quicken()\n"
+        "from unbroken import snakemake_inside\nsnakemake_inside.look_once_for_scripts()\n"
         "rule all:\n    input: 'a1', 'a2', 'b1'\n"
         "rule here:\n    output: 'a{n}'\n    script: 'here.py'\n"
         "rule gone:\n    output: 'b{n}'\n    script: 'gone_{wildcards.n}.py'\n"
@@ -111,7 +111,7 @@ def test_each_script_is_looked_at_where_its_name_depends_on_the_job(monkeypatch:
             looked.append(job)
 
     monkeypatch.setattr(dag, "ScriptProcessor", Processor)
-    snakemake_inside.quicken()
+    snakemake_inside.look_once_for_scripts()
     once, other, varied = [SimpleNamespace(name=name, script=script) for name, script in RULES]
     jobs = [SimpleNamespace(rule=rule) for rule in (once, once, other, varied, varied)]
     first, second = Processor(), Processor()
@@ -158,9 +158,9 @@ def test_where_nothing_can_be_hidden_the_user_is_told_what_to_remove(
 def test_another_release_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dag, "ScriptProcessor")
 
-    snakemake_inside.quicken()
+    snakemake_inside.look_once_for_scripts()
     monkeypatch.delattr(dag.DAG, "finish")
-    snakemake_inside.leave_out_finished(SimpleNamespace(dag=dag.DAG, touch=False, **DRIVEN), [])
+    snakemake_inside.leave_out(SimpleNamespace(dag=dag.DAG, touch=False, **DRIVEN), list)
 
     assert not hasattr(dag.DAG, "finish")
 

@@ -67,7 +67,12 @@ def test_a_record_that_a_killed_driver_has_marked_as_incomplete_is_taken_as_it_i
     """The driver marks it when it hears of the submission; the task had unmarked it before."""
     slurm.configure({"a": one_step_segments(4, goal=9)})
     keeping_records(slurm, work, most=2)
-    driver = work.start("--unbroken-record-seconds", "600")
+    slow = work.root / "slow.smk"
+    slow.write_text(
+        "from snakemake_executor_plugin_unbroken import executor\nexecutor.RECORD_SECONDS = 600\n"
+        f"include: {str(work.snakefile)!r}\n"
+    )
+    driver = work.start("all", "--snakefile", str(slow))
     until(lambda: list((work.root / ".snakemake" / "incomplete").glob("*")))
     driver.kill()
     slurm.does_the_tasks()

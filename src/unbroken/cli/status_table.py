@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unbroken.report.status import BY_NEED, RunState, RunStatus
-from unbroken.store.progress import amount
+from unbroken.store.progress import how_far
 from unbroken.system.clock import duration
 
 COLORS = {
@@ -97,7 +97,7 @@ def _cell(row: RunStatus, title: str, *, has_pace: bool) -> Text | ProgressBar |
         case "bar":
             return _bar(row)
         case "progress":
-            return Text(_progress(row, has_pace=has_pace))
+            return Text(progress_of(row, has_pace=has_pace))
         case "segments":
             return f"{row.segments_used}/{row.segments or '?'}"
         case "checkpoint":
@@ -116,13 +116,13 @@ def _bar(row: RunStatus) -> ProgressBar | str:
     return ProgressBar(goal, done, 16, style="bright_black", complete_style="cyan", finished_style="green")
 
 
-def _progress(row: RunStatus, *, has_pace: bool) -> str:
+def progress_of(row: RunStatus, *, has_pace: bool) -> str:
+    """Return `193/300 steps, 12 ns/day`; empty before the first progress."""
     if row.progress is None:
         return ""
-    done, goal = row.progress.done, row.progress.goal
-    of_goal = "" if goal is None else f"/{goal:.10g}"
     pace = row.progress.metrics.get("pace") if has_pace else None
-    return f"{amount(done)}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")
+    done = how_far(row.progress.done, row.progress.goal, row.progress.unit, "/")
+    return f"{done}, {pace}" if isinstance(pace, str) else done
 
 
 def total_of(rows: Sequence[RunStatus]) -> str:

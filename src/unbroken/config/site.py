@@ -10,7 +10,7 @@ from unbroken.config.location import Branch, Item, Spot, mapping
 from unbroken.config.messages import key_mistakes, refused, unknown
 from unbroken.config.schema import Schemas, SettingKey
 from unbroken.errors import Mistake
-from unbroken.slurm.sbatch_options import wrong_words
+from unbroken.slurm.sbatch import wrong_words
 from unbroken.store.run import RunSpec
 
 _OF_A_RUN = ("partition", "account", "qos", "constraint", "gpu_type")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from unbroken.convert.script import Script
 from unbroken.engines.starter import as_yaml
 from unbroken.slurm.partitions import minutes_in
-from unbroken.slurm.sbatch_options import wrong_words
+from unbroken.slurm.sbatch import wrong_words
 
 # The short names, and the long ones that they abbreviate [sbatch(1), Slurm 26.05].
 _SHORT = {

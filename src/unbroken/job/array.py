@@ -22,8 +22,7 @@ from unbroken.slurm.client import ask, setting
 from unbroken.slurm.job import ListedJob, chain_comment
 from unbroken.slurm.partitions import own_partition, spare_nodes
 from unbroken.slurm.queue import my_jobs
-from unbroken.slurm.sbatch import Refusal, kind_of, sbatch
-from unbroken.slurm.sbatch_options import more_to_exclude, without_exclude
+from unbroken.slurm.sbatch import Refusal, kind_of, more_to_exclude, sbatch, without_exclude
 
 # In the name of a log: the number of an array and of its task [man sbatch, filename pattern].
 ARRAY_LOG, JOB_LOG = "%A_%a", "%j"

@@ -48,6 +48,18 @@ class Assignment:
     keys: IdentityKeys
 
 
+def segment_of(job: Any) -> tuple[Assignment, int] | None:
+    """Return which segment of which run a job of Snakemake does; None for any other job."""
+    if job.is_group():
+        return None
+    run, number = (str(job.wildcards.get(name, "")) for name in ("run", "segment"))
+    # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
+    if not number.isdecimal() or list(map(str, job.output)) != [str(RunFolder(run).record(int(number)))]:
+        return None
+    assignment = job.params.get("assignment")
+    return (assignment, int(number)) if isinstance(assignment, Assignment) and assignment.run.name == run else None
+
+
 @dataclass(frozen=True)
 class Job:
     """One attempt at a segment; `driver_attempt` counts within one call of snakemake, from 1."""

@@ -15,7 +15,7 @@ from unbroken.job.spec import JobSpec
 from unbroken.slurm.client import ask, table
 from unbroken.slurm.job import EndState, in_short
 from unbroken.slurm.partitions import ask_partition, own_partition, own_spare_nodes
-from unbroken.slurm.sbatch_options import more_to_exclude
+from unbroken.slurm.sbatch import more_to_exclude
 from unbroken.store.attempts import all_attempts, with_causes
 from unbroken.store.history import Attempt, History
 from unbroken.store.layout import RunFolder

@@ -6,19 +6,25 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from unbroken.errors import UnbrokenError
 from unbroken.job import background
+from unbroken.job.attempt import Assignment, segment_of
 from unbroken.job.background import PageProcess
-from unbroken.plan import ctrl_c, snakemake_inside
+from unbroken.job.settled import settle_rest
+from unbroken.plan import ctrl_c
 from unbroken.plan.driver_lines import show_full_disk_at_exit, show_until_the_end, unrehearsed
 from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
-from unbroken.store.layout import NOTES
+from unbroken.snakemake_inside import jobs_behind, leave_out
+from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.record import read_record
+from unbroken.store.segment_end import EndKind
 
 logger = logging.getLogger(__name__)
 MINUTE = 60.0
@@ -32,6 +38,7 @@ class Driver:
 
     def __init__(self, plan: Plan, workflow: Any, config: Mapping[str, object]) -> None:
         self._plan, self._workflow, self._config = plan, workflow, config
+        self._names = {run.name for run in plan.runs}
         self._page = PageWriter(plan.base)
         if workflow.is_main_process:
             show_until_the_end()
@@ -47,7 +54,7 @@ class Driver:
         for line in [*unrehearsed(runs, plan.base), *unused_least_minutes(runs, executor)]:
             logger.warning(line)
         background.want_notifications(is_wanted=bool(self._config.get("notify")), base=plan.base)
-        snakemake_inside.leave_out_finished(self._workflow, runs)
+        leave_out(self._workflow, self._left_over)
         ctrl_c.listen(runs)
         self._page.begin(self._config)
 
@@ -57,6 +64,29 @@ class Driver:
             self._plan.report()
             background.notify(self._plan.base, is_over=True)
         self._page.end()
+
+    def _left_over(self, job: Any) -> list[Any]:
+        """Return the jobs behind the one that reached a run's goal, in order, and write their records; mostly none."""
+        assignment, number = segment_of(job) or (None, 0)
+        if assignment is None or assignment.run.name not in self._names:
+            return []
+        run = assignment.run
+        # Where a job still holds the run, or the file server is away for a moment, the next segment is a job as usual.
+        with suppress(UnbrokenError, OSError):
+            record = read_record(RunFolder(run.name).record(number))
+            if record is None or record.kind is not EndKind.FINISHED:
+                return []
+            left = list(_segments_behind(self._workflow, job, assignment, number))
+            if left and settle_rest(run, range(number + 1, number + 1 + len(left))):
+                return left
+        return []
+
+
+def _segments_behind(workflow: Any, job: Any, assignment: Assignment, number: int) -> Iterator[Any]:
+    """Yield the planned jobs of the segments of a run behind the one of a job, in their order."""
+    while found := [each for each in jobs_behind(workflow, job) if segment_of(each) == (assignment, number + 1)]:
+        job, number = found[0], number + 1
+        yield job
 
 
 class PageWriter:

@@ -16,7 +16,7 @@ from unbroken.store import driver_start
 from unbroken.store.attempts import all_attempts
 from unbroken.store.history import Attempt
 from unbroken.store.layout import NOTES, RESULTS, RunFolder
-from unbroken.store.progress import amount
+from unbroken.store.progress import how_far
 from unbroken.store.record import Record
 from unbroken.store.rehearsal import Verdict, read_rehearsal
 from unbroken.store.run import RunSpec
@@ -80,7 +80,7 @@ def standing(found: RunOnDisk) -> str:
     if last is None:
         return f"{run.name}: not started{_log_of(folder, 1)}"
     goal = run.goal or last.progress.goal
-    done = _how_far(last.progress.done, goal, last.progress.unit)
+    done = how_far(last.progress.done, goal, last.progress.unit)
     if last.segment >= run.segments:
         more = run.segments + _segments_needed(last, goal)
         return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
@@ -106,15 +106,10 @@ def _stopped(attempt: Attempt, run: RunSpec) -> str:
     """Say how far a run is whose last attempt settled nothing, why, and what to do."""
     if attempt.kind is EndKind.INTERRUPTED:
         return attempt.goes_on  # there is nothing to read
-    done, log = _how_far(attempt.progress_to, run.goal, attempt.unit), RunFolder(run.name).log(attempt.segment)
+    done, log = how_far(attempt.progress_to, run.goal, attempt.unit), RunFolder(run.name).log(attempt.segment)
     is_killed = attempt.kind is EndKind.DIED
     why = f"{attempt.line(log)}; start again to go on" if is_killed else attempt.advice(log)
     return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {why}"
-
-
-def _how_far(done: float, goal: float | None, unit: str) -> str:
-    of_goal = f" of {goal:.10g}" if goal is not None else ""
-    return f"{amount(done)}{of_goal} {unit}".rstrip()
 
 
 def _log_of(folder: RunFolder, segment: int) -> str:

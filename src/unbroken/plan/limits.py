@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from unbroken.config.found import near
 from unbroken.config.messages import listed
 from unbroken.config.site import Request
+from unbroken.errors import Mistake
 from unbroken.slurm import partitions as slurm
 from unbroken.slurm.partitions import Partition, together
 from unbroken.store.run import RunSpec
@@ -42,35 +42,19 @@ class ClusterLimits:
         return slurm.qos_names()
 
 
-class _Mistake(NamedTuple):
-    """A key of a run, what is wrong with its value, what to type instead, and the name that may have been meant."""
-
-    key: str
-    found: str
-    todo: str
-    guess: str | None = None
-
-
 def limit_mistakes(asked: Iterable[tuple[RunSpec, Request]], cluster: ClusterLimits, site_file: str) -> list[str]:
     """Return a line for each mistake, however many runs share it; one of the site is to be edited in `site_file`."""
-    runs: dict[tuple[str, str], list[str]] = {}
+    runs: dict[Mistake, list[str]] = {}
     for run, request in asked:
         for mistake in _mistakes(run, request, cluster):
-            runs.setdefault(_place_and_text(mistake, request, site_file), []).append(run.name)
-    return [f"{_where(key, sharing)}: {text}" for (key, text), sharing in runs.items()]
+            source = request.sources.get(mistake.where, "")
+            is_of_site = source.startswith("site.")
+            found = replace(mistake, where=source, todo=f"edit {site_file}") if is_of_site else mistake
+            runs.setdefault(found, []).append(run.name)
+    return [str(mistake.at(where_written(mistake.where, sharing))) for mistake, sharing in runs.items()]
 
 
-def _place_and_text(mistake: _Mistake, request: Request, site_file: str) -> tuple[str, str]:
-    """Return where the value was written, and the line with what to type instead."""
-    source = request.sources.get(mistake.key, "")
-    is_of_site = source.startswith("site.")
-    todo = f"edit {site_file}" if is_of_site else mistake.todo
-    if mistake.guess:
-        todo = f"did you mean `{mistake.guess}`?" + (f" {todo}" if is_of_site else "")
-    return source if is_of_site else mistake.key, f"{mistake.found}; {todo}"
-
-
-def _where(key: str, runs: list[str]) -> str:
+def where_written(key: str, runs: list[str]) -> str:
     """Return `site.account`, `runs.a.threads` or `runs.a.threads (and 3 more runs)`."""
     if key.startswith("site."):
         return key
@@ -78,7 +62,8 @@ def _where(key: str, runs: list[str]) -> str:
     return f"runs.{runs[0]}.{key}{more}"
 
 
-def _mistakes(run: RunSpec, request: Request, cluster: ClusterLimits) -> Iterator[_Mistake]:
+def _mistakes(run: RunSpec, request: Request, cluster: ClusterLimits) -> Iterator[Mistake]:
+    """Yield mistakes whose `where` is a key of the run."""
     if request.account:
         yield from _unknown("account", request.account, cluster.accounts, "your accounts (sacctmgr)")
     if request.qos:
@@ -94,19 +79,23 @@ def _mistakes(run: RunSpec, request: Request, cluster: ClusterLimits) -> Iterato
     yield from _of_gpus(run, request, partition, called)
 
 
-def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[_Mistake]:
+def _unknown(key: str, value: str, known: Sequence[str], what: str) -> Iterator[Mistake]:
     for name in value.split(",") if known else ():
         # Slurm writes accounts and QOS in small letters.
         if name and name not in known and (key == "partition" or name.lower() not in known):
             every = listed(list(known)).replace(" or ", " and ")
-            yield _Mistake(key, f"found '{name}', but {what} are {every}", f"type another {key}", near(name, known))
+            found, meant = f"found '{name}', but {what} are {every}", near(name, known)
+            if meant:
+                yield Mistake(f"{found}; did you mean `{meant}`?", where=key)
+            else:
+                yield Mistake(found, todo=f"type another {key}", where=key)
 
 
-def _exceeds(key: str, found: object, has: str, todo: str) -> _Mistake:
-    return _Mistake(key, f"found {found}, but {has} (sinfo)", f"type {todo}")
+def _exceeds(key: str, found: object, has: str, todo: str) -> Mistake:
+    return Mistake(f"found {found}, but {has} (sinfo)", todo=f"type {todo}", where=key)
 
 
-def _of_time(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mistake]:
+def _of_time(run: RunSpec, partition: Partition, called: str) -> Iterator[Mistake]:
     limit = partition.limit_minutes
     if math.ceil(run.segment_minutes) > limit:
         key = "segment_minutes" if run.least_minutes is None else "segment_minutes.at_most"
@@ -114,7 +103,7 @@ def _of_time(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mista
         yield _exceeds(key, f"{run.segment_minutes:.10g}", ends, f"{todo} or less")
 
 
-def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mistake]:
+def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[Mistake]:
     asked, nodes = run.resources, partition.node_count
     if (asked.nodes or 1) > nodes:
         yield _exceeds("nodes", asked.nodes, f"{called} has {_some(nodes, 'node')}", f"nodes: {nodes} or less")
@@ -134,7 +123,7 @@ def _of_size(run: RunSpec, partition: Partition, called: str) -> Iterator[_Mista
         yield _exceeds("mem_mb", asked.mem_mb, has, f"mem_mb: {most} or less")
 
 
-def _of_gpus(run: RunSpec, request: Request, partition: Partition, called: str) -> Iterator[_Mistake]:
+def _of_gpus(run: RunSpec, request: Request, partition: Partition, called: str) -> Iterator[Mistake]:
     wanted, wanted_type, types = run.resources.gpus, request.gpu_type, partition.gpu_types
     nodes = run.resources.nodes or run.resources.tasks
     if not wanted:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from unbroken import snakemake_inside
 from unbroken.config import yaml_file
 from unbroken.config.site import read_site, with_site_of_the_profile
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, UnbrokenError
 from unbroken.job import end_note
-from unbroken.plan import elsewhere, snakemake_inside
+from unbroken.plan import elsewhere
 from unbroken.plan.driver_lines import show
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import missing_site
 from unbroken.store import driver_start
 from unbroken.system import fs, log
 
+# Python's own (700, 10, 10) looks through all jobs again and again, although none of them is ever garbage.
+COLLECT_EVERY = (50_000, 20, 20)
 _driven: list[Plan] = []
 
 
@@ -42,8 +46,9 @@ def load_plan(
     `typed_directory` is Snakemake's `--directory`.  Only the driver checks identities, asks Slurm and makes records
     again; its jobs read the same Snakefile and need none of it.
     """
-    snakemake_inside.tune_gc()
-    snakemake_inside.quicken()
+    snakemake_inside.look_once_for_scripts()
+    gc.freeze()  # nothing that is loaded already becomes garbage
+    gc.set_threshold(*COLLECT_EVERY)
     if is_driver:
         driver_start.begin()
         elsewhere.note_typed(typed_directory)

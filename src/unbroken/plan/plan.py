@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unbroken import snakemake_inside
 from unbroken.config.found import unknown_run
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_outside_slurm
@@ -21,10 +22,9 @@ from unbroken.copies import replica
 from unbroken.engines.found import found_engines, known_schemas
 from unbroken.errors import ConfigError, FormatError
 from unbroken.job.attempt import Assignment
-from unbroken.plan import snakemake_inside
 from unbroken.plan.driver_lines import standing
 from unbroken.plan.on_disk import RunOnDisk
-from unbroken.plan.slurm_jobs import SlurmPlan, shared
+from unbroken.plan.slurm_jobs import SlurmPlan
 from unbroken.slurm.this_job import current_job
 from unbroken.store.identity import content_files
 from unbroken.store.layout import RunFolder
@@ -93,17 +93,19 @@ class Plan:
 
     def threads(self) -> Any:
         """Return the threads of the segments' rules: a number where all runs have the same."""
-        return shared({run.name: run.resources.threads for run in self.runs})
+        return _shared({run.name: run.resources.threads for run in self.runs})
 
     def resources(self) -> dict[str, Any]:
         """Return the resources of the segments' rules."""
-        found = {
-            "attempt": _attempt,
-            "mem_mb": shared({run.name: run.resources.mem_mb for run in self.runs}),
-            "runtime": shared({run.name: math.ceil(run.segment_minutes) for run in self.runs}),
-            "gpu": shared({run.name: run.resources.gpus for run in self.runs}),
-        }
-        return {**found, **(self.slurm.resources() if self.slurm else {})}
+        every = {run.name: self._resources_of(run) for run in self.runs}
+        names = dict.fromkeys(name for each in every.values() for name in each)
+        found = {name: _shared({run: each.get(name) for run, each in every.items()}) for name in names}
+        return {"attempt": _attempt, **found}
+
+    def _resources_of(self, run: RunSpec) -> dict[str, str | int]:
+        asked = run.resources
+        found = {"mem_mb": asked.mem_mb, "runtime": math.ceil(run.segment_minutes), "gpu": asked.gpus}
+        return {**found, **(self.slurm.resources(run) if self.slurm else {})}
 
     def targets(self, *names: str) -> list[str]:
         """Return all records of these runs, or of all, in order; of a run that has reached its goal only its results.
@@ -161,6 +163,14 @@ class Plan:
         for run in self._on_disk().values():
             if line := standing(run):
                 logger.info(line)
+
+
+def _shared(values: Mapping[str, Any]) -> Any:
+    """Return the value that all runs have, else a function of a job's wildcards.
+
+    Snakemake calls such a function for each job, and there may be a hundred thousand.
+    """
+    return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]
 
 
 def _attempt(wildcards: Any, attempt: int) -> int:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from unbroken.config.site import Request, Site
 from unbroken.config.tasks import SRUN, mistakes_in_a_step
 from unbroken.errors import ConfigError
-from unbroken.plan.limits import ClusterLimits, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, limit_mistakes, where_written
 from unbroken.slurm.partitions import ask_partitions
-from unbroken.slurm.sbatch import gives_all_time
-from unbroken.slurm.sbatch_options import warning_words, without_exclude
+from unbroken.slurm.sbatch import gives_all_time, warning_words, without_exclude
 from unbroken.store.run import RunSpec
 
 # The files of a profile for Slurm; the second one is optional.
@@ -43,13 +41,8 @@ class SlurmPlan:
             return [*found, *error.mistakes]
         return found + limit_mistakes(asked, cluster, site_file(files))
 
-    def resources(self) -> dict[str, Any]:
-        """Return the resources of the rules: a value where all runs have the same, else a function of the wildcards."""
-        every = {run.name: self._of(run) for run in self.runs}
-        names = dict.fromkeys(name for each in every.values() for name in each)
-        return {name: shared({run: each.get(name) for run, each in every.items()}) for name in names}
-
-    def _of(self, run: RunSpec) -> dict[str, str | int]:
+    def resources(self, run: RunSpec) -> dict[str, str | int]:
+        """Return what a run's jobs ask of Slurm."""
         request = self._requests[run.name]
         return {**resources(run, request), "slurm_extra": extra_words(run, request)}
 
@@ -86,10 +79,10 @@ def unused_least_minutes(runs: Sequence[RunSpec], executor: str) -> list[str]:
     ours = [run for run in runs if run.least_minutes is not None]
     if not ours or executor not in EXECUTORS or (executor == "unbroken" and gives_all_time()):
         return []
-    more = f" (and {len(ours) - 1} more run{'s' if len(ours) > 2 else ''})" if len(ours) > 1 else ""
     needs = "at_least needs executor: unbroken, and Slurm 25.05.3 or later"
     todo = f"to say so, type segment_minutes: {ours[0].segment_minutes:g}"
-    return [f"runs.{ours[0].name}.segment_minutes{more}: at_most alone counts; {needs}; {todo}"]
+    where = where_written("segment_minutes", [run.name for run in ours])
+    return [f"{where}: at_most alone counts; {needs}; {todo}"]
 
 
 # --- what a run's jobs ask, in the words of snakemake-executor-plugin-slurm and of sbatch ---
@@ -120,11 +113,3 @@ def extra_words(run: RunSpec, request: Request) -> str:
     asked, excluded = without_exclude(request.words)
     # Of two such options sbatch takes the last alone.
     return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
-
-
-def shared(values: Mapping[str, Any]) -> Any:
-    """Return the value that all runs have, else a function of a job's wildcards.
-
-    Snakemake calls such a function for each job, and there may be a hundred thousand.
-    """
-    return next(iter(values.values())) if len(set(values.values())) == 1 else lambda wildcards: values[wildcards.run]

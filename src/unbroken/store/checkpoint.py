@@ -16,7 +16,7 @@ from typing import Any
 
 from unbroken.errors import CheckpointError, OutageError, StorageError
 from unbroken.store.formats import Format
-from unbroken.store.progress import FileDigest, Progress, amount, parse_progress
+from unbroken.store.progress import FileDigest, Progress, how_far, parse_progress
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
@@ -240,8 +240,7 @@ def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
 def describe_done(checkpoint: Checkpoint) -> str:
     """Return `1200 of 5000 steps`."""
     progress = checkpoint.passport.progress
-    goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
-    return f"{amount(progress.done)}{goal} {progress.unit}"
+    return how_far(progress.done, progress.goal, progress.unit)
 
 
 def only_parts(checkpoint: Checkpoint) -> Checkpoint:

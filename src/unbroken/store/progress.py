@@ -48,6 +48,11 @@ def amount(done: float) -> str:
     return f"{math.floor(done * 10**digits) / 10**digits:.10g}"
 
 
+def how_far(done: float, goal: float | None, unit: str, of: str = " of ") -> str:
+    """Return `1200 of 5000 steps`."""
+    return f"{amount(done)}{'' if goal is None else f'{of}{goal:.10g}'} {unit}".rstrip()
+
+
 def overshoot(progress: Progress, *, has_resumed: bool) -> str:
     """Return one line about a run that ended beyond its goal, with the likely cause; empty if it did not."""
     if progress.goal is None or progress.done <= progress.goal:

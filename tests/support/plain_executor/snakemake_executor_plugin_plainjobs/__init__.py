@@ -17,8 +17,8 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.executor import leave_own_job, refuse_log_folder
-from snakemake_executor_plugin_unbroken.internals import BatchStepExecutor, sbatch_words
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
+from snakemake_executor_plugin_unbroken.slurm_plugin import BatchStepExecutor, sbatch_words
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 

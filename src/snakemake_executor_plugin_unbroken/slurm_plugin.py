@@ -1,32 +1,57 @@
-"""All that touches the inside of snakemake-executor-plugin-slurm 2.8 and of Snakemake 9.27.
+"""All that is used of snakemake-executor-plugin-slurm 2.8 and of its inside; of Snakemake's: unbroken.snakemake_inside.
 
-Each touch has its reason; tests/unit/test_slurm_plugin_contract.py fails first when a release changes one of them.
+Each use has its reason; tests/unit/test_slurm_plugin_contract.py fails first when a release changes one of them.
 """
 
-from __future__ import annotations
-
 import os
-import re
 import shlex
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
 from snakemake_executor_plugin_slurm.partitions import read_partition_file
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
-from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
 from unbroken.slurm.client import ask
 
 _read = cache(read_partition_file)
-# A resource as it was written: a path, or a quoted word in --default-resources; not a formula, nor `$SCRATCH`.
-_PLAIN_TEXT = re.compile(r"""(/[\w./-]+)|(['"])([\w ./-]+)\2""")
+
+
+# No postponed annotations here: Snakemake makes its command line from the types, and knows Optional in this spelling.
+@dataclass
+class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
+    """Define the settings of a profile, `unbroken-...`: others by default than the parent's, and `ahead`."""
+
+    init_seconds_before_status_checks: Optional[int] = field(  # noqa: UP045
+        default=30,
+        metadata={
+            "help": "Slurm is first asked about a segment that has left no record so many seconds after it was "
+            "submitted. Records are looked for about once a second whatever stands here."
+        },
+    )
+    ahead: int = field(
+        default=100,
+        metadata={
+            "help": "The job array of a run has at most so many tasks; the last of them submits the next array. "
+            "Fewer where the site takes fewer."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if not self.no_requeue:
+            # After a preemption or a lost node Slurm starts the job again under the same number.
+            self.requeue = True
+        if self.ahead < 1:
+            raise WorkflowError(f"--unbroken-ahead: found {self.ahead}, allowed: 1 or more")
+        super().__post_init__()
 
 
 class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes no types
@@ -77,53 +102,3 @@ def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
     for unnamed in ("--parsable ", "--job-name '' ", "--output '' ", "--comment '' "):
         call = call.replace(unnamed, "", 1)
     return shlex.split(call)[1:]
-
-
-def planned_jobs(workflow: Any) -> list[Any]:
-    """Return the jobs that Snakemake is to run."""
-    return list(workflow.dag.needrun_jobs())
-
-
-def jobs_before(workflow: Any, job: Any) -> list[Any]:
-    """Return the jobs whose outputs a job needs; none for a group."""
-    return [] if job.is_group() else list(workflow.dag.dependencies.get(job, {}))
-
-
-def is_told_to_end(workflow: Any) -> bool:
-    """Return True after a TERM to the driver; the scheduler notes it and passes it to no executor."""
-    return getattr(workflow.scheduler, "_user_kill", None) is not None
-
-
-def retries_of(job: Any) -> int:
-    """Return how many further attempts Snakemake makes after a failure: while `attempt` is at most that."""
-    return int(job.restart_times)
-
-
-def give_up(job: Any) -> None:
-    """Let Snakemake make no further attempt."""
-    job.attempt = max(job.attempt, retries_of(job) + 1)
-
-
-def local_script(job: Any) -> Path | None:
-    """Return the script of a job's rule, if it is a file here."""
-    script = job.rule.script
-    uri = job.rule.basedir.join(script).get_path_or_uri(secret_free=True) if isinstance(script, str) else ""
-    return Path(str(uri)) if Path(str(uri)).is_file() else None
-
-
-def asks_more_of_snakemake(job: Any) -> bool:
-    """Return True for a job of a `script:` that needs more of Snakemake than that it starts it with this Python."""
-    rule, storage = job.rule, job.rule.workflow.storage_settings
-    of_rule = (rule.shadow_depth, rule.is_handover, rule.is_checkpoint, storage.default_storage_provider)
-    of_job = (job.group, job.benchmark)
-    of_machine = (job.conda_env_spec, job.container_img_url, job.env_modules, job.resources.get("shell_exec"))
-    is_elsewhere = any(path.is_storage for path in (*job.input, *job.output, *job.log))
-    return any((*of_rule, *of_job, *of_machine, is_elsewhere)) or storage.shared_fs_usage != frozenset(SharedFSUsage)
-
-
-def plain_tmpdir(job: Any) -> str | None:
-    """Return a job's resource `tmpdir`; '' for the node's own, None if only Snakemake could say."""
-    given = job.rule.resources.get("tmpdir")
-    raw = "system_tmpdir" if given is None else str(given.raw)
-    found = _PLAIN_TEXT.fullmatch(raw)
-    return "" if raw == "system_tmpdir" else found and (found[1] or found[3])
