@@ -1,4 +1,4 @@
-"""Commands for runs of `unbroken exec` alone: begin from zero, take another command line, write a launcher."""
+"""`unbroken exec`, and `unbroken launcher` for rules whose environment hides it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from unbroken.cli.say import say
 from unbroken.errors import ConfigError
-from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.main import main as exec_main
-from unbroken.exec.stores import set_aside
-from unbroken.report.run_folders import goes_on_with
-from unbroken.store import lease
-from unbroken.store.layout import STORES, RunFolder
-from unbroken.system import log
 
 _MARK = "# Made by: unbroken launcher"
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -28,20 +21,6 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 def exec_command(context: typer.Context) -> None:
     """Run a program of yours so that it resumes where it was; see: unbroken exec --help."""
     raise SystemExit(exec_main(context.args))  # the command line begins elsewhere (begin.py), without typer
-
-
-def accept_command_line(places: RunFolder, store: Path) -> None:
-    """Make the command line that was refused last the run's own."""
-    say(f"{places.name}: accepted: {accept_refused(store)}; it goes on with {goes_on_with(places, '')}")
-
-
-def begin_anew(places: RunFolder, store: Path) -> None:
-    """Move everything to a backup, as --anew does, without a program; raise ConfigError if the run is held."""
-    with log.lines_to(say), lease.take(places.lease, 0, 0.0):
-        aside = set_aside(places, places.base / STORES / ".restarted" / places.name)
-        if (call := read_call(store)) is not None:
-            replace(call, is_finished=False).write(store)
-    say(f"{places.name}: everything so far is now in {aside}; it begins anew with {goes_on_with(places, '')}")
 
 
 def launcher() -> None:

@@ -14,13 +14,13 @@ import typer
 import yaml
 
 from unbroken.cli.install_profile import install, link, partition_of
-from unbroken.cli.run_command import CONFIG
 from unbroken.cli.say import directory_option
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.slurm_jobs import SITE
+from unbroken.report.known import CONFIG
 from unbroken.slurm.client import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
 

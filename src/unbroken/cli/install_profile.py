@@ -1,4 +1,4 @@
-"""Installing a profile: a copy for a workflow of one's own, with the names of this cluster filled in."""
+"""`unbroken profile`: copy a profile to a workflow of one's own, with the names of this cluster filled in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import yaml
 
 from unbroken.config.found import near
@@ -18,6 +20,8 @@ from unbroken.errors import ConfigError
 from unbroken.plan.slurm_jobs import PARTITIONS, SITE
 from unbroken.slurm.partitions import Partition, ask_partitions
 
+To = Annotated[Path | None, typer.Option("--to", help="The folder that becomes the profile; else profiles/NAME.")]
+User = Annotated[bool, typer.Option("--user", help="For all your workflows: into ~/.config/snakemake.")]
 _PLACES = "  places:\n"
 # What a clone holds before its cluster's partitions are named.
 _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"
@@ -33,6 +37,23 @@ class Installed:
     same: tuple[Path, ...]
     kept: tuple[tuple[Path, Path], ...]
     why_unfilled: str
+
+
+def profile(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, *, user: User = False
+) -> None:
+    """Install a profile here (or --to FOLDER, or for --user), filled from sinfo; never overwrites what you edited."""
+    profile_folder(name)
+    if to is not None and user:
+        raise ConfigError(["profile: found --to and --user; type one of them"])
+    done = install(name, to or (user_folder(name) if user else Path("profiles") / name))
+    linked = None if to or user or name == "default" else link(name, done.folder, Path())
+    for line in _lines(done):
+        print(line)
+    if linked:
+        print(f"{linked}: a link to {done.folder}, by which snakemake finds it")
+    if name != "default":
+        print(f"type: snakemake --profile {to or name}")
 
 
 def profile_folder(name: str) -> Path:
@@ -74,6 +95,15 @@ def install(name: str, folder: Path) -> Installed:
             new.write_text(text)
             kept.append((path, new))
     return Installed(folder, tuple(written), tuple(same), tuple(kept), why_unfilled)
+
+
+def _lines(done: Installed) -> list[str]:
+    lines = [f"{path}: written" for path in done.written]
+    lines += [f"{path}: is there already" for path in done.same]
+    lines += [f"{path}: yours, left as it is; compare: diff {path} {new}" for path, new in done.kept]
+    if done.why_unfilled:
+        lines.append(f"{done.why_unfilled}, so the partitions' names could not be filled in; edit {done.folder / SITE}")
+    return lines
 
 
 def link(name: str, folder: Path, base: Path) -> Path | None:

@@ -11,15 +11,16 @@ from typing import Annotated
 
 import typer
 
+from unbroken.cli.become_snakemake import become_snakemake
 from unbroken.cli.install_profile import user_folder
+from unbroken.cli.say import HERE, Directory, RunNames
 from unbroken.config.package_files import install_line, snakefile
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
-from unbroken.report.known import no_config
+from unbroken.report.known import CONFIG, no_config, runs_of
 from unbroken.store.run import RunSpec
 
-CONFIG = Path("config/config.yaml")
 _SLURM = "slurm"
 # The same profile with and without a driver, so that a cluster has one site.yaml. Snakemake wants the second word with
 # the first: no driver is left that would remove temporary files, and unbroken has none.
@@ -29,6 +30,23 @@ _NUMBERED = re.compile(r"(?P<start>.*/)(?P<number>\d+)(?P<end>\.json)")
 Slurm = Annotated[bool, typer.Option("--slurm", help="As Slurm jobs; waits for them. Stands for --profile slurm.")]
 Detached = Annotated[bool, typer.Option("--detached", help="The same jobs; returns once they are submitted.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="A profile of yours, by name or folder.")]
+
+
+def run(
+    context: typer.Context,
+    runs: RunNames = None,
+    directory: Directory = HERE,
+    *,
+    slurm: Slurm = False,
+    detached: Detached = False,
+    profile: Profile = None,
+) -> None:
+    """Start Snakemake with the installed workflow; again after any failure. Arguments after -- go to Snakemake."""
+    chosen = chosen_profile(slurm=slurm, detached=detached, profile=profile)
+    targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
+    own = DETACHED if detached else ()
+    words, typed = command_for(targets, directory, chosen, [*own, *(context.obj or [])])
+    become_snakemake(words, typed)
 
 
 def command_for(
