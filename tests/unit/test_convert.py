@@ -15,6 +15,7 @@ from unbroken.cli.convert_command import convert_script
 from unbroken.convert.conversion import Conversion, convert
 from unbroken.convert.script import Script
 from unbroken.engines.found import read_checked_runs
+from unbroken.engines.starter import config_text
 from unbroken.errors import ConfigError
 
 SCRIPTS = ROOT / "tests" / "site_scripts"
@@ -51,7 +52,7 @@ def converted(folder: Path, text: str, *arguments: str) -> Conversion:
 
 
 def run_of(found: Conversion) -> dict[str, Any]:
-    (run,) = yaml.safe_load(found.config_text())["runs"].values()
+    (run,) = yaml.safe_load(config_text(found.config))["runs"].values()
     return dict(run)
 
 
@@ -71,7 +72,7 @@ def notes(found: Conversion) -> str:
 @pytest.mark.parametrize("stem", CONFIGS)
 def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_from(folder: Path, stem: str) -> None:
     without = "source activate tf_gpu\n" if stem == "keras_array" else "/opt/site/gromacs/2020.3/bin/"
-    text = of_bed(folder, stem, without).config_text()
+    text = config_text(of_bed(folder, stem, without).config)
 
     assert read_checked_runs(yaml.safe_load(text), folder)
     lines = [line for line in text.splitlines() if line.startswith("    ") and line != "    settings:"]
@@ -84,7 +85,7 @@ def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_fr
 def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_again(folder: Path, stem: str) -> None:
     found = of_bed(folder, stem)
 
-    assert not found.configs
+    assert not found.config
     subprocess.run(["bash", "-n", "-c", found.exec_text], check=True, capture_output=True)
     assert found.exec_text.count("unbroken exec ") == 1
     name = {"afterok_chain": "train.sbatch", "chain_of_jobs": "md.sbatch"}.get(stem, "")
@@ -149,7 +150,7 @@ def test_an_engine_s_script_comes_to_what_its_first_comment_says(
 
 
 def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
-    runs = read_checked_runs(yaml.safe_load(of_bed(folder, "r_sweep").config_text()), folder)
+    runs = read_checked_runs(yaml.safe_load(config_text(of_bed(folder, "r_sweep").config)), folder)
 
     assert [run.name for run in runs] == ["sweep_1", "sweep_2", "sweep_3", "sweep_4"]
     assert runs[3].settings["start"] == ("Rscript", "walk.R", "--seed", "4", "--long", "--out", "out/result_4.csv")
@@ -269,7 +270,7 @@ def test_a_training_that_saves_by_unbroken_needs_no_files(folder: Path) -> None:
 
 
 def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path) -> None:
-    text = converted(folder, f"#SBATCH --time=60\n{MDRUN}\n").config_text()
+    text = config_text(converted(folder, f"#SBATCH --time=60\n{MDRUN}\n").config)
 
     assert re.search(r"mem_mb: 2000 +# the script names no memory", text)
 
@@ -457,7 +458,7 @@ def test_the_page_shows_what_comes_out(folder: Path) -> None:
     script, shown, config = re.findall(r"```(?:bash|yaml)\n(#!.*?|runs:.*?)```", page, re.DOTALL)[:3]
 
     assert convert(Script("job.sh", script, folder)).exec_text == shown
-    assert of_bed(folder, "keras_array").config_text().partition("\n")[2] == config
+    assert config_text(of_bed(folder, "keras_array").config).partition("\n")[2] == config
 
 
 def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(

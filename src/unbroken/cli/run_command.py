@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from itertools import groupby
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -25,7 +25,6 @@ _SLURM = "slurm"
 # The same profile with and without a driver, so that a cluster has one site.yaml. Snakemake wants the second word with
 # the first: no driver is left that would remove temporary files, and unbroken has none.
 DETACHED = ("--immediate-submit", "--notemp")
-_NUMBERED = re.compile(r"(?P<start>.*/)(?P<number>\d+)(?P<end>\.json)")
 
 Slurm = Annotated[bool, typer.Option("--slurm", help="As Slurm jobs; waits for them. Stands for --profile slurm.")]
 Detached = Annotated[bool, typer.Option("--detached", help="The same jobs; returns once they are submitted.")]
@@ -98,24 +97,8 @@ def _folder_of_profile(name: str, directory: Path) -> str:
 
 
 def _braced(targets: Sequence[str]) -> Iterator[str]:
-    """Yield the targets, consecutive records of a run as one: `results/demo/segments/{001..600}.json`."""
-    row: list[re.Match[str]] = []
-    for target in [*targets, ""]:
-        match = _NUMBERED.fullmatch(target)
-        if row and not (match and _follows(match, row[-1])):
-            yield _as_row(row)
-            row = []
-        if match:
-            row.append(match)
-        elif target:
-            yield shlex.quote(target)
-
-
-def _follows(match: re.Match[str], before: re.Match[str]) -> bool:
-    return match["start"] == before["start"] and int(match["number"]) == int(before["number"]) + 1
-
-
-def _as_row(row: Sequence[re.Match[str]]) -> str:
-    if len(row) == 1:
-        return shlex.quote(row[0][0])
-    return f"{shlex.quote(row[0]['start'])}{{{row[0]['number']}..{row[-1]['number']}}}{row[0]['end']}"
+    """Yield the targets, the records of a run as one: `results/demo/segments/{001..600}.json`."""
+    for folder, group in groupby(map(PurePath, targets), lambda target: target.parent):
+        first, *more = group
+        numbers = f"{{{first.stem}..{more[-1].stem}}}{first.suffix}" if more else first.name
+        yield f"{shlex.quote(str(folder))}/{numbers}"

@@ -32,7 +32,7 @@ from unbroken.store.progress import amount
 from unbroken.system import fs
 from unbroken.system.clock import duration
 
-# While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
+# While `watch` looks at the files every two seconds, Slurm's controller is asked less often.
 QUEUE_SECONDS = 30.0
 WATCH_SECONDS = 2.0
 PAGE_SECONDS = 60.0
@@ -50,12 +50,8 @@ def status(
     config: Config = CONFIG,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
-    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as `unbroken watch`.")] = False,
 ) -> None:
     """Show progress, time left (ETA) and next step of each run."""
-    if is_watched:
-        watch(only, directory, config)
-        return
     rows = seen(only, directory, config, queue_of(directory))
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))

@@ -26,7 +26,7 @@ class Reading:
         self.modules: list[tuple[str, int]] = []
         self.steps: list[tuple[str, int]] = []
         self.keys: dict[str, tuple[str, int]] = {}
-        self.threads: tuple[str, int] | None = None
+        self.threads: tuple[int, int] | None = None
         self.grompp: list[str] = []
         self.launches: list[Launch] = []
         self.leaves_folder = False
@@ -141,10 +141,10 @@ class Reading:
             name = word.partition("=")[0]
             self.names.assign(word)
             text = self.names.values.get(name)
-            if name == "OMP_NUM_THREADS":
-                self.threads = text or "", command.line
-            elif text is None or "=" not in word:
+            if text is None or "=" not in word:
                 return False
+            if name == "OMP_NUM_THREADS" and text.isdecimal():
+                self.threads = int(text), command.line
             else:
                 self.steps.append((f"export {name}={shlex.quote(text)}", command.line))
         return True

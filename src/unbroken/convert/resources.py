@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unbroken.convert.script import Script
-from unbroken.engines.starter import as_yaml
 from unbroken.slurm.partitions import minutes_in
 from unbroken.slurm.sbatch_options import wrong_words
 
@@ -35,8 +34,12 @@ _READ = {
     *("job-name", "array", "comment", *_GPUS),
 }
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "": 1.0}
-_NO_MEMORY = "the script names no memory: this is unbroken's default, raise it if the program needs more"
-_NO_COUNT = "at most; the script does not say how many jobs, you may raise it at any time"
+# The values where the script says nothing, and the comment that says so.
+_DEFAULTS = {
+    "segments": (20, "at most; the script does not say how many jobs, you may raise it at any time"),
+    "segment_minutes": (60, "the script names no time: change it if a job may take longer"),
+    "mem_mb": (2000, "the script names no memory: this is unbroken's default, raise it if the program needs more"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,11 @@ class Directive:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the config: its key, its value as YAML, and where that comes from."""
+    """A line of the config: its key, its value, and where that comes from."""
 
     key: str
-    value: str
-    comment: str
+    value: object
+    comment: str = ""
 
 
 @dataclass
@@ -79,10 +82,13 @@ class Resources:
         text = self.value(name).rpartition("-")[2]
         return int(text) if text.isdecimal() else 0
 
-    def add(self, key: str, value: object, *names: str) -> None:
-        """Add a line of the config with the options that it comes from."""
+    def add(self, key: str, value: object, names: Iterable[str]) -> None:
+        """Add a line of the config with the options that it comes from, or its default; nothing if it has none."""
         found = [self.last[name] for name in names if name in self.last]
-        self.lines.append(Line(key, as_yaml(value), "; ".join(f"line {each.line}: {each.written}" for each in found)))
+        if value:
+            self.lines.append(Line(key, value, "; ".join(f"line {each.line}: {each.written}" for each in found)))
+        elif key in _DEFAULTS:
+            self.lines.append(Line(key, *_DEFAULTS[key]))
 
     @property
     def is_chain(self) -> bool:
@@ -100,9 +106,10 @@ def resources_of(script: Script) -> Resources:
     """Return the keys in the order in which they read well."""
     found = Resources({each.name: each for each in _directives(script)})
     gpus, gpu_type = _count(found)
-    _length(found)
     partition, is_many = found.value("partition"), found.tasks > 1
     table: list[tuple[str, object, Sequence[str]]] = [
+        ("segments", found.is_chain and len(found.array) > 1 and len(found.array), ["array"]),
+        ("segment_minutes", _minutes(found), ["time", "time-min"]),
         ("partition", partition, ["partition"]),
         ("place", gpus and not partition and "gpu", _GPUS),
         *((name, found.value(name), [name]) for name in ("account", "qos", "constraint")),
@@ -114,14 +121,13 @@ def resources_of(script: Script) -> Resources:
         ("mem_mb", _memory(found), ["mem", "mem-per-cpu"]),
     ]
     for key, value, names in table:
-        if value:
-            found.add(key, value, *names)
+        found.add(key, value, names)
     known = _READ if is_many else {*_READ, "ntasks-per-node"}
     words = {name: f"--{name}={found.value(name)}".removesuffix("=") for name in found.last if name not in known}
     wrong = {name for name, word in words.items() if any(wrong_words([word])) and word.upper() != "--EXPORT=ALL"}
     found.no_key += [found.last[name] for name in wrong]
-    if extra := [name for name in words if name not in wrong and name != "export"]:
-        found.add("slurm_extra", [words[name] for name in extra], *extra)
+    extra = [name for name in words if name not in wrong and name != "export"]
+    found.add("slurm_extra", [words[name] for name in extra], extra)
     return found
 
 
@@ -172,27 +178,20 @@ def _count(found: Resources) -> tuple[int, str]:
     return count, kind
 
 
-def _length(found: Resources) -> None:
-    """Add how many segments there are, and how long one is."""
-    if len(found.array) > 1 and found.is_chain:
-        found.add("segments", len(found.array), "array")
-    else:
-        found.lines.append(Line("segments", "20", _NO_COUNT))
+def _minutes(found: Resources) -> object:
+    """Return how long one segment is; 0 if the script names no time."""
     minutes, least = minutes_in(found.value("time")), minutes_in(found.value("time-min"))
-    if minutes < math.inf:
-        value = {"at_least": least, "at_most": minutes} if least < math.inf else minutes
-        found.add("segment_minutes", int(minutes) if value == int(minutes) else value, "time", "time-min")
-    else:
-        found.lines.append(
-            Line("segment_minutes", "60", "the script names no time: change it if a job may take longer")
-        )
+    if minutes == math.inf:
+        return 0
+    whole = int(minutes) if minutes == int(minutes) else minutes
+    return {"at_least": least, "at_most": minutes} if least < math.inf else whole
 
 
 def _memory(found: Resources) -> int:
+    """Return the memory of a node in MB; 0 if the script names none."""
     for name, share in (("mem", 1.0), ("mem-per-cpu", found.threads * found.tasks / found.nodes)):
         size = re.fullmatch(r"(\d+)([KMGT]?)B?", found.value(name).upper())
         if size and int(size[1]):
             return math.ceil(int(size[1]) * _UNITS[size[2]] * share)
         found.no_key += [found.last[name]] if name in found.last else []  # 0: all that a node has
-    found.lines.append(Line("mem_mb", "2000", _NO_MEMORY))
     return 0
