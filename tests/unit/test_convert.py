@@ -244,6 +244,7 @@ def test_tasks_that_run_side_by_side_have_names_of_their_own(folder: Path) -> No
         ("#SBATCH --gres=gpu:v100:2", "gpu_type", "v100"),
         ("#SBATCH -t 2-12:30", "segment_minutes", 3630),
         ("#SBATCH -t 90 --time-min=30", "segment_minutes", {"at_least": 30, "at_most": 90}),
+        ("#SBATCH --time=0", "segment_minutes", 60),
         ("#SBATCH -p long --exclude=n7  # slow", "slurm_extra", ["--exclude=n7"]),
         ("#SBATCH --mail-user= --nice", "slurm_extra", ["--nice"]),
         ("#SBATCH --account= -J 12", "engine", "gromacs"),
@@ -283,6 +284,7 @@ def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path
     [
         ("module load gromacs/2024 || true", ""),
         ("export LD_LIBRARY_PATH=/a:$LD_LIBRARY_PATH", ""),
+        ("export OMP_NUM_THREADS=$(nproc)", ""),
         ("sed -i s/a/b/ in.dat", ""),
         ("echo 5 > n.dat", ""),
         ("rm -rf old", ""),

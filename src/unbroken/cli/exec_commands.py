@@ -27,7 +27,7 @@ def launcher() -> None:
     """Write ~/.local/bin/unbroken, for rules whose conda environment hides this one."""
     path = Path.home() / ".local/bin/unbroken"
     text = f'#!/bin/sh\n{_MARK}\nexec {shlex.quote(sys.executable)} -m unbroken "$@"\n'
-    if os.path.lexists(path) and _MARK not in _text(path):
+    if os.path.lexists(path) and not (path.is_file() and _MARK in path.read_text(errors="replace")):
         raise ConfigError([f"{path}: is there, and not made by unbroken launcher; move it away, then type it again"])
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(".unbroken.draft")
@@ -37,10 +37,3 @@ def launcher() -> None:
     is_first = shutil.which("unbroken") == str(path)
     found = "" if is_first else f"; in PATH another one, or none, comes first: {shutil.which('unbroken') or 'none'}"
     say(f"{path}: starts {sys.executable} -m unbroken{found}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

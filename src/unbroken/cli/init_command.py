@@ -18,7 +18,6 @@ from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter, config_text
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
-from unbroken.plan.slurm_jobs import SITE
 from unbroken.report.known import CONFIG
 from unbroken.slurm.client import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
@@ -181,10 +180,9 @@ def _place(starter: Starter, partitions: list[Partition]) -> tuple[str, float]:
 def _profile(name: str, directory: Path) -> Iterator[str]:
     folder = directory / "profiles" / name
     if not folder.exists():
-        done = install(name, folder)
-        yield f"{folder}: written{'' if name == 'default' or done.why_unfilled else ', with the partitions of sinfo'}"
-        if done.why_unfilled:
-            yield f"{done.why_unfilled}, so the partitions' names could not be filled in; edit {folder / SITE}"
+        _, todo = install(name, folder)
+        yield f"{folder}: written{'' if name == 'default' or todo else ', with the partitions of sinfo'}"
+        yield from filter(None, [todo])
     if name != "default":
         link(name, folder, directory)
 

@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -28,17 +27,6 @@ _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partitio
 _UNFILLED_PARTITIONS = "\npartitions: {}\n"
 
 
-@dataclass(frozen=True)
-class Installed:
-    """List the files of an installation; `kept` pairs each file of the user's with the new one written next to it."""
-
-    folder: Path
-    written: tuple[Path, ...]
-    same: tuple[Path, ...]
-    kept: tuple[tuple[Path, Path], ...]
-    why_unfilled: str
-
-
 def profile(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, *, user: User = False
 ) -> None:
@@ -46,12 +34,12 @@ def profile(
     profile_folder(name)
     if to is not None and user:
         raise ConfigError(["profile: found --to and --user; type one of them"])
-    done = install(name, to or (user_folder(name) if user else Path("profiles") / name))
-    linked = None if to or user or name == "default" else link(name, done.folder, Path())
-    for line in _lines(done):
+    folder = to or (user_folder(name) if user else Path("profiles") / name)
+    lines, todo = install(name, folder)
+    for line in [*lines, *filter(None, [todo])]:
         print(line)
-    if linked:
-        print(f"{linked}: a link to {done.folder}, by which snakemake finds it")
+    if not (to or user or name == "default") and (linked := link(name, folder, Path())):
+        print(f"{linked}: a link to {folder}, by which snakemake finds it")
     if name != "default":
         print(f"type: snakemake --profile {to or name}")
 
@@ -75,35 +63,30 @@ def user_folder(name: str) -> Path:
     return Path(config) / "snakemake" / name
 
 
-def install(name: str, folder: Path) -> Installed:
-    """Copy a profile into `folder`; keep a file that was edited there, and write the new one next to it."""
+def install(name: str, folder: Path) -> tuple[list[str], str]:
+    """Copy a profile into `folder`; keep a file that was edited there, and write the new one next to it.
+
+    Return a line for each file, and what its user has to fill in, if anything.
+    """
     shipped = _shipped(profile_folder(name))
     texts, why_unfilled = _filled(shipped)
     if folder.exists() and not folder.is_dir():
         raise ConfigError([f"{folder}: is a file, and the profile needs a folder; type --to and another name"])
-    written, same, kept = [], [], []
     folder.mkdir(parents=True, exist_ok=True)
+    lines = list[str]()
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or (text != path.read_text() and _is_unfilled(path.read_text(), shipped[file])):
             path.write_text(text)
-            written.append(path)
+            lines.append(f"{path}: written")
         elif path.read_text() == text:
-            same.append(path)
+            lines.append(f"{path}: is there already")
         else:
             new = path.with_name(f"{file}.new")
             new.write_text(text)
-            kept.append((path, new))
-    return Installed(folder, tuple(written), tuple(same), tuple(kept), why_unfilled)
-
-
-def _lines(done: Installed) -> list[str]:
-    lines = [f"{path}: written" for path in done.written]
-    lines += [f"{path}: is there already" for path in done.same]
-    lines += [f"{path}: yours, left as it is; compare: diff {path} {new}" for path, new in done.kept]
-    if done.why_unfilled:
-        lines.append(f"{done.why_unfilled}, so the partitions' names could not be filled in; edit {done.folder / SITE}")
-    return lines
+            lines.append(f"{path}: yours, left as it is; compare: diff {path} {new}")
+    todo = f"{why_unfilled}, so the partitions' names could not be filled in; edit {folder / SITE}"
+    return lines, todo if why_unfilled else ""
 
 
 def link(name: str, folder: Path, base: Path) -> Path | None:

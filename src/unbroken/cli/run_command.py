@@ -100,5 +100,5 @@ def _braced(targets: Sequence[str]) -> Iterator[str]:
     """Yield the targets, the records of a run as one: `results/demo/segments/{001..600}.json`."""
     for folder, group in groupby(map(PurePath, targets), lambda target: target.parent):
         first, *more = group
-        numbers = f"{{{first.stem}..{more[-1].stem}}}{first.suffix}" if more else first.name
-        yield f"{shlex.quote(str(folder))}/{numbers}"
+        row = f"{shlex.quote(str(folder))}/{{{first.stem}..{more[-1].stem}}}{first.suffix}" if more else ""
+        yield row or shlex.quote(str(first))
