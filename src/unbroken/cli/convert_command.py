@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from unbroken.cli.init_command import begin, partitions_here, run_line
+from unbroken.cli.init_command import Slurm, begin, partitions_here, run_line
 from unbroken.cli.say import HERE, directory_option
 from unbroken.config.found import absent
 from unbroken.convert.conversion import Conversion, convert
@@ -24,7 +24,6 @@ Arguments = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", help="The run's name; --job-name of the script, else its own name.")]
 Directory = Annotated[Path, directory_option("The folder in which the script is submitted.")]
-Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
 Shown = Annotated[bool, typer.Option("--print", help="Print the config or the script alone; write nothing.")]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from unbroken.convert.launch import QUIET, Launch, is_resubmission, launch_of
 from unbroken.convert.names import TASK_ID, Names, assigned, names_in
-from unbroken.convert.resources import resources_of
+from unbroken.convert.resources import Resources
 from unbroken.convert.script import Command, Script, Statement
 
 _FILE_TEST = re.compile(r"(! )?(\[+ (! )?|test (! )?)-[edfrs] |(! )?ls ")
@@ -21,7 +21,7 @@ class Reading:
     def __init__(
         self, script: Script, statements: list[Statement], arguments: Sequence[str] = (), task: int | None = None
     ) -> None:
-        self.script, self.statements, self.resources = script, statements, resources_of(script)
+        self.script, self.statements, self.resources = script, statements, Resources(script)
         self.names = Names(script, self._known(arguments, task))
         self.modules: list[tuple[str, int]] = []
         self.steps: list[tuple[str, int]] = []

@@ -40,13 +40,9 @@ class DmtcpEngine(Engine):
         command, files = in_own_folder(self.base, words)
         settings = [f"command: {as_yaml(command)}"]
         settings += [f"inputs: {as_yaml(files)}"] if files else []
-        todo = (
-            []
-            if shutil.which("dmtcp_launch")
-            else ["dmtcp_launch is not on the PATH: `modules:` or `dmtcp:` (its folder)"]
-        )
+        todo = () if shutil.which("dmtcp_launch") else (_NO_DMTCP,)
         name = run_name(PurePath(files[0] if files else words[0]).stem, "run")
-        yield Starter(name, "", tuple(settings), todo=tuple(todo))
+        yield Starter(name, "", tuple(settings), todo=todo)
 
     def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
