@@ -149,6 +149,14 @@ def test_an_engine_s_script_comes_to_what_its_first_comment_says(
     assert {key: run["settings"][key] for key in settings} == settings
 
 
+def test_of_dmtcp_s_options_those_that_unbroken_sets_itself_are_left_out(folder: Path) -> None:
+    line = "dmtcp_launch --join --host n1 --gzip -i 600 --rm --ckpt-signal=12 ./count 5"
+    found = converted(folder, f"#SBATCH -t 60\n{line}\n")
+
+    assert (run_of(found)["save_minutes"], run_of(found)["settings"]["options"]) == (10, ["--rm", "--ckpt-signal=12"])
+    assert read_checked_runs(yaml.safe_load(config_text(found.config)), folder)
+
+
 def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
     runs = read_checked_runs(yaml.safe_load(config_text(of_bed(folder, "r_sweep").config)), folder)
 

@@ -11,6 +11,7 @@ from unbroken.config.tasks import is_launcher
 from unbroken.convert.launch import Launch, dmtcp_options
 from unbroken.convert.reading import Reading
 from unbroken.convert.resources import Line
+from unbroken.engines.dmtcp.checks import OWN_OPTIONS
 from unbroken.engines.gromacs.mdrun_line import OF_SEGMENTS, MdrunLine, options_of, words_in
 from unbroken.engines.starter import as_yaml, in_own_folder
 from unbroken.errors import ConfigError
@@ -130,7 +131,7 @@ def _dmtcp(reading: Reading, words: list[str]) -> list[Line]:
     options, program = dmtcp_options(words)
     command, files = in_own_folder(reading.script.folder, program)
     seconds = next((int(value) for name, value in options if name in ("-i", "--interval") and value.isdecimal()), 0)
-    rest = [name for name, value in options if not value and not name.endswith("-coordinator")]
+    rest = [f"{name}={value}".removesuffix("=") for name, value in options if name not in OWN_OPTIONS]
     return _given(
         Line("command", command),
         Line("inputs", files, "files of this folder"),
