@@ -13,7 +13,6 @@ from unbroken import __version__
 from unbroken.cli import (
     convert_command,
     decisions,
-    exec_commands,
     import_export,
     init_command,
     install_profile,
@@ -47,8 +46,8 @@ app.command()(status_commands.report)
 app.command()(install_profile.profile)
 app.command()(init_command.init)
 app.command("convert")(convert_command.convert_script)
-app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
-app.command()(exec_commands.launcher)
+app.command("exec", context_settings=run_command.PASSED_ON)(run_command.exec_command)
+app.command()(run_command.launcher)
 
 
 def main() -> None:

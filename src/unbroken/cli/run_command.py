@@ -1,9 +1,12 @@
-"""`unbroken run`: the installed workflow in any folder that has a config, and the equivalent `snakemake` line."""
+"""`unbroken run`, `unbroken exec`, and `unbroken launcher`: start the installed workflow, or a program of your own."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -13,18 +16,21 @@ import typer
 
 from unbroken.cli.become_snakemake import become_snakemake
 from unbroken.cli.install_profile import user_folder
-from unbroken.cli.say import HERE, Directory, RunNames
+from unbroken.cli.say import HERE, Directory, RunNames, say
 from unbroken.config.package_files import install_line, snakefile
 from unbroken.errors import ConfigError
+from unbroken.exec.main import main as exec_main
 from unbroken.plan.elsewhere import own_snakefile
 from unbroken.plan.plan import Plan
 from unbroken.report.known import CONFIG, no_config, runs_of
-from unbroken.store.run import RunSpec
 
 _SLURM = "slurm"
 # The same profile with and without a driver, so that a cluster has one site.yaml. Snakemake wants the second word with
 # the first: no driver is left that would remove temporary files, and unbroken has none.
 DETACHED = ("--immediate-submit", "--notemp")
+
+_MARK = "# Made by: unbroken launcher"
+PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 Slurm = Annotated[bool, typer.Option("--slurm", help="As Slurm jobs; waits for them. Stands for --profile slurm.")]
 Detached = Annotated[bool, typer.Option("--detached", help="The same jobs; returns once they are submitted.")]
@@ -42,10 +48,34 @@ def run(
 ) -> None:
     """Start Snakemake with the installed workflow; again after any failure. Arguments after -- go to Snakemake."""
     chosen = chosen_profile(slurm=slurm, detached=detached, profile=profile)
-    targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
+    targets = Plan(tuple(runs_of(directory, CONFIG, must_exist=True)), directory).targets(*runs) if runs else []
     own = DETACHED if detached else ()
     words, typed = command_for(targets, directory, chosen, [*own, *(context.obj or [])])
     become_snakemake(words, typed)
+
+
+def exec_command(context: typer.Context) -> None:
+    """Run a program of yours so that it resumes where it was; see: unbroken exec --help."""
+    raise SystemExit(exec_main(context.args))  # the command line begins elsewhere (begin.py), without typer
+
+
+def launcher() -> None:
+    """Write ~/.local/bin/unbroken, for rules whose conda environment hides this one."""
+    path = Path.home() / ".local/bin/unbroken"
+    text = f'#!/bin/sh\n{_MARK}\nexec {shlex.quote(sys.executable)} -m unbroken "$@"\n'
+    if os.path.lexists(path) and not (path.is_file() and _MARK in path.read_text(errors="replace")):
+        raise ConfigError([f"{path}: is there, and not made by unbroken launcher; move it away, then type it again"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(".unbroken.draft")
+    draft.write_text(text)
+    draft.chmod(0o755)
+    os.replace(draft, path)
+    is_first = shutil.which("unbroken") == str(path)
+    found = "" if is_first else f"; in PATH another one, or none, comes first: {shutil.which('unbroken') or 'none'}"
+    say(f"{path}: starts {sys.executable} -m unbroken{found}")
+
+
+# --- the line of Snakemake ---
 
 
 def command_for(
@@ -70,11 +100,6 @@ def chosen_profile(*, slurm: bool, detached: bool, profile: str | None) -> str |
     if len(asked) > 1:
         raise ConfigError([f"run: found {' and '.join(asked)}; type one of them"])
     return _SLURM if slurm or detached else profile
-
-
-def targets_of(runs: Sequence[RunSpec], names: Sequence[str], directory: Path) -> list[str]:
-    """Return Snakemake's targets for these runs; raise ConfigError for an unknown name."""
-    return Plan(tuple(runs), directory).targets(*names)
 
 
 def _snakefile(directory: Path) -> Path:
