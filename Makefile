@@ -160,7 +160,7 @@ dist: setup ## wheel and sdist, in dist/
 	@$(STEP) dist $(BIN)/python -m hatchling build -d dist
 
 docs-keys: setup ## write the table of configuration keys from the schemas
-	$(BIN)/python -m unbroken.cli.config_reference
+	$(BIN)/python tools/config_reference.py
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
-from unbroken.cli.back import go_back
+from unbroken.cli.decisions import go_back
 from unbroken.errors import ConfigError, SegmentError, StalledError
 from unbroken.store import lease
 from unbroken.store.checkpoints import QUARANTINE

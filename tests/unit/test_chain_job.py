@@ -12,7 +12,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy
 
-from unbroken.cli.restart_command import restart
+from unbroken.cli.decisions import restart
 from unbroken.job import left_out, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest

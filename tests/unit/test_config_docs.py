@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from config_reference import pages, with_tables
 
-from unbroken.cli.config_reference import pages, with_tables
 from unbroken.config.load import read_runs
 from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.config.schema import Schemas, load_schemas

@@ -15,6 +15,7 @@ from unbroken.cli.convert_command import convert_script
 from unbroken.convert.conversion import Conversion, convert
 from unbroken.convert.script import Script
 from unbroken.engines.found import read_checked_runs
+from unbroken.engines.starter import config_text
 from unbroken.errors import ConfigError
 
 SCRIPTS = ROOT / "tests" / "site_scripts"
@@ -51,7 +52,7 @@ def converted(folder: Path, text: str, *arguments: str) -> Conversion:
 
 
 def run_of(found: Conversion) -> dict[str, Any]:
-    (run,) = yaml.safe_load(found.config_text())["runs"].values()
+    (run,) = yaml.safe_load(config_text(found.config))["runs"].values()
     return dict(run)
 
 
@@ -71,7 +72,7 @@ def notes(found: Conversion) -> str:
 @pytest.mark.parametrize("stem", CONFIGS)
 def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_from(folder: Path, stem: str) -> None:
     without = "source activate tf_gpu\n" if stem == "keras_array" else "/opt/site/gromacs/2020.3/bin/"
-    text = of_bed(folder, stem, without).config_text()
+    text = config_text(of_bed(folder, stem, without).config)
 
     assert read_checked_runs(yaml.safe_load(text), folder)
     lines = [line for line in text.splitlines() if line.startswith("    ") and line != "    settings:"]
@@ -84,7 +85,7 @@ def test_a_config_is_accepted_by_the_loader_and_each_line_says_where_it_comes_fr
 def test_any_other_script_stays_what_it_is_but_for_the_call_and_what_submits_it_again(folder: Path, stem: str) -> None:
     found = of_bed(folder, stem)
 
-    assert not found.configs
+    assert not found.config
     subprocess.run(["bash", "-n", "-c", found.exec_text], check=True, capture_output=True)
     assert found.exec_text.count("unbroken exec ") == 1
     name = {"afterok_chain": "train.sbatch", "chain_of_jobs": "md.sbatch"}.get(stem, "")
@@ -148,8 +149,16 @@ def test_an_engine_s_script_comes_to_what_its_first_comment_says(
     assert {key: run["settings"][key] for key in settings} == settings
 
 
+def test_of_dmtcp_s_options_those_that_unbroken_sets_itself_are_left_out(folder: Path) -> None:
+    line = "dmtcp_launch --join --host n1 --gzip -i 600 --rm --ckpt-signal=12 ./count 5"
+    found = converted(folder, f"#SBATCH -t 60\n{line}\n")
+
+    assert (run_of(found)["save_minutes"], run_of(found)["settings"]["options"]) == (10, ["--rm", "--ckpt-signal=12"])
+    assert read_checked_runs(yaml.safe_load(config_text(found.config)), folder)
+
+
 def test_a_sweep_has_the_words_of_each_line_of_its_table(folder: Path) -> None:
-    runs = read_checked_runs(yaml.safe_load(of_bed(folder, "r_sweep").config_text()), folder)
+    runs = read_checked_runs(yaml.safe_load(config_text(of_bed(folder, "r_sweep").config)), folder)
 
     assert [run.name for run in runs] == ["sweep_1", "sweep_2", "sweep_3", "sweep_4"]
     assert runs[3].settings["start"] == ("Rscript", "walk.R", "--seed", "4", "--long", "--out", "out/result_4.csv")
@@ -243,6 +252,7 @@ def test_tasks_that_run_side_by_side_have_names_of_their_own(folder: Path) -> No
         ("#SBATCH --gres=gpu:v100:2", "gpu_type", "v100"),
         ("#SBATCH -t 2-12:30", "segment_minutes", 3630),
         ("#SBATCH -t 90 --time-min=30", "segment_minutes", {"at_least": 30, "at_most": 90}),
+        ("#SBATCH --time=0", "segment_minutes", 60),
         ("#SBATCH -p long --exclude=n7  # slow", "slurm_extra", ["--exclude=n7"]),
         ("#SBATCH --mail-user= --nice", "slurm_extra", ["--nice"]),
         ("#SBATCH --account= -J 12", "engine", "gromacs"),
@@ -269,7 +279,7 @@ def test_a_training_that_saves_by_unbroken_needs_no_files(folder: Path) -> None:
 
 
 def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path) -> None:
-    text = converted(folder, f"#SBATCH --time=60\n{MDRUN}\n").config_text()
+    text = config_text(converted(folder, f"#SBATCH --time=60\n{MDRUN}\n").config)
 
     assert re.search(r"mem_mb: 2000 +# the script names no memory", text)
 
@@ -282,6 +292,7 @@ def test_memory_that_a_script_does_not_name_is_said_to_be_a_default(folder: Path
     [
         ("module load gromacs/2024 || true", ""),
         ("export LD_LIBRARY_PATH=/a:$LD_LIBRARY_PATH", ""),
+        ("export OMP_NUM_THREADS=$(nproc)", ""),
         ("sed -i s/a/b/ in.dat", ""),
         ("echo 5 > n.dat", ""),
         ("rm -rf old", ""),
@@ -457,7 +468,7 @@ def test_the_page_shows_what_comes_out(folder: Path) -> None:
     script, shown, config = re.findall(r"```(?:bash|yaml)\n(#!.*?|runs:.*?)```", page, re.DOTALL)[:3]
 
     assert convert(Script("job.sh", script, folder)).exec_text == shown
-    assert of_bed(folder, "keras_array").config_text().partition("\n")[2] == config
+    assert config_text(of_bed(folder, "keras_array").config).partition("\n")[2] == config
 
 
 def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(

@@ -9,7 +9,7 @@ import pytest
 from support.making import ATTEMPT
 from support.toyrun import Ended, checkpoints, history, program, start_segment, toy_job, until
 
-from unbroken.cli.attempts import attempt_lines
+from unbroken.cli.status_commands import attempt_lines
 from unbroken.job.deadline import learn_margin
 from unbroken.job.needs import nodes_to_avoid
 from unbroken.job.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action

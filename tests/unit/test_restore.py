@@ -12,8 +12,8 @@ from support.making import publish
 from support.snapshots import snapshot
 from support.toyrun import checkpoints, flip_byte, history, run_program, start_segment, until
 
+from unbroken.cli import decisions
 from unbroken.cli import main as cli
-from unbroken.cli import restart_command
 from unbroken.copies import replica
 from unbroken.copies.replica import read_note
 from unbroken.copies.restore import restore
@@ -265,7 +265,7 @@ def removed(base: Path) -> None:
 
 
 def restarted(base: Path) -> None:
-    restart_command.restart("demo", base)
+    decisions.restart("demo", base)
 
 
 @pytest.mark.parametrize("lose", [removed, restarted])

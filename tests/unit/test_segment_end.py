@@ -13,7 +13,7 @@ from support.histories import PLAIN
 from support.making import ATTEMPT
 from support.toyrun import PYTHONPATH, checkpoints, history, program, start_segment, toy_job, toy_run
 
-from unbroken.cli.attempts import attempt_lines
+from unbroken.cli.status_commands import attempt_lines
 from unbroken.job.end_note import NoteFile, exit_code_for
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.report.facts import folder_facts

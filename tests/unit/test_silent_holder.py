@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.making import publish
 
-from unbroken.cli import restart_command
+from unbroken.cli import decisions
 from unbroken.errors import ConfigError
 from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.store import lease
@@ -73,7 +73,7 @@ def test_a_holder_that_is_stopped_on_this_machine_is_named_with_what_to_type(tmp
 
     row = shown(tmp_path)
     with pytest.raises(ConfigError) as caught:
-        restart_command.restart("demo", tmp_path)
+        decisions.restart("demo", tmp_path)
 
     assert row.state is RunState.WORKING
     assert row.advice.endswith(f"; process {sleeper} is stopped (SIGSTOP, or Ctrl-Z); {todo}")
@@ -86,7 +86,7 @@ def test_restart_watches_a_silent_holder_before_it_moves_anything(
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
     held(tmp_path, silent_seconds=86400)
 
-    restart_command.restart("demo", tmp_path)
+    decisions.restart("demo", tmp_path)
 
     waiting, taken, moved = capsys.readouterr().out.splitlines()
     assert waiting.startswith("demo: waiting: the run is held, segment 2 by process ")
@@ -102,6 +102,6 @@ def test_restart_is_refused_when_the_silent_holders_heart_beats(
     monkeypatch.setattr("builtins.print", lambda *_, **__: os.utime(path))
 
     with pytest.raises(ConfigError, match=r"demo: .*/demo: held, segment 2 by process .*, which is at work"):
-        restart_command.restart("demo", tmp_path)
+        decisions.restart("demo", tmp_path)
 
     assert path.exists()

@@ -143,7 +143,7 @@ def test_status_on_a_narrow_terminal_has_every_name_whole_and_nothing_beyond_its
     assert all("…" not in line for line in table)
 
 
-def test_status_that_is_watched_follows_the_runs_until_ctrl_c(work: WorkDir) -> None:
+def test_watch_follows_the_runs_until_ctrl_c(work: WorkDir) -> None:
     work.configure({"demo": one_step_segments(segments=3, goal=2), "other": one_step_segments(segments=3, goal=2)})
     with watched(work, columns=64, lines=12) as terminal:
         terminal.wait_for("2 runs: not started 2")
@@ -168,7 +168,7 @@ def test_status_that_is_watched_follows_the_runs_until_ctrl_c(work: WorkDir) -> 
     ]
 
 
-def test_status_that_is_watched_shows_first_what_needs_a_look_where_the_screen_is_too_small(states: WorkDir) -> None:
+def test_watch_shows_first_what_needs_a_look_where_the_screen_is_too_small(states: WorkDir) -> None:
     with watched(states, columns=80, lines=9) as terminal:
         terminal.wait_for("1 more: unbroken status")
         names = [line.split()[0] for line in terminal.shown if line[:1].isalpha()]
@@ -177,8 +177,8 @@ def test_status_that_is_watched_shows_first_what_needs_a_look_where_the_screen_i
     assert len(terminal.shown) <= 9
 
 
-def test_status_that_is_watched_needs_a_terminal(states: WorkDir) -> None:
-    done = states.unbroken("status", "--watch")
+def test_watch_needs_a_terminal(states: WorkDir) -> None:
+    done = states.unbroken("watch")
 
     assert (done.code, done.text) == (
         1,
@@ -187,8 +187,8 @@ def test_status_that_is_watched_needs_a_terminal(states: WorkDir) -> None:
 
 
 def watched(work: WorkDir, columns: int, lines: int) -> Terminal:
-    """`unbroken status --watch` at work."""
-    return Terminal([str(BIN / "unbroken"), "status", "--watch"], work.root, work.environment(), columns, lines)
+    """`unbroken watch` at work."""
+    return Terminal([str(BIN / "unbroken"), "watch"], work.root, work.environment(), columns, lines)
 
 
 def test_status_as_json_says_the_same(states: WorkDir) -> None:

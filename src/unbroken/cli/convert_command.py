@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
 
-from unbroken.cli.init_command import begin, partitions_here
+from unbroken.cli.init_command import Slurm, begin, partitions_here, run_line
 from unbroken.cli.say import HERE, directory_option
 from unbroken.config.found import absent
 from unbroken.convert.conversion import Conversion, convert
 from unbroken.convert.script import Script
 from unbroken.engines.found import read_checked_runs
+from unbroken.engines.starter import config_text
 from unbroken.errors import ConfigError
 
 ScriptFile = Annotated[Path, typer.Argument(metavar="SCRIPT", help="What you give to sbatch, or what submits it.")]
@@ -24,7 +24,6 @@ Arguments = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", help="The run's name; --job-name of the script, else its own name.")]
 Directory = Annotated[Path, directory_option("The folder in which the script is submitted.")]
-Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
 Shown = Annotated[bool, typer.Option("--print", help="Print the config or the script alone; write nothing.")]
 
 
@@ -42,20 +41,12 @@ def convert_script(
         raise ConfigError([f"convert: {absent(str(script), Path())}"])
     found = convert(Script(script.name, script.read_text(errors="replace"), directory), arguments or [], name)
     if is_printed:
-        print(found.config_text() if found.configs else found.exec_text, end="")
+        print(config_text(found.config) if found.config else found.exec_text, end="")
         return
-    partitions = partitions_here()
-    is_on_slurm = slurm or bool(partitions)
-    if found.configs:
-        written = begin(
-            next(iter(found.configs)),
-            found.config_text,
-            directory,
-            is_on_slurm=is_on_slurm,
-            partitions=partitions,
-        )
-        at = [] if directory == HERE else ["-d", str(directory)]
-        line = shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
+    if found.config:
+        is_on_slurm = slurm or bool(partitions_here())
+        written = begin(found.run, found.config, directory, is_on_slurm=is_on_slurm)
+        line = run_line(directory, is_on_slurm=is_on_slurm)
     else:
         written, line = iter(_exec_written(found, directory)), found.submit_line
     mistakes = _mistakes(found, directory)
@@ -66,8 +57,8 @@ def convert_script(
 def _mistakes(found: Conversion, directory: Path) -> list[str]:
     """Return what has to be done before the first start, such as a file that must be there."""
     try:
-        if found.configs:
-            read_checked_runs(yaml.safe_load(found.config_text()), directory)
+        if found.config:
+            read_checked_runs(yaml.safe_load(config_text(found.config)), directory)
     except ConfigError as error:
         return ["before the first start:", *(f"    {line}" for line in error.mistakes)]
     return []

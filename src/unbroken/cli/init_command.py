@@ -6,21 +6,19 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 import yaml
 
 from unbroken.cli.install_profile import install, link, partition_of
-from unbroken.cli.run_command import CONFIG
 from unbroken.cli.say import directory_option
 from unbroken.engines.found import found_engines, read_checked_runs
-from unbroken.engines.starter import Starter
+from unbroken.engines.starter import Starter, config_text
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import own_snakefile
-from unbroken.plan.slurm_jobs import SITE
+from unbroken.report.known import CONFIG
 from unbroken.slurm.client import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
 
@@ -102,14 +100,6 @@ def _ways() -> list[str]:
     return [f"    unbroken init {_EXAMPLES.get(name, name)}" for name in found_engines()]
 
 
-def config_text(choice: Choice, place: str, minutes: float, *, is_in_workflow: bool) -> str:
-    """Return the new configuration, under the key `unbroken` where it is part of another workflow."""
-    lines = ["runs:", *_run_lines(choice, place, minutes)]
-    if is_in_workflow:
-        lines = ["unbroken:", *(f"  {line}" for line in lines)]
-    return "\n".join(["# All keys: docs/config.md. What would be done: snakemake -n", *lines, ""])
-
-
 def _run_lines(choice: Choice, place: str, minutes: float) -> Iterator[str]:
     yield f"  {choice.starter.run}:"
     keys = {"engine": choice.engine, "segments": "20", "segment_minutes": f"{minutes:.10g}"}
@@ -133,14 +123,18 @@ def init(words: Words = None, directory: Directory = HERE, *, slurm: Slurm = Fal
         return
     partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)
-    place, minutes = _place(choice.starter, partitions)
-    text = partial(config_text, choice, place, minutes)
-    for line in begin(choice.starter.run, text, directory, is_on_slurm=is_on_slurm, partitions=partitions):
+    lines = list(_run_lines(choice, *_place(choice.starter, partitions)))
+    for line in begin(choice.starter.run, lines, directory, is_on_slurm=is_on_slurm):
         print(line)
     for line in _todo(choice, directory, words or []):
         print(line)
+    print(f"type: {run_line(directory, is_on_slurm=is_on_slurm)}")
+
+
+def run_line(directory: Path, *, is_on_slurm: bool) -> str:
+    """Return the command that starts what was written."""
     at = [] if directory == HERE else ["-d", str(directory)]
-    print(f"type: {shlex.join(['unbroken', 'run', *at, *(['--slurm'] if is_on_slurm else [])])}")
+    return shlex.join(["unbroken", "run", *at, *(["--slurm"] if is_on_slurm else [])])
 
 
 def partitions_here() -> list[Partition]:
@@ -151,19 +145,11 @@ def partitions_here() -> list[Partition]:
         return []
 
 
-class ConfigText(Protocol):
-    """Give the text of the config, also as a part of another workflow's."""
-
-    def __call__(self, *, is_in_workflow: bool) -> str: ...
-
-
-def begin(
-    run: str, text_of: ConfigText, directory: Path, *, is_on_slurm: bool, partitions: list[Partition]
-) -> Iterator[str]:
-    """Write the missing files and yield a line for each."""
+def begin(run: str, lines: Sequence[str], directory: Path, *, is_on_slurm: bool) -> Iterator[str]:
+    """Write the missing files, the config with these lines of runs, and yield a line for each."""
     own = own_snakefile(directory)
     is_ours = own is None or own.read_text() == SNAKEFILE
-    config, text = directory / CONFIG, text_of(is_in_workflow=not is_ours)
+    config, text = directory / CONFIG, config_text(lines, is_in_workflow=not is_ours)
     if config.exists():
         yield f"{config}: yours, left as it is; to add this run, put these lines into it:"
         yield text
@@ -194,10 +180,9 @@ def _place(starter: Starter, partitions: list[Partition]) -> tuple[str, float]:
 def _profile(name: str, directory: Path) -> Iterator[str]:
     folder = directory / "profiles" / name
     if not folder.exists():
-        done = install(name, folder)
-        yield f"{folder}: written{'' if name == 'default' or done.why_unfilled else ', with the partitions of sinfo'}"
-        if done.why_unfilled:
-            yield f"{done.why_unfilled}, so the partitions' names could not be filled in; edit {folder / SITE}"
+        _, todo = install(name, folder)
+        yield f"{folder}: written{'' if name == 'default' or todo else ', with the partitions of sinfo'}"
+        yield from filter(None, [todo])
     if name != "default":
         link(name, folder, directory)
 
@@ -216,6 +201,7 @@ def _todo(choice: Choice, directory: Path, words: Sequence[str]) -> Iterator[str
     if starter.diff or starter.todo:
         return
     try:
-        read_checked_runs(yaml.safe_load(config_text(choice, "", starter.minutes, is_in_workflow=False)), directory)
+        text = config_text(list(_run_lines(choice, "", starter.minutes)))
+        read_checked_runs(yaml.safe_load(text), directory)
     except ConfigError as error:
         yield from str(error).splitlines()

@@ -1,4 +1,4 @@
-"""Installing a profile: a copy for a workflow of one's own, with the names of this cluster filled in."""
+"""`unbroken profile`: copy a profile to a workflow of one's own, with the names of this cluster filled in."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import yaml
 
 from unbroken.config.found import near
@@ -18,21 +19,29 @@ from unbroken.errors import ConfigError
 from unbroken.plan.slurm_jobs import PARTITIONS, SITE
 from unbroken.slurm.partitions import Partition, ask_partitions
 
+To = Annotated[Path | None, typer.Option("--to", help="The folder that becomes the profile; else profiles/NAME.")]
+User = Annotated[bool, typer.Option("--user", help="For all your workflows: into ~/.config/snakemake.")]
 _PLACES = "  places:\n"
 # What a clone holds before its cluster's partitions are named.
 _UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"
 _UNFILLED_PARTITIONS = "\npartitions: {}\n"
 
 
-@dataclass(frozen=True)
-class Installed:
-    """List the files of an installation; `kept` pairs each file of the user's with the new one written next to it."""
-
-    folder: Path
-    written: tuple[Path, ...]
-    same: tuple[Path, ...]
-    kept: tuple[tuple[Path, Path], ...]
-    why_unfilled: str
+def profile(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, *, user: User = False
+) -> None:
+    """Install a profile here (or --to FOLDER, or for --user), filled from sinfo; never overwrites what you edited."""
+    profile_folder(name)
+    if to is not None and user:
+        raise ConfigError(["profile: found --to and --user; type one of them"])
+    folder = to or (user_folder(name) if user else Path("profiles") / name)
+    lines, todo = install(name, folder)
+    for line in [*lines, *filter(None, [todo])]:
+        print(line)
+    if not (to or user or name == "default") and (linked := link(name, folder, Path())):
+        print(f"{linked}: a link to {folder}, by which snakemake finds it")
+    if name != "default":
+        print(f"type: snakemake --profile {to or name}")
 
 
 def profile_folder(name: str) -> Path:
@@ -54,26 +63,30 @@ def user_folder(name: str) -> Path:
     return Path(config) / "snakemake" / name
 
 
-def install(name: str, folder: Path) -> Installed:
-    """Copy a profile into `folder`; keep a file that was edited there, and write the new one next to it."""
+def install(name: str, folder: Path) -> tuple[list[str], str]:
+    """Copy a profile into `folder`; keep a file that was edited there, and write the new one next to it.
+
+    Return a line for each file, and what its user has to fill in, if anything.
+    """
     shipped = _shipped(profile_folder(name))
     texts, why_unfilled = _filled(shipped)
     if folder.exists() and not folder.is_dir():
         raise ConfigError([f"{folder}: is a file, and the profile needs a folder; type --to and another name"])
-    written, same, kept = [], [], []
     folder.mkdir(parents=True, exist_ok=True)
+    lines = list[str]()
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or (text != path.read_text() and _is_unfilled(path.read_text(), shipped[file])):
             path.write_text(text)
-            written.append(path)
+            lines.append(f"{path}: written")
         elif path.read_text() == text:
-            same.append(path)
+            lines.append(f"{path}: is there already")
         else:
             new = path.with_name(f"{file}.new")
             new.write_text(text)
-            kept.append((path, new))
-    return Installed(folder, tuple(written), tuple(same), tuple(kept), why_unfilled)
+            lines.append(f"{path}: yours, left as it is; compare: diff {path} {new}")
+    todo = f"{why_unfilled}, so the partitions' names could not be filled in; edit {folder / SITE}"
+    return lines, todo if why_unfilled else ""
 
 
 def link(name: str, folder: Path, base: Path) -> Path | None:

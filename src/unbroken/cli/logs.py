@@ -6,15 +6,34 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import BinaryIO
+from contextlib import ExitStack, suppress
+from typing import Annotated, BinaryIO
 
+import typer
+
+from unbroken.cli.say import HERE, Directory, RunName
 from unbroken.errors import ConfigError
-from unbroken.report.run_folders import segment_logs, segment_to_show
+from unbroken.report.known import existing_run_folder
+from unbroken.report.run_folders import run_folder, segment_logs, segment_to_show
 from unbroken.store.layout import RunFolder
 
 POLL_SECONDS = 0.5
 _BLOCK_BYTES = 1 << 20
+
+
+def logs(
+    run: RunName,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    segment: Annotated[int | None, typer.Option(help="The number of a segment; else the one at work.")] = None,
+    directory: Directory = HERE,
+) -> None:
+    """Print what the program of a run printed."""
+    places = run_folder(run, directory)
+    if not segment_logs(places):
+        existing_run_folder(run, directory)
+    with suppress(KeyboardInterrupt):
+        show_log(places, segment, follow=follow)
 
 
 def show_log(places: RunFolder, segment: int | None, *, follow: bool) -> None:

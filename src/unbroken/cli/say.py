@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,15 @@ from typing import Annotated
 import typer
 from typer.models import OptionInfo
 
-from unbroken.config.found import absent
+from unbroken.config.found import absent, near
 from unbroken.errors import ConfigError
 from unbroken.plan.elsewhere import from_here
 
 _chosen = [Path()]
+# The base of all mistakes in a command line; it has no public name, and typer 0.29 carries a click of its own.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_NAMED = re.compile(r"(no such (?:option: |command '))([^'\s]+)'?", re.IGNORECASE)
+_INVALID = re.compile(r"invalid value for '?([^':]+)'?(?: / '[^']+')?: ", re.IGNORECASE)
 
 
 def _keep(directory: Path) -> Path:
@@ -52,3 +57,21 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """Print to standard error, prefixed with `unbroken:`."""
     print(f"unbroken: {as_seen(text)}", file=sys.stderr, flush=True)
+
+
+def one_line(error: Exception) -> str:
+    """Return `status: no such option: --jsn; did you mean `--json`?; type: unbroken status --help`."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path.split() if context else ["unbroken"]
+    text = _INVALID.sub(r"\1: ", str(getattr(error, "format_message", error.__str__)()).rstrip("."))
+    if found := _NAMED.match(text):
+        guess = near(found[2], _known(context))
+        text = found[0] + (f"; did you mean `{guess}`?" if guess else "")
+    return f"{': '.join([*path[1:], text[:1].lower() + text[1:]])}; type: {' '.join(path)} --help"
+
+
+def _known(context: object) -> list[str]:
+    """Return the options, and the commands, that there are where the mistake was made."""
+    command = getattr(context, "command", None)
+    options = [name for param in getattr(command, "params", []) for name in param.opts]
+    return [*options, *getattr(command, "commands", {})]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from unbroken.convert.configs import Config, config_of
+from unbroken.convert.configs import config_of
 from unbroken.convert.launch import long_commands
 from unbroken.convert.names import names_in, numbered
 from unbroken.convert.reading import Reading
@@ -28,21 +28,19 @@ _OURS = re.compile(r"^\s*(?:from|import)\s+unbroken\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Conversion:
-    """A run as configs, by name, or as a script with `unbroken exec`; `is_ready` if it can start as it is."""
+    """A run, or several, as lines of a config, or as a script with `unbroken exec`.
+
+    `is_ready` if it can start as it is.
+    """
 
     script: str
-    configs: dict[str, Config]
+    run: str
     notes: list[str]
     is_ready: bool
+    config: tuple[str, ...] = ()
     exec_name: str = ""
     exec_text: str = ""
     submit_line: str = ""
-
-    def config_text(self, *, is_in_workflow: bool = False) -> str:
-        """Return the config; below a key of its own where it belongs to another workflow."""
-        lines = ["runs:", *(line for run, config in self.configs.items() for line in config.text(run, self.script))]
-        lines = ["unbroken:", *(f"  {line}" for line in lines)] if is_in_workflow else lines
-        return "\n".join(["# All keys: docs/config.md. What would be done: snakemake -n", *lines, ""])
 
 
 def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submitter: str = "") -> Conversion:
@@ -59,16 +57,17 @@ def convert(script: Script, arguments: Sequence[str] = (), name: str = "", submi
     tasks = resources.array[-1 if resources.is_chain else 0 :] if is_numbered else ()
     if len(tasks) > _MOST_RUNS:
         raise script.refused(resources.last["array"].line, f"an array of {len(tasks)} tasks; write {_TABLE}")
-    configs = {
-        f"{run}_{task}" if len(tasks) > 1 else run: config_of(
-            Reading(script, statements, arguments, task), command.line, is_numbered=is_numbered
-        )
-        for task in tasks or [None]
-    }
-    made = {name: config for name, config in configs.items() if config}
-    if len(made) == len(configs):
-        notes = [note.replace("RUN", run) for note in next(iter(made.values())).notes]
-        return Conversion(script.name, made, [*first.unread_lines(first.unread), *notes], is_ready=not is_numbered)
+    lines, notes = list[str](), first.unread_lines(first.unread)
+    for task in tasks or [None]:
+        name = f"{run}_{task}" if len(tasks) > 1 else run
+        config = config_of(Reading(script, statements, arguments, task), command.line, is_numbered=is_numbered)
+        if config is None:
+            break
+        notes += [] if lines else config.notes
+        lines += config.text(name, script.name)
+    else:
+        notes = [note.replace("RUN", run) for note in notes]
+        return Conversion(script.name, name, notes, not is_numbered, tuple(lines))
     if is_numbered:
         raise script.refused(command.line, _NUMBER)
     return _with_exec(
@@ -93,7 +92,7 @@ def _with_exec(made: ExecScript, arguments: Sequence[str], submitter: str) -> Co
     notes += [] if launch.engine else [f"done: when {program} exits with 0 and was not told to stop"]
     line = shlex.join(["sbatch", exec_name, *arguments])
     line = f"bash {submitter}, after you have written {exec_name} for {path} in it" if submitter else line
-    return Conversion(path.name, {}, notes, not lacks, exec_name, made.text, line)
+    return Conversion(path.name, made.run, notes, not lacks, (), exec_name, made.text, line)
 
 
 def _of_submitter(script: Script, name: str) -> Conversion:

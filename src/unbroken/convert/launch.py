@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from unbroken.config.tasks import is_launcher
 from unbroken.convert.script import Command, Script, Statement
+from unbroken.engines.dmtcp.checks import VALUED_OPTIONS
 from unbroken.engines.gromacs.mdrun_line import MdrunLine
 
 
@@ -108,9 +109,9 @@ def dmtcp_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     options, at = list[tuple[str, str]](), 1
     while at < len(words) and words[at].startswith("-"):
         name, mark, value = words[at].partition("=")
-        has_value = name in ("-i", "--interval", "-p", "--coord-port", "-h", "--coord-host", "--ckptdir", "--port-file")
-        options.append((name, words[at + 1] if has_value and not mark else value))
-        at += 2 if has_value and not mark else 1
+        has_next = name in VALUED_OPTIONS and not mark
+        options.append((name, words[at + 1] if has_next else value))
+        at += 2 if has_next else 1
     return options, words[at:]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from unbroken.convert.launch import QUIET, Launch, is_resubmission, launch_of
 from unbroken.convert.names import TASK_ID, Names, assigned, names_in
-from unbroken.convert.resources import resources_of
+from unbroken.convert.resources import Resources
 from unbroken.convert.script import Command, Script, Statement
 
 _FILE_TEST = re.compile(r"(! )?(\[+ (! )?|test (! )?)-[edfrs] |(! )?ls ")
@@ -21,12 +21,12 @@ class Reading:
     def __init__(
         self, script: Script, statements: list[Statement], arguments: Sequence[str] = (), task: int | None = None
     ) -> None:
-        self.script, self.statements, self.resources = script, statements, resources_of(script)
+        self.script, self.statements, self.resources = script, statements, Resources(script)
         self.names = Names(script, self._known(arguments, task))
         self.modules: list[tuple[str, int]] = []
         self.steps: list[tuple[str, int]] = []
         self.keys: dict[str, tuple[str, int]] = {}
-        self.threads: tuple[str, int] | None = None
+        self.threads: tuple[int, int] | None = None
         self.grompp: list[str] = []
         self.launches: list[Launch] = []
         self.leaves_folder = False
@@ -141,10 +141,10 @@ class Reading:
             name = word.partition("=")[0]
             self.names.assign(word)
             text = self.names.values.get(name)
-            if name == "OMP_NUM_THREADS":
-                self.threads = text or "", command.line
-            elif text is None or "=" not in word:
+            if text is None or "=" not in word:
                 return False
+            if name == "OMP_NUM_THREADS" and text.isdecimal():
+                self.threads = int(text), command.line
             else:
                 self.steps.append((f"export {name}={shlex.quote(text)}", command.line))
         return True

@@ -6,10 +6,9 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from unbroken.convert.script import Script
-from unbroken.engines.starter import as_yaml
 from unbroken.slurm.partitions import minutes_in
 from unbroken.slurm.sbatch import wrong_words
 
@@ -34,9 +33,14 @@ _READ = {
     *("mem-per-cpu", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "dependency", "quiet"),
     *("job-name", "array", "comment", *_GPUS),
 }
+_PER_NODE = "ntasks-per-node"
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "": 1.0}
-_NO_MEMORY = "the script names no memory: this is unbroken's default, raise it if the program needs more"
-_NO_COUNT = "at most; the script does not say how many jobs, you may raise it at any time"
+# The values where the script says nothing, and the comment that says so.
+_DEFAULTS = {
+    "segments": (20, "at most; the script does not say how many jobs, you may raise it at any time"),
+    "segment_minutes": (60, "the script names no time: change it if a job may take longer"),
+    "mem_mb": (2000, "the script names no memory: this is unbroken's default, raise it if the program needs more"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,24 +55,28 @@ class Directive:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the config: its key, its value as YAML, and where that comes from."""
+    """A line of the config: its key, its value, and where that comes from."""
 
     key: str
-    value: str
-    comment: str
+    value: object
+    comment: str = ""
 
 
-@dataclass
 class Resources:
-    """The keys, the numbers that the rest of the script refers to, and the directives that have no key."""
+    """What a job asks of Slurm.
 
-    last: dict[str, Directive]
-    lines: list[Line] = field(default_factory=list)
-    no_key: list[Directive] = field(default_factory=list)
-    nodes: int = 1
-    tasks: int = 1
-    threads: int = 1
-    array: tuple[int, ...] = ()
+    `lines` are those of a run, in the order in which they read well; `last` are the options by name, `no_key` those
+    that become no line; `nodes`, `tasks`, `threads` and the numbers of the `array` are what the script refers to.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.last = {each.name: each for each in _directives(script)}
+        self.lines, self.no_key = list[Line](), list[Directive]()
+        self.nodes = self.number("nodes") or 1
+        self.tasks = self.number("ntasks") or self.nodes * (self.number("ntasks-per-node") or 1)
+        self.threads = self.number("cpus-per-task") or 1
+        self.array = tuple(_tasks_in(self.value("array")))
+        self._add_lines()
 
     def value(self, name: str) -> str:
         """Return the value of an option; nothing if it is not there."""
@@ -78,11 +86,6 @@ class Resources:
         """Return the value of an option as a number, of a range the higher one; else 0."""
         text = self.value(name).rpartition("-")[2]
         return int(text) if text.isdecimal() else 0
-
-    def add(self, key: str, value: object, *names: str) -> None:
-        """Add a line of the config with the options that it comes from."""
-        found = [self.last[name] for name in names if name in self.last]
-        self.lines.append(Line(key, as_yaml(value), "; ".join(f"line {each.line}: {each.written}" for each in found)))
 
     @property
     def is_chain(self) -> bool:
@@ -95,34 +98,64 @@ class Resources:
         text = self.value("signal").removeprefix("R:").partition("@")[0].removeprefix("SIG")
         return text if text in ("HUP", "INT", "TERM", "USR1", "USR2") else ""
 
+    def _add_lines(self) -> None:
+        (gpus, gpu_type), partition, is_many = self._gpus(), self.value("partition"), self.tasks > 1
+        self._add("segments", self.is_chain and len(self.array) > 1 and len(self.array), "array")
+        self._add("segment_minutes", self._minutes(), "time", "time-min")
+        self._add("partition", partition, "partition")
+        self._add("place", gpus and not partition and "gpu", *_GPUS)
+        for name in ("account", "qos", "constraint"):
+            self._add(name, self.value(name), name)
+        self._add("nodes", is_many and "nodes" in self.last and self.nodes, "nodes")
+        self._add("tasks", is_many and self.tasks, *(["ntasks"] if "ntasks" in self.last else ["nodes", _PER_NODE]))
+        self._add("threads", "cpus-per-task" in self.last and self.threads, "cpus-per-task")
+        self._add("gpus", gpus, *_GPUS)
+        self._add("gpu_type", gpu_type, *_GPUS)
+        self._add("mem_mb", self._memory(), "mem", "mem-per-cpu")
+        known = _READ if is_many else {*_READ, _PER_NODE}
+        words = {name: f"--{name}={self.value(name)}".removesuffix("=") for name in self.last if name not in known}
+        wrong = {name for name, word in words.items() if any(wrong_words([word])) and word.upper() != "--EXPORT=ALL"}
+        self.no_key += [self.last[name] for name in wrong]
+        extra = [name for name in words if name not in wrong and name != "export"]
+        self._add("slurm_extra", [words[name] for name in extra], *extra)
 
-def resources_of(script: Script) -> Resources:
-    """Return the keys in the order in which they read well."""
-    found = Resources({each.name: each for each in _directives(script)})
-    gpus, gpu_type = _count(found)
-    _length(found)
-    partition, is_many = found.value("partition"), found.tasks > 1
-    table: list[tuple[str, object, Sequence[str]]] = [
-        ("partition", partition, ["partition"]),
-        ("place", gpus and not partition and "gpu", _GPUS),
-        *((name, found.value(name), [name]) for name in ("account", "qos", "constraint")),
-        ("nodes", is_many and "nodes" in found.last and found.nodes, ["nodes"]),
-        ("tasks", is_many and found.tasks, ["ntasks"] if "ntasks" in found.last else ["nodes", "ntasks-per-node"]),
-        ("threads", "cpus-per-task" in found.last and found.threads, ["cpus-per-task"]),
-        ("gpus", gpus, _GPUS),
-        ("gpu_type", gpu_type, _GPUS),
-        ("mem_mb", _memory(found), ["mem", "mem-per-cpu"]),
-    ]
-    for key, value, names in table:
+    def _add(self, key: str, value: object, *names: str) -> None:
+        """Add a line of the config with the options that it comes from, or its default; nothing if it has none."""
+        found = [self.last[name] for name in names if name in self.last]
         if value:
-            found.add(key, value, *names)
-    known = _READ if is_many else {*_READ, "ntasks-per-node"}
-    words = {name: f"--{name}={found.value(name)}".removesuffix("=") for name in found.last if name not in known}
-    wrong = {name for name, word in words.items() if any(wrong_words([word])) and word.upper() != "--EXPORT=ALL"}
-    found.no_key += [found.last[name] for name in wrong]
-    if extra := [name for name in words if name not in wrong and name != "export"]:
-        found.add("slurm_extra", [words[name] for name in extra], *extra)
-    return found
+            self.lines.append(Line(key, value, "; ".join(f"line {each.line}: {each.written}" for each in found)))
+        elif key in _DEFAULTS:
+            self.lines.append(Line(key, *_DEFAULTS[key]))
+
+    def _gpus(self) -> tuple[int, str]:
+        """Return the number of GPUs, and their type."""
+        times = {"gpus": 1, "gres": self.nodes, "gpus-per-node": self.nodes, "gpus-per-task": self.tasks}
+        count, kind = 0, ""
+        for name in times.keys() & self.last.keys():
+            # `gpu:a100:2`; after --gpus `a100:2` is enough.
+            gpus = re.fullmatch(r"(gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", self.value(name))
+            if gpus and (name != "gres" or gpus[1]):
+                count, kind = int(gpus[3] or 1) * times[name], gpus[2] or ""
+            else:
+                self.no_key.append(self.last[name])
+        return count, kind
+
+    def _minutes(self) -> object:
+        """Return how long one segment is; 0 if the script names no time."""
+        minutes, least = minutes_in(self.value("time")), minutes_in(self.value("time-min"))
+        if minutes == math.inf:
+            return 0
+        whole = int(minutes) if minutes == int(minutes) else minutes
+        return {"at_least": least, "at_most": minutes} if least < math.inf else whole
+
+    def _memory(self) -> int:
+        """Return the memory of a node in MB; 0 if the script names none."""
+        for name, share in (("mem", 1.0), ("mem-per-cpu", self.threads * self.tasks / self.nodes)):
+            size = re.fullmatch(r"(\d+)([KMGT]?)B?", self.value(name).upper())
+            if size and int(size[1]):
+                return math.ceil(int(size[1]) * _UNITS[size[2]] * share)
+            self.no_key += [self.last[name]] if name in self.last else []  # 0: all that a node has
+        return 0
 
 
 def _directives(script: Script) -> Iterator[Directive]:
@@ -151,48 +184,9 @@ def _options(words: Sequence[str], line: int) -> Iterator[Directive]:
             yield Directive(name, value, line, word)
 
 
-def _count(found: Resources) -> tuple[int, str]:
-    """Count nodes, tasks, threads and tasks of the array; return the number of GPUs, and their type."""
-    found.nodes = found.number("nodes") or 1
-    found.tasks = found.number("ntasks") or found.nodes * (found.number("ntasks-per-node") or 1)
-    found.threads = found.number("cpus-per-task") or 1
-    for piece in filter(None, found.value("array").partition("%")[0].split(",")):
+def _tasks_in(array: str) -> Iterator[int]:
+    """Yield the numbers of an array's tasks, such as `1-10%1` or `0,4-8:2`."""
+    for piece in filter(None, array.partition("%")[0].split(",")):
         if numbers := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", piece):
             first, last, step = int(numbers[1]), int(numbers[2] or numbers[1]), int(numbers[3] or 1)
-            found.array += tuple(range(first, last + 1, step))
-    times = {"gpus": 1, "gres": found.nodes, "gpus-per-node": found.nodes, "gpus-per-task": found.tasks}
-    count, kind = 0, ""
-    for name in times.keys() & found.last.keys():
-        # `gpu:a100:2`; after --gpus `a100:2` is enough.
-        gpus = re.fullmatch(r"(gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d*)", found.value(name))
-        if gpus and (name != "gres" or gpus[1]):
-            count, kind = int(gpus[3] or 1) * times[name], gpus[2] or ""
-        else:
-            found.no_key.append(found.last[name])
-    return count, kind
-
-
-def _length(found: Resources) -> None:
-    """Add how many segments there are, and how long one is."""
-    if len(found.array) > 1 and found.is_chain:
-        found.add("segments", len(found.array), "array")
-    else:
-        found.lines.append(Line("segments", "20", _NO_COUNT))
-    minutes, least = minutes_in(found.value("time")), minutes_in(found.value("time-min"))
-    if minutes < math.inf:
-        value = {"at_least": least, "at_most": minutes} if least < math.inf else minutes
-        found.add("segment_minutes", int(minutes) if value == int(minutes) else value, "time", "time-min")
-    else:
-        found.lines.append(
-            Line("segment_minutes", "60", "the script names no time: change it if a job may take longer")
-        )
-
-
-def _memory(found: Resources) -> int:
-    for name, share in (("mem", 1.0), ("mem-per-cpu", found.threads * found.tasks / found.nodes)):
-        size = re.fullmatch(r"(\d+)([KMGT]?)B?", found.value(name).upper())
-        if size and int(size[1]):
-            return math.ceil(int(size[1]) * _UNITS[size[2]] * share)
-        found.no_key += [found.last[name]] if name in found.last else []  # 0: all that a node has
-    found.lines.append(Line("mem_mb", "2000", _NO_MEMORY))
-    return 0
+            yield from range(first, last + 1, step)

@@ -8,13 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from unbroken.convert.launch import (
-    Launch,
-    all_launches,
-    dmtcp_options,
-    is_resubmission,
-    launch_of,
-)
+from unbroken.convert.launch import Launch, all_launches, dmtcp_options, is_resubmission, launch_of
 from unbroken.convert.names import assigned, names_in, varies, varying
 from unbroken.convert.reading import Reading
 from unbroken.convert.script import Command, Script, Statement, parse
@@ -73,11 +67,8 @@ class ExecScript:
 
     def _placed(self) -> Iterator[Edit]:
         """Yield what puts `unbroken exec` before the long command."""
-        statement, launch, call = (
-            self.statement,
-            self.launches[0],
-            f"{self._unbroken()} exec {' '.join(self._options())}",
-        )
+        statement, launch = self.statement, self.launches[0]
+        call = f"{self._unbroken()} exec {' '.join(self._options())}"
         is_block = statement.kind not in ("", "function")
         words = [word.text for each in self.launches for word in each.command.words]
         if self.engine:

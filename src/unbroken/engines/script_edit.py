@@ -18,7 +18,7 @@ class NotPlainError(Exception):
 
 @dataclass
 class Script:
-    """Hold a Python source and edits of it; positions are those of the source as it was."""
+    """Hold a Python source and edits of it; places are bytes of the source as it was."""
 
     path: Path
     text: str
@@ -83,16 +83,15 @@ class Script:
 
     def remove(self, statement: ast.stmt) -> None:
         """Remove a statement with its lines."""
-        start, end = self._line_start(statement.lineno), self._line_start((statement.end_lineno or 0) + 1)
-        self._edits.append((start, end, ""))
+        self._edits.append((self._at(statement.lineno), self._at((statement.end_lineno or 0) + 1), ""))
 
     def insert_after(self, statement: ast.stmt, *lines: str) -> None:
         """Insert lines below a statement, as deep as it."""
-        self._insert(self._line_start((statement.end_lineno or 0) + 1), statement, lines)
+        self._insert(self._at((statement.end_lineno or 0) + 1), statement, lines)
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> None:
         """Insert lines above a statement, as deep as it."""
-        self._insert(self._line_start(statement.lineno), statement, lines)
+        self._insert(self._at(statement.lineno), statement, lines)
 
     def insert_import(self, line: str) -> None:
         """Insert a line below the imports at the top; raise NotPlainError if there are none."""
@@ -109,21 +108,21 @@ class Script:
     def _insert(self, at: int, beside: ast.stmt, lines: Sequence[str]) -> None:
         indent = re.match(r"[ \t]*", self.text.split("\n")[beside.lineno - 1])
         block = "".join(f"{indent[0] if indent else ''}{line}\n" for line in lines)
-        is_open_end = at == len(self.text) and not self.text.endswith("\n")
+        is_open_end = at == len(self.text.encode()) and not self.text.endswith("\n")
         self._edits.append((at, at, "\n" * is_open_end + block))
 
     def edited(self) -> str:
         """Return the text with all edits; raise NotPlainError if it is no Python any more."""
-        text = self.text
+        text = self.text.encode()
         # The first of several edits at one place comes first, so it is put in last; what follows is replaced before.
-        order = sorted(enumerate(self._edits), key=lambda each: (each[1][0], each[1][1] > each[1][0], each[0]))
-        for _, (start, end, new) in reversed(order):
-            text = text[:start] + new + text[end:]
+        order = sorted(self._edits, key=lambda edit: (edit[0], edit[1] > edit[0]))
+        for start, end, new in reversed(order):
+            text = text[:start] + new.encode() + text[end:]
         try:
             ast.parse(text)
         except SyntaxError as error:
             raise NotPlainError(f"line {error.lineno}") from error
-        return text
+        return text.decode()
 
     def diff(self) -> str:
         """Return the edits as a diff, for `patch` in the folder of the script."""
@@ -132,17 +131,14 @@ class Script:
 
     def _span(self, node: ast.AST) -> tuple[int, int]:
         return (
-            self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
-            self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+            self._at(node.lineno, node.col_offset),  # type: ignore[attr-defined]
+            self._at(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
         )
 
-    def _offset(self, line: int, column: int) -> int:
-        """Return the place in the text; columns of syntax trees count bytes of UTF-8."""
-        start = self._line_start(line)
-        return start + len(self.text[start:].partition("\n")[0].encode()[:column].decode())
-
-    def _line_start(self, line: int) -> int:
-        return min(len(self.text), sum(len(each) + 1 for each in self.text.split("\n")[: line - 1]))
+    def _at(self, line: int, column: int = 0) -> int:
+        """Return the place in the text in bytes of UTF-8, which syntax trees count."""
+        text = self.text.encode()
+        return min(len(text), sum(len(each) + 1 for each in text.split(b"\n")[: line - 1]) + column)
 
 
 def unified_diff(name: str, before: str, after: str) -> str:

@@ -52,15 +52,22 @@ def run_name(text: str, otherwise: str) -> str:
     return name or otherwise
 
 
-def files_named(folder: Path, words: Sequence[str]) -> list[str]:
-    """Return the words of a command line that are files of the folder, each once."""
-    return list(dict.fromkeys(str(PurePath(word)) for word in words if os.path.isfile(folder / word)))
+def in_own_folder(folder: Path, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command line as it is in a folder of its own, and the files of this folder that it names, each once.
+
+    There its files have only their last names.
+    """
+    files = [word for word in words if os.path.isfile(folder / word)]
+    seen = [PurePath(word).name if word in files else word for word in words]
+    program = f"./{seen[0]}" if words[0] in files else seen[0]
+    return [program, *seen[1:]], list(dict.fromkeys(str(PurePath(word)) for word in files))
 
 
-def seen_in_own_folder(folder: Path, words: Sequence[str]) -> list[str]:
-    """Return the command line of a program in a folder of its own, where its files have only their last names."""
-    seen = [PurePath(word).name if os.path.isfile(folder / word) else word for word in words]
-    return [f"./{seen[0]}" if os.path.isfile(folder / words[0]) else seen[0], *seen[1:]]
+def config_text(runs: Sequence[str], *, is_in_workflow: bool = False) -> str:
+    """Return a new config of lines below `runs:`; below the key `unbroken` where it is part of another workflow."""
+    lines = ["runs:", *runs]
+    lines = ["unbroken:", *(f"  {line}" for line in lines)] if is_in_workflow else lines
+    return "\n".join(["# All keys: docs/config.md. What would be done: snakemake -n", *lines, ""])
 
 
 def not_installed(package: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from unbroken.engines.command.lammps.resumable import LammpsInput, read_input
 from unbroken.engines.command.lammps.script import is_input
 from unbroken.engines.script_edit import NotPlainError
-from unbroken.engines.starter import Starter, as_yaml, files_like, files_named, run_name, seen_in_own_folder
+from unbroken.engines.starter import Starter, as_yaml, files_like, in_own_folder, run_name
 from unbroken.errors import ConfigError
 
 _LAMMPS = ("lmp", "lmp_mpi", "lmp_serial", "lammps")
@@ -37,8 +37,8 @@ def starters(folder: Path, words: Sequence[str], *, is_named: bool) -> Iterator[
 
 
 def _of_command(folder: Path, words: Sequence[str]) -> Starter:
-    files = files_named(folder, words)
-    settings = [f"start: {as_yaml(seen_in_own_folder(folder, words))}"]
+    start, files = in_own_folder(folder, words)
+    settings = [f"start: {as_yaml(start)}"]
     settings += [f"inputs: {as_yaml(files)}"] if files else []
     settings += [
         "files: []               # its restart files, such as [state.chk]; none: it keeps the environment contract",

@@ -12,10 +12,13 @@ from unbroken.store.run import RunSpec
 
 _MANA = "MANA, DMTCP's extension for MPI (https://github.com/mpickpt/mana)"
 _ADVICE = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"
-_OURS = (
-    "-j", "--join-coordinator", "--join", "--new-coordinator", "--any-coordinator", "--no-coordinator",
+# Options of dmtcp_launch with a value after them, and all that unbroken sets itself.
+VALUED_OPTIONS = (
     "-p", "--coord-port", "--port", "-h", "--coord-host", "--host", "--port-file", "--ckptdir", "-i", "--interval",
-    "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files",
+)  # fmt: skip
+OWN_OPTIONS = (
+    "-j", "--join-coordinator", "--join", "--new-coordinator", "--any-coordinator", "--no-coordinator",
+    "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files", *VALUED_OPTIONS,
 )  # fmt: skip
 
 
@@ -35,7 +38,7 @@ def mistakes(run: RunSpec, base: Path) -> Iterator[tuple[str, str]]:
             yield "inputs", f"found {seen[last]} and {name}, both to be seen as {last}; rename one of them"
         seen[last] = name
     for option in words_of(run, "options"):
-        if option.partition("=")[0] in _OURS:
+        if option.partition("=")[0] in OWN_OPTIONS:
             yield "options", f"found {option}, which unbroken sets itself; allowed: other options of dmtcp_launch"
     folder = str(run.settings["dmtcp"])
     if folder and not run.environment.is_entered and not (base / folder / "dmtcp_launch").is_file():

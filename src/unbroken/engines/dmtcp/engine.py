@@ -11,7 +11,7 @@ from unbroken.engines.base import Engine, Task, When
 from unbroken.engines.dmtcp import checks
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY, supervisor_command
 from unbroken.engines.imports import ImportedFiles, ImportSource
-from unbroken.engines.starter import Starter, as_yaml, files_named, run_name, seen_in_own_folder
+from unbroken.engines.starter import Starter, as_yaml, in_own_folder, run_name
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.handover import HandedOver, ready_states
 from unbroken.store.checkpoint import Checkpoint
@@ -37,16 +37,12 @@ class DmtcpEngine(Engine):
             return
         if not words:
             raise ConfigError([_NO_PROGRAM])
-        files = files_named(self.base, words)
-        settings = [f"command: {as_yaml(seen_in_own_folder(self.base, words))}"]
+        command, files = in_own_folder(self.base, words)
+        settings = [f"command: {as_yaml(command)}"]
         settings += [f"inputs: {as_yaml(files)}"] if files else []
-        todo = (
-            []
-            if shutil.which("dmtcp_launch")
-            else ["dmtcp_launch is not on the PATH: `modules:` or `dmtcp:` (its folder)"]
-        )
+        todo = () if shutil.which("dmtcp_launch") else (_NO_DMTCP,)
         name = run_name(PurePath(files[0] if files else words[0]).stem, "run")
-        yield Starter(name, "", tuple(settings), todo=tuple(todo))
+        yield Starter(name, "", tuple(settings), todo=todo)
 
     def mistakes(self, run: RunSpec) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)

@@ -1,4 +1,4 @@
-"""The tables of configuration keys in the docs, made from the schemas: python -m unbroken.cli.config_reference
+"""Write the tables of configuration keys in the docs, from the schemas: make docs-keys
 
 A page asks for one between two marker lines: <!-- keys: toy --> and <!-- /keys -->.
 """
