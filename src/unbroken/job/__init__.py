@@ -2,14 +2,13 @@
 
 In the order in which they are best read.  A segment, in its own process:
 
-    attempt         what the workflow hands to a script; the signals that ask to leave; the log
+    attempt         what the workflow hands to a script; the signals that ask to leave; the log; what its job learns
     lifecycle       the steps: lease, select, work, judge, results, record
     deadline        how long it may work, and how long before the end its program is asked to stop
     supervisor      start the program, watch it, ask it to stop in time
     publisher       make checkpoints of what it hands over, and the results at the goal
     recovery        publish what killed attempts left, and remove the rest
     classify        how an attempt ended, and its line in the history; settled: which segments need no job any more
-    end_note        what its job learns of it
     copier          copy checkpoints to the replica meanwhile; import_export: what a person does without a segment
 
 A job of the chain, which starts that process:

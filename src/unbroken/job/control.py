@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
 from unbroken.job import rule_state, submissions
@@ -27,42 +26,14 @@ from unbroken.slurm.queue import my_jobs
 from unbroken.store.claim import Claim, HolderWatch, claim_path
 from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
-from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
+from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-# So long without a heartbeat a job is silent.
-SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
 
 
 # --- others that work on a run ---
-
-
-class SignOfLife:
-    """The sign of life of a run's job: the claim in the run's lease, which changes with every heartbeat.
-
-    Counted from when it last changed as seen from here, so no clocks are compared.
-    """
-
-    def __init__(self) -> None:
-        self._claim, self._heard = (0, 0), 0.0
-        self._is_silent = False
-        self.has_left = False  # the job gave the run back without a record
-
-    def has_ceased(self, lease: Path, segment: int) -> bool:
-        """Return True once for each time that the job of a segment has left, or sends no heartbeat any more."""
-        claim, now, before = None, time.monotonic(), (self.has_left, self._is_silent)
-        with suppress(OSError, LeaseError, FormatError):  # replaced in this moment
-            if (claim := newest_claim(lease)) is not None:
-                seen = claim.token, claim_path(lease, claim.token).stat().st_mtime_ns
-                self._claim, self._heard = seen, self._heard if seen == self._claim else now
-        if claim is None or claim.segment != segment:
-            self.has_left = self._is_silent = False
-            return False
-        self.has_left = bool(claim.released_utc)
-        self._is_silent = not self.has_left and now - self._heard > SILENT_SECONDS
-        return (self.has_left or self._is_silent) and before != (self.has_left, self._is_silent)
 
 
 @dataclass(frozen=True)

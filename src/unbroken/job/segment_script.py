@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from unbroken.errors import OutageError, StorageError, UnbrokenError
-from unbroken.job import end_note
+from unbroken.job.attempt import report_refused
 from unbroken.job.settled import has_record
 from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
@@ -60,7 +60,7 @@ def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
             if not _prepare(spec, folder, segment):
                 return 0
     except UnbrokenError as error:
-        end_note.tell_refused(error)
+        report_refused(error)
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return 1
     script = spec.rule_job.script

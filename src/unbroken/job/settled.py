@@ -6,21 +6,20 @@ The record is then made from the store, in milliseconds and without a job.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
 from unbroken.store import lease
 from unbroken.store import results as final
-from unbroken.store.checkpoint import Checkpoint, age_by_name
+from unbroken.store.checkpoint import age_by_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
-from unbroken.store.record import Record, read_record
+from unbroken.store.record import Record, read_record, record_if_done
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
-from unbroken.system.clock import utc_now
 
 
 def is_done(run: RunSpec, segment: int) -> bool:
@@ -85,47 +84,10 @@ def settle_rest(run: RunSpec, segments: Sequence[int], base: Path = Path()) -> b
 def settled_record(run: RunSpec, segment: int, folder: RunFolder) -> Record | None:
     """Return what the record of a segment says that needs no job; None if it needs one.  Read only."""
     newest = next(reversed(Store(folder.checkpoints).readable()), None)
-    kind = settled_kind(run, segment, newest, History(folder.history).attempts)
+    if newest is None or (record := record_if_done(run, segment, newest, History(folder.history).attempts)) is None:
+        return None
     # Results that are missing or of an earlier goal are made by the engine, so in a job.
-    if newest is None or kind is None or (kind is EndKind.FINISHED and not final.is_current(folder, newest)):
-        return None
-    return record_of(run, segment, kind, newest)
-
-
-def settled_kind(
-    run: RunSpec, segment: int, newest: Checkpoint | None, attempts: Callable[[], Sequence[Attempt]]
-) -> EndKind | None:
-    """Return how a segment ended whose work is done, by the newest checkpoint and the history; None if it is not."""
-    if newest is None:
-        return None
-    if is_finished(newest, run):
-        return EndKind.FINISHED
-    is_passed = newest.passport.segment > segment
-    if is_passed or any(each.segment == segment and _stands(each, newest) for each in attempts()):
-        return EndKind.PAUSED
-    return None
-
-
-def is_finished(checkpoint: Checkpoint | None, run: RunSpec | None) -> bool:
-    """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
-    if checkpoint is None:
-        return False
-    passport = checkpoint.passport
-    if run is None or not passport.is_finished:
-        return passport.is_finished or (run is not None and run.is_past_goal(passport.progress))
-    return run.is_content_with(passport.progress)
-
-
-def record_of(run: RunSpec, segment: int, kind: EndKind, left: Checkpoint) -> Record:
-    """Return the record of a segment that ended so; `left` is the checkpoint it left, or an earlier one at the goal."""
-    has_worked = kind is EndKind.PAUSED or segment <= left.passport.segment
-    return Record(run.name, segment, kind, has_worked, left.name, left.passport.progress, utc_now())
-
-
-def _stands(attempt: Attempt, newest: Checkpoint) -> bool:
-    """Return True if an attempt settled its segment and its work has not been lost to a bad checkpoint since."""
-    left = attempt.to_checkpoint or attempt.from_checkpoint
-    return attempt.kind.settles and left is not None and age_by_name(left)[0] <= newest.passport.sequence
+    return None if record.kind is EndKind.FINISHED and not final.is_current(folder, newest) else record
 
 
 def _own_record(folder: RunFolder, segment: int) -> Record | None:

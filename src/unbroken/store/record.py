@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.store.checkpoint import Checkpoint, age_by_name
 from unbroken.store.formats import Format, known_fields
+from unbroken.store.history import Attempt
 from unbroken.store.progress import Progress, parse_progress
+from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
+from unbroken.system.clock import utc_now
 
 FORMAT = Format(2)
 
@@ -43,6 +48,43 @@ def read_record(path: Path) -> Record | None:
         return Record(**{**known_fields(Record, data), "kind": EndKind(data["kind"]), "progress": progress})
     except (ValueError, TypeError, KeyError, CheckpointError):
         return None
+
+
+# --- from the store ---
+
+
+def record_if_done(
+    run: RunSpec, segment: int, newest: Checkpoint, attempts: Callable[[], Sequence[Attempt]]
+) -> Record | None:
+    """Return the record of a segment whose work is done, by the newest checkpoint and the history; else None."""
+    if is_finished(newest, run):
+        return record_of(run, segment, EndKind.FINISHED, newest)
+    is_passed = newest.passport.segment > segment
+    if is_passed or any(each.segment == segment and _stands(each, newest) for each in attempts()):
+        return record_of(run, segment, EndKind.PAUSED, newest)
+    return None
+
+
+def record_of(run: RunSpec, segment: int, kind: EndKind, left: Checkpoint) -> Record:
+    """Return the record of a segment that ended so; `left` is the checkpoint it left, or an earlier one at the goal."""
+    has_worked = kind is EndKind.PAUSED or segment <= left.passport.segment
+    return Record(run.name, segment, kind, has_worked, left.name, left.passport.progress, utc_now())
+
+
+def is_finished(checkpoint: Checkpoint | None, run: RunSpec | None) -> bool:
+    """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
+    if checkpoint is None:
+        return False
+    passport = checkpoint.passport
+    if run is None or not passport.is_finished:
+        return passport.is_finished or (run is not None and run.is_past_goal(passport.progress))
+    return run.is_content_with(passport.progress)
+
+
+def _stands(attempt: Attempt, newest: Checkpoint) -> bool:
+    """Return True if an attempt settled its segment and its work has not been lost to a bad checkpoint since."""
+    left = attempt.to_checkpoint or attempt.from_checkpoint
+    return attempt.kind.settles and left is not None and age_by_name(left)[0] <= newest.passport.sequence
 
 
 def _let_no_older_one_be_newer(path: Path, before: Path) -> None:
