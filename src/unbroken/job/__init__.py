@@ -8,7 +8,7 @@ In the order in which they are best read.  A segment, in its own process:
     supervisor      start the program, watch it, ask it to stop in time
     publisher       make checkpoints of what it hands over, and the results at the goal
     recovery        publish what killed attempts left, and remove the rest
-    classify        how an attempt ended, and its line in the history; settled: which segments need no job any more
+    classify        how an attempt ended, and its line in the history
     copier          copy checkpoints to the replica meanwhile; import_export: what a person does without a segment
 
 A job of the chain, which starts that process:

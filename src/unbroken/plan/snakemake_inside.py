@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import UnbrokenError
-from unbroken.job.settled import settle_rest
 from unbroken.store.layout import RunFolder
-from unbroken.store.record import read_record
+from unbroken.store.record import read_record, settle_rest
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
 
