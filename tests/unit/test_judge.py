@@ -8,7 +8,8 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
-from unbroken.job.classify import describe_exit, explained, judge
+from unbroken.job.classify import explained, judge
+from unbroken.program.contract import describe_exit
 from unbroken.program.leaving import StopReason
 from unbroken.store.attempts import has_newer
 from unbroken.store.checkpoint import Checkpoint

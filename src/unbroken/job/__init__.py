@@ -16,7 +16,7 @@ A job of the chain, which starts that process:
     __main__        take the next segment, decide what follows
     spec            all that a job needs to know (spec.json)
     segment_process the process of a segment; segment_script: the script in it, without a Snakemake
-    work            what the job does meanwhile; rule_work, rule_state: of a user's own rule
+    work            what the job does: a segment, or a user's own rule, whose chain has its state in rule_state
     next_attempt    what follows, by the policy; after_work: what the job then does with the queue
     array           submit the run's array; submissions, needs, left_out: what that takes
     control         what a driver does with the jobs of a run

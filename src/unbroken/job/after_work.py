@@ -10,13 +10,12 @@ from pathlib import Path
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, background, needs, policy
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.background import PAGE, is_page_off
+from unbroken.job.background import PAGE, PageProcess, is_page_off
 from unbroken.job.control import owner_of
 from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
-from unbroken.job.work import write_last_page
 from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
@@ -30,6 +29,8 @@ logger = logging.getLogger(__name__)
 ENDING_SECONDS = 10.0
 # The end of the job would end the look, and no job waits for this one.
 NOTIFY_SECONDS = 120.0
+PAGE_WRITER = "A job of a run, while one is at work,"
+LAST_PAGE_SECONDS = 60.0
 
 
 # --- without work of its own ---
@@ -200,7 +201,10 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
     if jobs is not None and all(key == job.key or _is_over(key) for key in others):
         has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
         logger.info(f"all runs are over{f': {PAGE}' if has_page else ''}")
-        write_last_page()
+        page = PageProcess(Path(), PAGE_WRITER)
+        page.begin(0.0)
+        page.wait(LAST_PAGE_SECONDS)  # this job has nothing else to do
+        page.kill()
 
 
 def _is_over(key: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from unbroken.job import policy
 from unbroken.job.attempt import Job, report_end
 from unbroken.job.deadline import NEARLY_ALL
 from unbroken.job.supervisor import Work
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, describe_exit
 from unbroken.program.leaving import StopReason
 from unbroken.program.verdict import Kind, read_verdict
 from unbroken.slurm.job import EndState
@@ -106,18 +105,6 @@ def error_of(run: str, end: SegmentEnd) -> SegmentError:
         return SegmentError(end.message, log=end.log, todo=end.todo, run=run)
     made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
     return made(end.goes_on, run=run)
-
-
-def describe_exit(code: int | None) -> str:
-    """Return `ended with exit code 1`, `was ended by SIGKILL` or the like."""
-    if code is None:
-        return "was not started"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
 
 
 def _is_nearly_over(work: Work) -> bool:

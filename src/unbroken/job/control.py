@@ -7,6 +7,7 @@ without Slurm.
 from __future__ import annotations
 
 import getpass
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -27,6 +28,8 @@ from unbroken.store.claim import Claim, HolderWatch, claim_path
 from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim
+
+logger = logging.getLogger(__name__)
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
@@ -153,7 +156,7 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
 # --- the end ---
 
 
-def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str], None]) -> None:
+def cancel_runs(keys: Collection[str], start: str, why: str) -> None:
     """Cancel all jobs of these chains; running ones are asked to save, and canceled if they do not end in time.
 
     `why` is noted for the running ones that belong to the start of snakemake that `start` names.
@@ -163,20 +166,20 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
         if jobs is None or alive_of(jobs, key):  # the running job submits no further task
             note_stop(key, start, why)
     if jobs is not None:
-        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)], log)
+        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)])
     alive = [job.job_id for key in keys for job in alive_of(jobs or [], key)]
     noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
     if numbers := arrays_of(number for number in [*alive, *noted] if number):
         ask_slurm("scancel", *numbers)
 
 
-def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
+def _let_save(alive: Sequence[ListedJob]) -> list[ListedJob] | None:
     """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
     cancel([job.job_id for job in alive if job.is_waiting])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:
         return my_jobs()
-    log(f"what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
+    logger.info(f"Ctrl-C: what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
     ask_slurm("scancel", "--signal=INT", *working)
     give_up = time.monotonic() + SAVING_SECONDS
     while (jobs := my_jobs()) is not None and time.monotonic() < give_up:

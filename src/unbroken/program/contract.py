@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,18 @@ WHOLE = "whole-"
 COPIES = "salvage-whole"
 # What a checkpoint's folder of this name holds is what the user came for.
 FINAL = "final"
+
+
+def describe_exit(code: int | None) -> str:
+    """Return `ended with exit code 1`, `was ended by SIGKILL` or the like."""
+    if code is None:
+        return "was not started"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 @dataclass
