@@ -21,8 +21,8 @@ from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
 from unbroken.config.package_files import install_line
 from unbroken.job import control, submissions
-from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
+from unbroken.job.submissions import LEFT_OUT
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.lease import take
 

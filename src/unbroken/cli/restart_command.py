@@ -10,7 +10,7 @@ from pathlib import Path
 from unbroken.cli.exec_commands import begin_anew
 from unbroken.cli.say import HERE, Directory, RunName, say
 from unbroken.errors import ConfigError, LeaseError
-from unbroken.job import left_out, submissions
+from unbroken.job import submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
 from unbroken.slurm.client import has_command
@@ -67,7 +67,7 @@ def cancel_its_waiting(run: str, directory: Path) -> None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
         say(f"{run}: canceled the waiting tasks: {', '.join(in_short(numbers))}")
-    left_out.forget(run, directory)
+    submissions.forget_left_out(run, directory)
 
 
 def _numbered(path: Path) -> Iterator[Path]:

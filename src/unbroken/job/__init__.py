@@ -18,6 +18,6 @@ A job of the chain, which starts that process:
     segment_process the process of a segment; segment_script: the script in it, without a Snakemake
     work            what the job does: a segment, or a user's own rule, whose chain has its state in rule_state
     next_attempt    what follows, by the policy; after_work: what the job then does with the queue
-    array           submit the run's array; submissions, needs, left_out: what that takes
+    array           submit the run's array; submissions, needs: what that takes
     control         what a driver does with the jobs of a run
 """

@@ -12,10 +12,10 @@ from unbroken.job import array, background, needs, policy
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.background import PAGE, PageProcess, is_page_off
 from unbroken.job.control import owner_of
-from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
+from unbroken.job.submissions import forget_left_out, leave_out, left_out
 from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
@@ -31,6 +31,8 @@ ENDING_SECONDS = 10.0
 NOTIFY_SECONDS = 120.0
 PAGE_WRITER = "A job of a run, while one is at work,"
 LAST_PAGE_SECONDS = 60.0
+# How often a job whose own run is over starts again to see whether the queue takes others.
+LOOKS_FOR_ROOM = 3
 
 
 # --- without work of its own ---
@@ -215,3 +217,41 @@ def _is_over(key: str) -> bool:
         return False
     except UnbrokenError:
         return True
+
+
+# --- runs for which the queue had no room ---
+
+
+def submit_left_out() -> None:
+    """Submit a run that the queue did not take: the job before this one has freed a place."""
+    for run in left_out():
+        try:
+            done = array.submit(read(path_of(run)))
+        except (UnbrokenError, OSError) as error:
+            logger.warning(f"{run}: {error}")
+            forget_left_out(run)
+            return
+        if done.answer is not Answer.SOON:  # else another process tries it
+            logger.info(f"there may be room in the queue now for {run}; {done.line}")
+            if done.answer is Answer.DONE:
+                forget_left_out(run)
+            return
+
+
+def look_again(job_id: str, jobs: Sequence[ListedJob]) -> None:
+    """Put this job back into the queue to look again, if no job with a higher number looks for a place later.
+
+    A job counts itself as long as it lives, so there may be room only when this one has left.
+    """
+    alive = [job for chain in array.by_chain(jobs).values() for job in chain if job.is_alive and job.job_id != job_id]
+    others = [job.job_id for job in alive if not job.is_leaving and not job.is_stuck]
+    if any(_age(other) > _age(job_id) for other in others):
+        return
+    if restart_count() < LOOKS_FOR_ROOM and ask("scontrol", "requeue", job_id) is not None:
+        logger.info("other runs still wait for room in the queue: this job goes back into it to look again")
+    elif not others:
+        logger.warning("other runs still wait for room in the queue: start snakemake again")
+
+
+def _age(job_id: str) -> list[int]:
+    return [int(number) for number in job_id.split("_") if number.isdecimal()]

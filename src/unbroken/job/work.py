@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.job import array, background, needs, rule_state
-from unbroken.job.after_work import PAGE_WRITER, how_slurm_ends
+from unbroken.job.after_work import PAGE_WRITER, how_slurm_ends, submit_left_out
 from unbroken.job.background import PageProcess
-from unbroken.job.left_out import submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt, stop_of
 from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RuleState
@@ -67,7 +66,7 @@ class SegmentWork:
         if not self._has_looked:
             self._has_looked = True
             self._submit_ahead()
-        self._page.begin(PAGE_SECONDS, at_most_every=PAGE_SECONDS)
+        self._page.begin(PAGE_SECONDS)
 
     def end_page(self) -> None:
         """End the page that is being written: the job is about to leave, and waits for none."""

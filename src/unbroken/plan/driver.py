@@ -85,8 +85,7 @@ class PageWriter:
     def _watch(self) -> None:
         self._page.begin(MINUTE)
         while not self._end.wait(LOOK_SECONDS):
-            if self._page.is_due(MINUTE):
-                self._page.begin(MINUTE)
+            self._page.begin(MINUTE)
 
 
 def written_page(base: Path) -> list[str]:
