@@ -17,7 +17,8 @@ A job of the chain, which starts that process:
     spec            all that a job needs to know (spec.json)
     segment_process the process of a segment; segment_script: the script in it, without a Snakemake
     work            what the job does: a segment, or a user's own rule, whose chain has its state in rule_state
-    next_attempt    what follows, by the policy; after_work: what the job then does with the queue
+    policy          what follows an attempt; next_attempt: the same with what disk and Slurm say now
+    after_work      what the job then does with the queue; background: the page and notifications
     array           submit the run's array; submissions, needs: what that takes
     control         what a driver does with the jobs of a run
 """

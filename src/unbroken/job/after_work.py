@@ -1,4 +1,7 @@
-"""The end of a job: the queue behind it learns from it, is filled again, or ends with the run."""
+"""The end of a job: the queue behind it learns from it, is filled again, or ends with the run.
+
+A job that frees a place in the queue submits a run that the full queue did not take.
+"""
 
 from __future__ import annotations
 
