@@ -157,6 +157,24 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
 
 
 @pytest.mark.process
+def test_a_run_that_was_left_out_and_that_a_driver_has_submitted_since_is_left_to_its_jobs(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    chain_spec(tmp_path).write()
+    submissions.leave_out("demo")
+    slurm.shows("18_[2-3%1]", "PENDING")
+
+    with log.lines_to(told.append):
+        after_work.submit_left_out()
+
+    assert (submissions.left_out(), slurm.told) == ([], [])
+    assert told == [
+        "there may be room in the queue now for demo; job 18 of its run is in the queue or running already, taken over"
+    ]
+
+
+@pytest.mark.process
 def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slurm: Slurm, tmp_path: Path) -> None:
     toy(Path(), 1)
     chain_spec(tmp_path).write()

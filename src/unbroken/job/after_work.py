@@ -236,7 +236,7 @@ def submit_left_out() -> None:
             return
         if done.answer is not Answer.SOON:  # else another process tries it
             logger.info(f"there may be room in the queue now for {run}; {done.line}")
-            if done.answer is Answer.DONE:
+            if done.answer in (Answer.DONE, Answer.FOUND):
                 forget_left_out(run)
             return
 
