@@ -114,6 +114,7 @@ class _Segment:
 
     def _written(self, record: Record) -> Record:
         self.held.confirm()
+        record = replace(record, written_utc=utc_now())  # its results may have taken minutes
         record.write(self.job.places.record(self.job.segment))
         return record
 
