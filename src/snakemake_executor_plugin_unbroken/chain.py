@@ -19,18 +19,18 @@ from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.control import OtherOwner, ensure
-from unbroken.job.left_out import SUBMITTED_LATER, leave_out
 from unbroken.job.next_attempt import after_last_job, last_job
 from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
-from unbroken.job.submissions import Submission
+from unbroken.job.submissions import Submission, leave_out
 from unbroken.slurm.job import EndState, ListedJob
 from unbroken.store import before_work
 from unbroken.store.lease import HEARTBEAT_SECONDS
 from unbroken.system import fs
 
 NEVER = float("inf")
+SUBMITTED_LATER = "a job of another run submits it later; if none is left, start snakemake again when there is room"
 # How often a file server is tried that is away for a moment.
 AWAY_SECONDS = 10.0
 # A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.

@@ -214,8 +214,7 @@ class Executor(ChainHost):
         """
         chains = list(self._chains.values())  # a thread may add one
         keys = sorted(chain.key for chain in chains if chain.active or chain.found is not None)
-        start, why = driver_start.current(), StopReason.CTRL_C.value
-        cancel_runs(keys, start, why, lambda line: self.log(f"Ctrl-C: {line}"))
+        cancel_runs(keys, driver_start.current(), StopReason.CTRL_C.value)
         if self._plain is not None:
             self._plain.cancel_all()
 

@@ -18,8 +18,8 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from unbroken.job.attempt import segment_of
 from unbroken.job.rule_state import DONE, read_state, run_of
-from unbroken.job.settled import has_record, is_done
 from unbroken.store.layout import CHAINS, RunFolder
+from unbroken.store.record import has_record, is_done
 from unbroken.store.run import RunSpec
 
 RESOURCE = "segments"

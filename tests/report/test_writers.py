@@ -173,10 +173,10 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(base: Path) -> No
 
 def test_of_many_who_look_one_writes(base: Path) -> None:
     first, second = PageProcess(base, "The first"), PageProcess(base, "The second")
-    first.begin(600.0, at_most_every=600.0)
+    first.begin(600.0)
     first.wait(240)
 
-    second.begin(600.0, at_most_every=600.0)
+    second.begin(600.0)
 
     assert not second.is_at_work()
     assert facts_in(base / PAGE)["promise"]["writer"] == "The first"
@@ -189,7 +189,7 @@ def test_after_a_clock_was_set_back_somebody_writes_it_again(base: Path) -> None
     os.utime(asked, (time.time() + 86400, time.time() + 86400))
     page = PageProcess(base, "This test")
 
-    page.begin(600.0, at_most_every=600.0)
+    page.begin(600.0)
     page.wait(240)
 
     assert (base / PAGE).exists()

@@ -7,7 +7,7 @@ import pytest
 from support.toyrun import checkpoints, program, run_program, toy_job
 
 from unbroken.errors import StorageError
-from unbroken.job.end_note import end_before_work
+from unbroken.job.attempt import end_by
 from unbroken.store import attempts, before_work
 from unbroken.store.before_work import obstacle
 from unbroken.store.driver_start import START
@@ -32,7 +32,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
     with pytest.raises(StorageError, match=r"results/demo: not there on .* \(is its disk mounted\?\)") as raised:
         run_program(started, program("one_step"), 2, goal=9)
 
-    assert end_before_work(raised.value).kind is EndKind.UNAVAILABLE
+    assert end_by(raised.value, has_begun=False).kind is EndKind.UNAVAILABLE
     refused = attempts.before_work(None, 2, SegmentEnd(kind=EndKind.REFUSED))
     assert not attempts.note(toy_job(started).places, refused)
     assert not root.exists()

@@ -13,7 +13,7 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.decisions import restart
-from unbroken.job import left_out, segment_process
+from unbroken.job import after_work, segment_process, submissions
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.next_attempt import Stop, wait_until_left
@@ -85,29 +85,29 @@ def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path
     told: list[str] = []
     for name in ("b", "a"):
         chain_spec(tmp_path, key=name).write()
-        left_out.leave_out(name)
+        submissions.leave_out(name)
 
     for _ in range(3):
         with log.lines_to(told.append):
-            left_out.submit_left_out()
+            after_work.submit_left_out()
 
     assert [line.partition(";")[0] for line in told] == [
         f"there may be room in the queue now for {name}" for name in "ab"
     ]
-    assert left_out.left_out() == []
+    assert submissions.left_out() == []
 
 
 @pytest.mark.process
 def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(slurm: Slurm, tmp_path: Path) -> None:
     """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
     chain_spec(tmp_path).write()
-    left_out.leave_out("demo")
+    submissions.leave_out("demo")
     slurm.takes(f"ls {NOTES.resolve()} > {slurm.folder}/notes")
 
-    left_out.submit_left_out()
+    after_work.submit_left_out()
 
-    assert f"demo{left_out.LEFT_OUT}" in (slurm.folder / "notes").read_text().splitlines()
-    assert left_out.left_out() == []
+    assert f"demo{submissions.LEFT_OUT}" in (slurm.folder / "notes").read_text().splitlines()
+    assert submissions.left_out() == []
 
 
 @pytest.mark.process
@@ -126,7 +126,7 @@ def test_of_jobs_whose_runs_are_over_the_one_with_the_highest_number_comes_back_
         slurm.shows(number, "RUNNING", key=f"run{number}")
 
     with log.lines_to(told.append):
-        left_out.look_again("17", queue.my_jobs() or [])
+        after_work.look_again("17", queue.my_jobs() or [])
 
     assert has_gone_back(slurm) is comes_back
     start = "other runs still wait for room in the queue: "
@@ -138,17 +138,17 @@ def test_of_jobs_whose_runs_are_over_the_one_with_the_highest_number_comes_back_
 def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, tmp_path: Path) -> None:
     told: list[str] = []
     chain_spec(tmp_path).write()
-    left_out.leave_out("demo")
+    submissions.leave_out("demo")
     slurm.refuses(FULL)
     with log.lines_to(told.append):
-        left_out.submit_left_out()
-    assert left_out.left_out()
+        after_work.submit_left_out()
+    assert submissions.left_out()
     slurm.takes()
 
     with log.lines_to(told.append):
-        left_out.submit_left_out()
+        after_work.submit_left_out()
 
-    assert not left_out.left_out()
+    assert not submissions.left_out()
     assert slurm.said("--array") == ["1-11%1"]
     assert told == [
         f"there may be room in the queue now for demo; the queue takes no more jobs now ({FULL})",
@@ -157,23 +157,41 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
 
 
 @pytest.mark.process
+def test_a_run_that_was_left_out_and_that_a_driver_has_submitted_since_is_left_to_its_jobs(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    chain_spec(tmp_path).write()
+    submissions.leave_out("demo")
+    slurm.shows("18_[2-3%1]", "PENDING")
+
+    with log.lines_to(told.append):
+        after_work.submit_left_out()
+
+    assert (submissions.left_out(), slurm.told) == ([], [])
+    assert told == [
+        "there may be room in the queue now for demo; job 18 of its run is in the queue or running already, taken over"
+    ]
+
+
+@pytest.mark.process
 def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slurm: Slurm, tmp_path: Path) -> None:
     toy(Path(), 1)
     chain_spec(tmp_path).write()
-    left_out.leave_out("demo")
-    left_out.leave_out("demo2")
+    submissions.leave_out("demo")
+    submissions.leave_out("demo2")
 
     restart("demo", Path())
 
-    assert left_out.left_out() == ["demo2"]
+    assert submissions.left_out() == ["demo2"]
 
 
 def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm) -> None:
     told: list[str] = []
-    left_out.leave_out("gone")
+    submissions.leave_out("gone")
 
     with log.lines_to(told.append):
-        left_out.submit_left_out()
+        after_work.submit_left_out()
 
     assert told == ["gone: .snakemake/unbroken/chains/gone/spec.json: missing; start snakemake again"]
 
@@ -309,7 +327,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
         go_on(job, has_no_room=True)
 
     assert bool(slurm.told or slurm.sizes) is (reason == "TimeLimit")
-    assert bool(left_out.left_out()) is (reason == "TimeLimit" and not is_taken)
+    assert bool(submissions.left_out()) is (reason == "TimeLimit" and not is_taken)
 
 
 @pytest.mark.process
@@ -325,7 +343,7 @@ def test_a_job_that_slurm_has_requeued_comes_back_though_scontrol_was_ended_befo
 
     assert has_gone_back(slurm)
     assert slurm.told == []
-    assert left_out.left_out() == []
+    assert submissions.left_out() == []
 
 
 @pytest.mark.process
@@ -343,14 +361,14 @@ def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: C
 @pytest.mark.process
 @pytest.mark.usefixtures("listening")
 def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
-    left_out.leave_out("demo")
+    submissions.leave_out("demo")
     slurm.answer("sbatch", TERM["answered"])
     told: list[str] = []
 
     with log.lines_to(told.append):
-        left_out.submit_left_out()
+        after_work.submit_left_out()
 
-    assert left_out.left_out()
+    assert submissions.left_out()
     assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")
 
 

@@ -9,8 +9,8 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy, toy_job
 
 from unbroken.job import submissions
-from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import MOST_ASKED, unrecorded, why_no_job
+from unbroken.job.segment_process import exit_code_for
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job

@@ -18,8 +18,8 @@ from unit.test_executor_outages import age, slurm, submission
 from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job import submissions
-from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop
+from unbroken.job.segment_process import exit_code_for
 from unbroken.job.spec import path_of, read
 from unbroken.slurm.job import chain_comment
 from unbroken.store.history import History

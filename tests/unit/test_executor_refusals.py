@@ -21,8 +21,8 @@ from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
 from unbroken.config.package_files import install_line
 from unbroken.job import control, submissions
-from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
+from unbroken.job.submissions import LEFT_OUT
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.lease import take
 
@@ -288,7 +288,9 @@ except Exception as error: print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "ExecutorSettings")], ids=["missing", "foreign"])
+@pytest.mark.parametrize(
+    ("parent", "lacks"), [("", "halted"), (FOREIGN, "ExecutorSettings")], ids=["missing", "foreign"]
+)
 def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_same(
     tmp_path: Path, parent: str, lacks: str
 ) -> None:

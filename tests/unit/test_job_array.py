@@ -170,7 +170,8 @@ def test_where_tasks_wait_nothing_is_submitted(waits: str, spec: JobSpec, slurm:
 
     found = array.submit(spec, at_work="101_1")
 
-    assert (found.answer, found.job_id) == (Answer.DONE, tasks_of(waits)[0])
+    assert (found.answer, found.job_id, found.tasks) == (Answer.FOUND, "101", len(tasks_of(waits)))
+    assert found.line == "job 101 of its run is in the queue or running already, taken over"
     assert slurm.told == []
 
 

@@ -8,9 +8,8 @@ import pytest
 from support.toyrun import history, toy_job
 
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
-from unbroken.job import end_note
-from unbroken.job.end_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
-from unbroken.job.segment_process import PATIENCE, SegmentProcess
+from unbroken.job import attempt
+from unbroken.job.segment_process import PATIENCE, NoteFile, SegmentProcess, exit_code_for, said_by_exit_code
 from unbroken.store.attempts import before_work
 from unbroken.store.history import History
 from unbroken.store.segment_end import EndKind, SegmentEnd
@@ -28,14 +27,14 @@ from unbroken.system import log
         (LeaseError("held"), EndKind.HELD),
     ],
 )
-def test_an_error_says_whether_it_may_pass_by_itself(error: end_note.UnbrokenError, kind: EndKind) -> None:
-    assert end_before_work(error) == SegmentEnd(kind=kind, message=str(error))
+def test_an_error_says_whether_it_may_pass_by_itself(error: attempt.UnbrokenError, kind: EndKind) -> None:
+    assert attempt.end_by(error, has_begun=False) == SegmentEnd(kind=kind, message=str(error))
 
 
 def test_an_error_keeps_apart_what_to_read_and_what_to_do() -> None:
     error = StorageError("results: full", log="logs/a.log", todo="free room")
 
-    end = end_before_work(error)
+    end = attempt.end_by(error, has_begun=False)
 
     assert str(error) == "results: full; read logs/a.log; free room, then start again"
     assert (end.message, end.log, end.todo) == ("results: full", "logs/a.log", "free room")
@@ -45,9 +44,9 @@ def test_an_error_keeps_apart_what_to_read_and_what_to_do() -> None:
 def test_what_is_told_inside_is_read_around_it() -> None:
     with NoteFile() as file:
         assert (file.has_begun, file.end) == (False, None)
-        end_note.tell_begun(file.variable)
+        attempt.report_begun(file.variable)
         assert (file.has_begun, file.end) == (True, None)
-        end_note.tell_refused(StorageError("results: full"), file.variable)
+        attempt.report_refused(StorageError("results: full"), file.variable)
         assert (file.has_begun, file.end) == (True, UNAVAILABLE)
 
 
@@ -55,15 +54,15 @@ def test_of_several_ends_the_first_counts() -> None:
     """The attempt's own; behind it, its script says the same with less."""
     failed = SegmentEnd(kind=EndKind.FAILED, message="it broke", progress_to=3.0)
     with NoteFile() as file:
-        end_note.tell_end(failed, file.variable)
-        end_note.tell_refused(StorageError("results: full"), file.variable)
+        attempt.report_end(failed, file.variable)
+        attempt.report_refused(StorageError("results: full"), file.variable)
 
         assert file.end == failed
 
 
 def test_without_anybody_around_nothing_is_told() -> None:
-    end_note.tell_begun({})
-    end_note.tell_begun({end_note.FILE: "/proc/1/fd/999999"})
+    attempt.report_begun({})
+    attempt.report_begun({attempt.JOB_NOTE: "/proc/1/fd/999999"})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EndKind if kind.is_before_work and kind is not EndKind.NEVER_RAN])
@@ -76,7 +75,7 @@ def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(kind: EndKind) ->
 
 
 UNAVAILABLE = SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: full")
-TELLS = "import sys; from unbroken.job import end_note; from unbroken.errors import *; "
+TELLS = "import sys; from unbroken.job import attempt; from unbroken.errors import *; "
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
@@ -86,7 +85,7 @@ def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[
 
 @pytest.mark.process
 def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -> None:
-    code = f"{TELLS}end_note.tell_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
+    code = f"{TELLS}attempt.report_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
 
     found = ended(tmp_path, [sys.executable, "-c", code])
 
@@ -104,7 +103,7 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(PATIENCE, "4")
     monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
     told: list[str] = []
-    code = f"{TELLS}end_note.tell_refused(StorageError('results: full')); sys.exit(1)"
+    code = f"{TELLS}attempt.report_refused(StorageError('results: full')); sys.exit(1)"
 
     found = ended(tmp_path, [sys.executable, "-c", code], told)
 
@@ -155,7 +154,8 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 @pytest.mark.process
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    code = f"{TELLS}end_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+    wait = f"import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+    code = f"{TELLS}attempt.report_begun(); {wait}"
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
     command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words)
 

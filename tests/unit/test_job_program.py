@@ -9,9 +9,8 @@ import pytest
 from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy
 
-from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop, stop_of
-from unbroken.job.segment_process import PATIENCE
+from unbroken.job.segment_process import PATIENCE, exit_code_for
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.slurm.job import chain_comment
 from unbroken.store.history import History

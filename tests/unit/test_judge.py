@@ -8,12 +8,13 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
-from unbroken.job.classify import describe_exit, explained, judge
-from unbroken.job.settled import is_finished
+from unbroken.job.classify import explained, judge
+from unbroken.program.contract import describe_exit
 from unbroken.program.process import StopReason
 from unbroken.store.attempts import has_newer
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.progress import FileDigest, Progress
+from unbroken.store.record import is_finished
 from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.store.times import NO_TIMES
 

@@ -21,7 +21,6 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import FormatError
 from unbroken.job.after_work import _is_over as is_over_for_another
 from unbroken.job.import_export import export_run, import_run
-from unbroken.job.settled import is_done
 from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
 from unbroken.store import lease
@@ -29,7 +28,7 @@ from unbroken.store.checkpoints import Store
 from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Handover, Progress
-from unbroken.store.record import read_record
+from unbroken.store.record import is_done, read_record
 from unbroken.store.select import select
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home

@@ -9,7 +9,7 @@ from support.toy_spec import toy_spec
 
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
-from unbroken.job import rule_state, rule_work
+from unbroken.job import rule_state, work
 from unbroken.job.policy import Next, NextAction
 from unbroken.job.rule_state import RulePauses, RuleState, read_state
 from unbroken.slurm.job import EndState
@@ -36,11 +36,11 @@ Ended = tuple[ExecNote | None, SegmentEnd, int]
 
 def end(left: ExecNote | None = None, history: tuple[Attempt, ...] = (), ended_by: EndState | None = None) -> Ended:
     own = next((each for each in reversed(history) if each.slurm_job == "17_2"), None)
-    return left, rule_work.end_of(left, own, ended_by), sum(each.kind is PAUSED for each in history)
+    return left, work.end_of(left, own, ended_by), sum(each.kind is PAUSED for each in history)
 
 
 def after(before: RuleState, ended: Ended) -> tuple[RuleState, NextAction]:
-    return rule_work.after(before, *ended, RULE)
+    return work.after(before, *ended, RULE)
 
 
 def paused(times: int, job: str = "17_2") -> tuple[Attempt, ...]:

@@ -16,8 +16,8 @@ from unbroken.job import rule_state, segment_process
 from unbroken.job.needs import wanted_memory_mb
 from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
-from unbroken.job.rule_work import RuleWork
 from unbroken.job.spec import ChainJob, path_of, read
+from unbroken.job.work import RuleWork
 from unbroken.store.exec_note import ExecNote
 from unbroken.store.history import History
 from unbroken.store.layout import CHAINS

@@ -14,8 +14,7 @@ from support.making import ATTEMPT
 from support.toyrun import PYTHONPATH, checkpoints, history, program, start_segment, toy_job, toy_run
 
 from unbroken.cli.status_commands import attempt_lines
-from unbroken.job.end_note import NoteFile, exit_code_for
-from unbroken.job.segment_process import PATIENCE, SegmentProcess
+from unbroken.job.segment_process import PATIENCE, NoteFile, SegmentProcess, exit_code_for
 from unbroken.report.facts import folder_facts
 from unbroken.report.status import NO_SLURM, status_of
 from unbroken.slurm.job import EndState
@@ -25,12 +24,12 @@ from unbroken.store.times import Times
 
 TELLS = """
 import json, sys
-from unbroken.job import end_note
+from unbroken.job import attempt, segment_process
 from unbroken.store.segment_end import SegmentEnd
 end = SegmentEnd.parse(json.loads(sys.argv[1]))
-end.kind.is_before_work or end_note.tell_begun()
-end_note.tell_end(end)
-sys.exit(end_note.exit_code_for(end.kind, 0 if end.kind.settles else 1))
+end.kind.is_before_work or attempt.report_begun()
+attempt.report_end(end)
+sys.exit(segment_process.exit_code_for(end.kind, 0 if end.kind.settles else 1))
 """
 WHOLE = SegmentEnd(
     kind=EndKind.FAILED,

@@ -18,7 +18,7 @@ from unit.test_training_plain import told_to_save
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.job import policy
-from unbroken.job.rule_work import end_of
+from unbroken.job.work import end_of
 from unbroken.report.account import account
 from unbroken.report.spans import Kind
 from unbroken.store.attempts import all_attempts

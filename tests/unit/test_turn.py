@@ -8,12 +8,12 @@ import pytest
 from support.toyrun import toy_job
 
 from unbroken.errors import LeaseError
+from unbroken.job.attempt import JOB_NOTE
 from unbroken.job.deadline import leaves_to
-from unbroken.job.end_note import FILE
 from unbroken.store import lease
 from unbroken.store.claim import Claim
 
-OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
+OURS = {"SLURM_JOB_ID": "18", JOB_NOTE: "/proc/1/fd/3"}
 
 
 def claim(slurm_job: str = "17", segment: int = 1) -> Claim:
@@ -26,7 +26,7 @@ def claim(slurm_job: str = "17", segment: int = 1) -> Claim:
         (claim(), OURS, True),
         (claim(""), OURS, False),  # a holder outside Slurm: nobody can queue behind it
         (claim("18"), OURS, False),  # our own earlier start
-        (claim(), {FILE: OURS[FILE]}, False),  # we are outside Slurm
+        (claim(), {JOB_NOTE: OURS[JOB_NOTE]}, False),  # we are outside Slurm
         (claim(), {"SLURM_JOB_ID": "18"}, False),  # nobody around us would queue again
     ],
 )

@@ -18,7 +18,7 @@ from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError
 from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.stores import set_aside
-from unbroken.job import left_out, submissions
+from unbroken.job import submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.plan.plan import Plan
 from unbroken.report.known import CONFIG, existing_run_folder, refuse_unknown, runs_of
@@ -195,7 +195,7 @@ def _cancel_waiting_of(run: str, directory: Path) -> None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
         say(f"{run}: canceled the waiting tasks: {', '.join(in_short(numbers))}")
-    left_out.forget(run, directory)
+    submissions.forget_left_out(run, directory)
 
 
 def _numbered(path: Path) -> Iterator[Path]:

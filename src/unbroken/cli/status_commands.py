@@ -36,8 +36,6 @@ from unbroken.system.clock import duration
 QUEUE_SECONDS = 30.0
 WATCH_SECONDS = 2.0
 PAGE_SECONDS = 60.0
-# A driver may write the page as often.
-LEAST_PAGE_SECONDS = 45.0
 WRITER = "unbroken watch"
 SHOWN = 100
 
@@ -177,8 +175,8 @@ def _show_again(read: Callable[[], Sequence[RunStatus]], directory: Path, config
                 rows = read()
                 total = total_of(rows) if rows else "no runs yet"
                 live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs continue"), refresh=True)
-                if rows and page.is_due(PAGE_SECONDS):
-                    page.begin(PAGE_SECONDS, at_most_every=LEAST_PAGE_SECONDS)
+                if rows:
+                    page.begin(PAGE_SECONDS)
                 time.sleep(WATCH_SECONDS)
     finally:
         page.kill()

@@ -23,7 +23,6 @@ from unbroken.exec.stores import begin_from_zero, refuse_shared, store_of
 from unbroken.job.attempt import Job
 from unbroken.job.deadline import NO_LIMIT_MINUTES
 from unbroken.job.lifecycle import run_segment
-from unbroken.job.settled import is_finished
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
@@ -36,6 +35,7 @@ from unbroken.store.history import Attempt, History
 from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import RunFolder, top_folder
 from unbroken.store.lease import Lease
+from unbroken.store.record import is_finished
 from unbroken.store.run import Resources, RunSpec
 from unbroken.store.segment_end import EndKind
 from unbroken.system import fs, log

@@ -20,12 +20,10 @@ from pathlib import Path
 
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job.after_work import end_run, leave_before_work, leave_to_owner, look_after_the_rest
-from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import Stop, note_stop, wait_until_left
-from unbroken.job.rule_work import RuleWork
-from unbroken.job.segment_process import ignore_signals
+from unbroken.job.segment_process import exit_code_for, ignore_signals
 from unbroken.job.spec import ChainJob, JobSpec, read
-from unbroken.job.work import SegmentWork
+from unbroken.job.work import RuleWork, SegmentWork
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs

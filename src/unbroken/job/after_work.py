@@ -1,4 +1,7 @@
-"""The end of a job: the queue behind it learns from it, is filled again, or ends with the run."""
+"""The end of a job: the queue behind it learns from it, is filled again, or ends with the run.
+
+A job that frees a place in the queue submits a run that the full queue did not take.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,12 @@ from pathlib import Path
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, background, needs, policy
 from unbroken.job.array import Answer, Submitted
-from unbroken.job.background import PAGE, is_page_off
+from unbroken.job.background import PAGE, PageProcess, is_page_off
 from unbroken.job.control import owner_of
-from unbroken.job.left_out import leave_out, left_out, look_again, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
 from unbroken.job.spec import ChainJob, path_of, read
-from unbroken.job.work import write_last_page
+from unbroken.job.submissions import forget_left_out, leave_out, left_out
 from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
@@ -30,6 +32,10 @@ logger = logging.getLogger(__name__)
 ENDING_SECONDS = 10.0
 # The end of the job would end the look, and no job waits for this one.
 NOTIFY_SECONDS = 120.0
+PAGE_WRITER = "A job of a run, while one is at work,"
+LAST_PAGE_SECONDS = 60.0
+# How often a job whose own run is over starts again to see whether the queue takes others.
+LOOKS_FOR_ROOM = 3
 
 
 # --- without work of its own ---
@@ -200,7 +206,10 @@ def end_run(job: ChainJob, jobs: Sequence[ListedJob] | None) -> None:
     if jobs is not None and all(key == job.key or _is_over(key) for key in others):
         has_page = not is_page_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
         logger.info(f"all runs are over{f': {PAGE}' if has_page else ''}")
-        write_last_page()
+        page = PageProcess(Path(), PAGE_WRITER)
+        page.begin(0.0)
+        page.wait(LAST_PAGE_SECONDS)  # this job has nothing else to do
+        page.kill()
 
 
 def _is_over(key: str) -> bool:
@@ -211,3 +220,41 @@ def _is_over(key: str) -> bool:
         return False
     except UnbrokenError:
         return True
+
+
+# --- runs for which the queue had no room ---
+
+
+def submit_left_out() -> None:
+    """Submit a run that the queue did not take: the job before this one has freed a place."""
+    for run in left_out():
+        try:
+            done = array.submit(read(path_of(run)))
+        except (UnbrokenError, OSError) as error:
+            logger.warning(f"{run}: {error}")
+            forget_left_out(run)
+            return
+        if done.answer is not Answer.SOON:  # else another process tries it
+            logger.info(f"there may be room in the queue now for {run}; {done.line}")
+            if done.answer in (Answer.DONE, Answer.FOUND):
+                forget_left_out(run)
+            return
+
+
+def look_again(job_id: str, jobs: Sequence[ListedJob]) -> None:
+    """Put this job back into the queue to look again, if no job with a higher number looks for a place later.
+
+    A job counts itself as long as it lives, so there may be room only when this one has left.
+    """
+    alive = [job for chain in array.by_chain(jobs).values() for job in chain if job.is_alive and job.job_id != job_id]
+    others = [job.job_id for job in alive if not job.is_leaving and not job.is_stuck]
+    if any(_age(other) > _age(job_id) for other in others):
+        return
+    if restart_count() < LOOKS_FOR_ROOM and ask("scontrol", "requeue", job_id) is not None:
+        logger.info("other runs still wait for room in the queue: this job goes back into it to look again")
+    elif not others:
+        logger.warning("other runs still wait for room in the queue: start snakemake again")
+
+
+def _age(job_id: str) -> list[int]:
+    return [int(number) for number in job_id.split("_") if number.isdecimal()]

@@ -159,7 +159,7 @@ def submit_knowing(
     `others` are jobs that are not this user's and work on the run: the tasks start after their ends.
     """
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
-        return Submitted(Answer.DONE, found[0], len(found))
+        return Submitted(Answer.FOUND, found[0].partition("_")[0], len(found))
     wanted = _tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)

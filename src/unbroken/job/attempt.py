@@ -1,26 +1,38 @@
-"""A job: one attempt at one segment as the workflow hands it to a script, its signals, its log, and how it ends.
+"""A job: one attempt at one segment as the workflow hands it to a script, its signals, its log, and its end.
 
 The log `logs/<run>/<segment>.log` is the newest one, and also has the name `<segment>.<attempt>.log`: Snakemake removes
 the first name before the next attempt, and what a crash said must still be there to be read.
+
+A segment's process reports to its job on Slurm that its work has begun, and how it ended, in a file without a name that
+the job holds: the disk may be full.  Where there is none, nothing is lost: the history has the same of every attempt
+that could write into it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from unbroken.errors import InterruptedSegment, PartialSegment, UnbrokenError
-from unbroken.job import end_note
+from unbroken.errors import (
+    AbsentFileError,
+    DivergedError,
+    InterruptedSegment,
+    LeaseError,
+    PartialSegment,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.process import StopReason
 from unbroken.slurm.signal_relay import SignalListener
@@ -28,6 +40,7 @@ from unbroken.store import driver_start
 from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import RunFolder
 from unbroken.store.run import RunSpec
+from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.system.clock import utc_now
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
@@ -38,6 +51,8 @@ INTERRUPTIONS = {
     signal.SIGINT: StopReason.CTRL_C,
     signal.SIGHUP: StopReason.HUNG_UP,
 }
+# The variable that names the file in which a process of a segment says to its job what becomes of it.
+JOB_NOTE = "UNBROKEN_JOB_NOTE"
 
 
 @dataclass(frozen=True)
@@ -207,6 +222,44 @@ def _names(log: Path) -> tuple[Path | None, Path]:
     return log.with_suffix(f".{newest}.log") if numbers else None, log.with_suffix(f".{newest + 1}.log")
 
 
+# --- its end ---
+
+
+def end_by(error: UnbrokenError, *, has_begun: bool) -> SegmentEnd:
+    """Return the end of an attempt whose work was ended by an error, or never begun because of it."""
+    kind, cause = EndKind.FAILED, None
+    if not has_begun:
+        may_pass = isinstance(error, StorageError | AbsentFileError)
+        kind = EndKind.UNAVAILABLE if may_pass else EndKind.REFUSED
+        kind = EndKind.HELD if isinstance(error, LeaseError | InterruptedSegment) else kind
+    elif isinstance(error, StorageError):
+        cause = EndCause.STORAGE
+    elif isinstance(error, DivergedError):
+        cause = EndCause.DIVERGED
+    return SegmentEnd(kind=kind, message=error.text, log=error.log, todo=error.todo, cause=cause)
+
+
+def report_begun(environment: Mapping[str, str] = os.environ) -> None:
+    """Report to the job that the work begins."""
+    _report({"begun": True}, environment)
+
+
+def report_end(end: SegmentEnd, environment: Mapping[str, str] = os.environ) -> None:
+    """Report to the job how the attempt ended; of several ends of one process the first counts."""
+    _report({"end": end.to_json()}, environment)
+
+
+def report_refused(error: UnbrokenError, environment: Mapping[str, str] = os.environ) -> None:
+    """Report to the job that this error ends the process."""
+    report_end(end_by(error, has_begun=False), environment)
+
+
+def _report(data: Mapping[str, object], environment: Mapping[str, str]) -> None:
+    if path := environment.get(JOB_NOTE):
+        with suppress(OSError), open(path, "ab", buffering=0) as file:
+            file.write((json.dumps(data) + "\n").encode())
+
+
 # --- the script ---
 
 
@@ -225,7 +278,7 @@ def main(snakemake: Any, segment: Callable[[Job], object]) -> None:
         log.write(str(end))
         sys.exit(EXIT_PAUSED)
     except UnbrokenError as error:
-        end_note.tell_refused(error)
+        report_refused(error)
         log.write(f"stopped: {error}")
         log.job = replace(job, own_log=newest_work(job.log))
         log.write(f"log: {log.job.log}; state of all runs: unbroken status")

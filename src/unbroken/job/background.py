@@ -6,6 +6,7 @@ No process waits for them, and they harm none.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -75,34 +76,30 @@ class PageProcess:
     def __init__(self, base: Path, writer: str, config: Path | None = None) -> None:
         self._base, self._writer, self._config = base, writer, config
         self._process: subprocess.Popen[bytes] | None = None
-        self._began = 0.0
+        self._began = -math.inf
 
     def is_at_work(self) -> bool:
         """Return True while one is written."""
         return self._process is not None and self._process.poll() is None
 
-    def is_due(self, every: float) -> bool:
-        """Return True if no writer runs, and the last one began `every` seconds ago."""
-        return not self.is_at_work() and time.monotonic() - self._began >= every
-
-    def begin(self, every: float, at_most_every: float = 0.0) -> None:
+    def begin(self, every: float) -> None:
         """Start to write a page, which announces the next one within `every` seconds; 0: there will be none.
 
-        Do nothing where the page is not wanted, where one of the folder was asked for less than `at_most_every` seconds
-        ago, or where no process or file can be made: no other work depends on it.
+        Do nothing where the page is not wanted, where this or another writer of the folder began one less than `every`
+        seconds ago, or where no process or file can be made: no other work depends on it.
         """
-        asked = self._base / _ASKED
-        if is_page_off() or self.is_at_work():
+        asked, now = self._base / _ASKED, time.monotonic()
+        if is_page_off() or self.is_at_work() or now - self._began < every:
             return
         with suppress(OSError):
-            if asked.exists() and 0 <= time.time() - asked.stat().st_mtime < at_most_every:
+            if asked.exists() and 0 <= time.time() - asked.stat().st_mtime < every:
                 return
             asked.parent.mkdir(parents=True, exist_ok=True)
-            asked.touch()
+            asked.touch() if every else asked.unlink(missing_ok=True)  # after the last one, another writer may begin
             config = self._config or (CONFIG if (self._base / CONFIG).is_file() else None)
             words = [sys.executable, "-m", "unbroken.report", f"{every:.0f}", self._writer]
             words += [str(config)] if config else []
-            self._began = time.monotonic()
+            self._began = now
             self._process = start(words, self._base, self._base / _PAGE_LOG)
 
     def wait(self, seconds: float) -> None:

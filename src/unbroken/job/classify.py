@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +15,13 @@ from unbroken.errors import (
     PartialSegment,
     SegmentError,
     StalledError,
-    StorageError,
     UnbrokenError,
 )
-from unbroken.job import end_note, policy
-from unbroken.job.attempt import Job
+from unbroken.job import policy
+from unbroken.job.attempt import Job, report_end
 from unbroken.job.deadline import NEARLY_ALL
-from unbroken.job.settled import is_finished
 from unbroken.job.supervisor import Work
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Kind, read_verdict
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Kind, describe_exit, read_verdict
 from unbroken.program.process import StopReason
 from unbroken.slurm.job import EndState
 from unbroken.slurm.partitions import own_spare_nodes
@@ -34,6 +31,7 @@ from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import Attempt, History
 from unbroken.store.lease import Lease
+from unbroken.store.record import is_finished
 from unbroken.store.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.store.times import killed_words
 from unbroken.system import disk
@@ -106,25 +104,6 @@ def error_of(run: str, end: SegmentEnd) -> SegmentError:
         return SegmentError(end.message, log=end.log, todo=end.todo, run=run)
     made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
     return made(end.goes_on, run=run)
-
-
-def end_by(error: UnbrokenError) -> SegmentEnd:
-    """Return the end of an attempt whose work was ended by an error."""
-    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
-    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
-    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
-
-
-def describe_exit(code: int | None) -> str:
-    """Return `ended with exit code 1`, `was ended by SIGKILL` or the like."""
-    if code is None:
-        return "was not started"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
 
 
 def _is_nearly_over(work: Work) -> bool:
@@ -213,7 +192,8 @@ class AttemptLog:
 
         StalledError or CancelledSegment says why no further attempt is made within one start of snakemake.
         """
-        recent = endings.with_causes(self._recent())
+        if not (recent := endings.with_causes(self._recent())):
+            return False
         rules = policy.Rules(self._job.run.attempts_without_progress)
         action = policy.next_action_now(
             self._job.places, recent, rules, segment=self._job.segment, spare_nodes=own_spare_nodes
@@ -236,7 +216,7 @@ class AttemptLog:
         state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
         end = endings.reached(end, work.task.origin, work.last)
         end = replace(end, job_state=state, times=work.moments.times())
-        end_note.tell_end(end)
+        report_end(end)
         publisher, slurm_job = work.publisher, work.limits.slurm_job
         worked = Attempt.of(
             end,
@@ -257,7 +237,7 @@ class AttemptLog:
         """Report an attempt that never began its work, and add its line; a failing disk hides no other error."""
         last = next(reversed(self.all()), None)
         attempt = endings.before_work(last, end=end, started_utc=began_utc, **self._own)
-        end_note.tell_end(attempt)
+        report_end(attempt)
         if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
             return  # the same job tries for a while
         with suppress(OSError, UnbrokenError):
@@ -271,7 +251,7 @@ class AttemptLog:
             return
         message = f"goal reached: {describe_done(checkpoint)}; nothing was left to compute, its results were written"
         end = endings.reached(SegmentEnd(kind=EndKind.FINISHED, message=message), checkpoint, checkpoint)
-        end_note.tell_end(end)
+        report_end(end)
         self._history.append(Attempt.of(end, **self._own, started_utc=began_utc, ended_utc=utc_now()))
 
     @property

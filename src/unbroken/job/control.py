@@ -7,11 +7,11 @@ without Slurm.
 from __future__ import annotations
 
 import getpass
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from unbroken.errors import FormatError, LeaseError
 from unbroken.job import rule_state, submissions
@@ -27,42 +27,16 @@ from unbroken.slurm.queue import my_jobs
 from unbroken.store.claim import Claim, HolderWatch, claim_path
 from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
-from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim, newest_claim
+from unbroken.store.lease import HEARTBEAT_SECONDS, current_claim
+
+logger = logging.getLogger(__name__)
 
 # Running segments may take so long to save, as long as a driver waits for them.
 SAVING_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-# So long without a heartbeat a job is silent.
-SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
 
 
 # --- others that work on a run ---
-
-
-class SignOfLife:
-    """The sign of life of a run's job: the claim in the run's lease, which changes with every heartbeat.
-
-    Counted from when it last changed as seen from here, so no clocks are compared.
-    """
-
-    def __init__(self) -> None:
-        self._claim, self._heard = (0, 0), 0.0
-        self._is_silent = False
-        self.has_left = False  # the job gave the run back without a record
-
-    def has_ceased(self, lease: Path, segment: int) -> bool:
-        """Return True once for each time that the job of a segment has left, or sends no heartbeat any more."""
-        claim, now, before = None, time.monotonic(), (self.has_left, self._is_silent)
-        with suppress(OSError, LeaseError, FormatError):  # replaced in this moment
-            if (claim := newest_claim(lease)) is not None:
-                seen = claim.token, claim_path(lease, claim.token).stat().st_mtime_ns
-                self._claim, self._heard = seen, self._heard if seen == self._claim else now
-        if claim is None or claim.segment != segment:
-            self.has_left = self._is_silent = False
-            return False
-        self.has_left = bool(claim.released_utc)
-        self._is_silent = not self.has_left and now - self._heard > SILENT_SECONDS
-        return (self.has_left or self._is_silent) and before != (self.has_left, self._is_silent)
 
 
 @dataclass(frozen=True)
@@ -182,7 +156,7 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: ListedJob) -> bool:
 # --- the end ---
 
 
-def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str], None]) -> None:
+def cancel_runs(keys: Collection[str], start: str, why: str) -> None:
     """Cancel all jobs of these chains; running ones are asked to save, and canceled if they do not end in time.
 
     `why` is noted for the running ones that belong to the start of snakemake that `start` names.
@@ -192,20 +166,20 @@ def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str]
         if jobs is None or alive_of(jobs, key):  # the running job submits no further task
             note_stop(key, start, why)
     if jobs is not None:
-        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)], log)
+        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)])
     alive = [job.job_id for key in keys for job in alive_of(jobs or [], key)]
     noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
     if numbers := arrays_of(number for number in [*alive, *noted] if number):
         ask_slurm("scancel", *numbers)
 
 
-def _let_save(alive: Sequence[ListedJob], log: Callable[[str], None]) -> list[ListedJob] | None:
+def _let_save(alive: Sequence[ListedJob]) -> list[ListedJob] | None:
     """Cancel waiting jobs, ask running ones to save and end, and wait for that; return the jobs after that."""
     cancel([job.job_id for job in alive if job.is_waiting])
     working = [job.job_id for job in alive if job.state == "RUNNING"]
     if not working:
         return my_jobs()
-    log(f"what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
+    logger.info(f"Ctrl-C: what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
     ask_slurm("scancel", "--signal=INT", *working)
     give_up = time.monotonic() + SAVING_SECONDS
     while (jobs := my_jobs()) is not None and time.monotonic() < give_up:

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from unbroken.job.attempt import Job
-from unbroken.job.end_note import FILE
+from unbroken.job.attempt import JOB_NOTE, Job
 from unbroken.program.contract import AttemptFolder
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.store import lease
@@ -188,7 +187,7 @@ def leaves_to(job: Job, owner: Claim, environment: Mapping[str, str] = os.enviro
     """
     own = own_job_id(environment)
     is_other_job = own != "" and owner.slurm_job not in ("", own)
-    return is_other_job and FILE in environment and not job.places.record(owner.segment).exists()
+    return is_other_job and JOB_NOTE in environment and not job.places.record(owner.segment).exists()
 
 
 @dataclass

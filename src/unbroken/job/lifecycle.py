@@ -20,9 +20,8 @@ from unbroken.errors import (
     StorageError,
     UnbrokenError,
 )
-from unbroken.job import end_note
-from unbroken.job.attempt import Alarm, Job, SegmentLog
-from unbroken.job.classify import AttemptLog, Rejections, end_by, error_of, explained, judge
+from unbroken.job.attempt import Alarm, Job, SegmentLog, end_by, report_begun
+from unbroken.job.classify import AttemptLog, Rejections, error_of, explained, judge
 from unbroken.job.copier import Copier
 from unbroken.job.deadline import NO_LIMIT_MINUTES, job_time, leaves_to, patience_seconds
 from unbroken.job.publisher import (
@@ -33,7 +32,6 @@ from unbroken.job.publisher import (
     write_results,
 )
 from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
-from unbroken.job.settled import record_of, settled_kind
 from unbroken.job.supervisor import Work
 from unbroken.program.contract import AttemptFolder
 from unbroken.store import before_work, lease, times
@@ -45,7 +43,7 @@ from unbroken.store.lease import Lease
 from unbroken.store.moments import Moments
 from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import amount
-from unbroken.store.record import Record
+from unbroken.store.record import Record, record_if_done, record_of
 from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.store.select import refusal, select
 from unbroken.system import fs, log
@@ -116,6 +114,7 @@ class _Segment:
 
     def _written(self, record: Record) -> Record:
         self.held.confirm()
+        record = replace(record, written_utc=utc_now())  # its results may have taken minutes
         record.write(self.job.places.record(self.job.segment))
         return record
 
@@ -134,7 +133,7 @@ class _Segment:
             with fs.os_errors(self.job.places.root):
                 return step()
         except UnbrokenError as error:
-            end = replace(end_note.end_before_work(error), cause=self.cause)
+            end = replace(end_by(error, has_begun=False), cause=self.cause)
             # What the policy says is no attempt, and a run of another job, or of a newer unbroken, has none of ours.
             if end.kind is not EndKind.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
                 self.attempts.note_before_work(end, began)
@@ -151,14 +150,14 @@ class _Segment:
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
             raise IdentityError(refusal(run.name, origin, self.identity), run=run.name)
-        kind = settled_kind(run, segment, origin, self.attempts.all)
-        if origin is None or kind is None:
+        record = record_if_done(run, segment, origin, self.attempts.all) if origin is not None else None
+        if origin is None or record is None:
             return self._one_before(origin) if self.attempts.goes_back() and origin else self._new_work(origin)
-        if kind is EndKind.FINISHED:
+        if record.kind is EndKind.FINISHED:
             self._repeat_results(origin)
         else:
-            logger.info("this segment's work is already done: the record is made anew from the store")
-        return self._written(record_of(run, segment, kind, origin))
+            logger.info("this segment's work is already done: the record is made again from the store")
+        return self._written(record)
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
@@ -209,7 +208,7 @@ class _Segment:
 
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
-        end_note.tell_begun()
+        report_begun()
         before_work.note_begun(self.job.places)
         error: UnbrokenError | None = None
         is_rejected = False
@@ -219,7 +218,7 @@ class _Segment:
                 is_rejected = self.rejections.apply(work)
                 end = explained(judge(work), work)
         except UnbrokenError as raised:
-            error, end = raised, end_by(raised)
+            error, end = raised, end_by(raised, has_begun=True)
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             self.recovery.close(work.task)

@@ -13,9 +13,8 @@ from contextlib import suppress
 from unbroken.errors import FormatError, StorageError
 from unbroken.job import policy, submissions
 from unbroken.job.array import alive_of, is_of
-from unbroken.job.end_note import said_by_exit_code
 from unbroken.job.policy import Next, NextAction, next_action_now
-from unbroken.job.segment_process import is_being_ended
+from unbroken.job.segment_process import is_being_ended, said_by_exit_code
 from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.slurm.job import LEAVING_SECONDS, EndState, ListedJob
 from unbroken.slurm.partitions import own_spare_nodes, spare_nodes

@@ -6,17 +6,18 @@ What keeps it from its work and may pass by itself (a disk, a file that is being
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.job.end_note import NoteFile
+from unbroken.job.attempt import JOB_NOTE
 from unbroken.slurm.this_job import job_around_us
 from unbroken.store import attempts as endings
 from unbroken.store.before_work import obstacle
@@ -42,7 +43,8 @@ OWN_LOG = Path("/proc/self/fd/2")
 # So much of what a command says at its end is looked at, and told.
 _TAIL_BYTES = 8192
 _LONGEST = 300
-
+# What a job's exit code says where its disk takes nothing; the first two are EX_CONFIG and EX_TEMPFAIL of sysexits.h.
+_EXIT_CODES = {EndKind.REFUSED: 78, EndKind.UNAVAILABLE: 75, EndKind.HELD: 83, EndKind.STOPPED: 84}
 
 _received: set[int] = set()
 
@@ -56,6 +58,54 @@ def ignore_signals() -> None:
 def is_being_ended() -> bool:
     """Return True once Slurm ends this job: at its limit, by scancel, or for another job.  KillWait is left."""
     return signal.SIGTERM in _received
+
+
+def exit_code_for(kind: EndKind, code: int) -> int:
+    """Return the exit code of a job whose attempt ended so and whose process ended with this code."""
+    return _EXIT_CODES.get(kind, code)
+
+
+def said_by_exit_code(code: int) -> EndKind:
+    """Return what `exit_code_for` said, of a job that left nothing else."""
+    return next((kind for kind, known in _EXIT_CODES.items() if known == code), EndKind.NEVER_RAN)
+
+
+class NoteFile:
+    """The file without a name in which a segment's process reports to its job (memfd_create(2)); open it with `with`.
+
+    Nothing is reported where another PID namespace is in between.
+    """
+
+    def __enter__(self) -> NoteFile:
+        self._descriptor = os.memfd_create("unbroken-job-note")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def variable(self) -> dict[str, str]:
+        """Return what the segment's process must find in its environment."""
+        return {JOB_NOTE: f"/proc/{os.getpid()}/fd/{self._descriptor}"}
+
+    @property
+    def has_begun(self) -> bool:
+        """Return True once the work has begun."""
+        return bool(self._said().get("begun"))
+
+    @property
+    def end(self) -> SegmentEnd | None:
+        """Return how the attempt ended; None if its process did not say it."""
+        end = self._said().get("end")
+        return SegmentEnd.parse(end) if end else None
+
+    def _said(self) -> Mapping[str, Any]:
+        text = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0).decode(errors="replace")
+        said: dict[str, Any] = {}
+        for line in reversed(text.splitlines()):
+            with contextlib.suppress(ValueError):  # just being written
+                said |= json.loads(line)
+        return said
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from unbroken.errors import OutageError, StorageError, UnbrokenError
-from unbroken.job import end_note
-from unbroken.job.settled import has_record
+from unbroken.job.attempt import report_refused
 from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import age_by_name
 from unbroken.store.checkpoints import Store
 from unbroken.store.layout import RunFolder
-from unbroken.store.record import read_record
+from unbroken.store.record import has_record, read_record
 from unbroken.system import fs
 
 INCOMPLETE = Path(".snakemake/incomplete")
@@ -60,7 +59,7 @@ def do_segment(path: Path, segment: int, attempt: int = 1) -> int:
             if not _prepare(spec, folder, segment):
                 return 0
     except UnbrokenError as error:
-        end_note.tell_refused(error)
+        report_refused(error)
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return 1
     script = spec.rule_job.script

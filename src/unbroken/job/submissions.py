@@ -2,7 +2,7 @@
 
 `.snakemake/unbroken/chains/<run>/<number>.json`; the highest number counts.  Making the next number is something that
 exactly one of them can do, so two never submit at once; a driver that starts again reads there what the dead one had
-submitted.
+submitted.  A run that the full queue did not take is noted too: a job of another run submits it when it frees a place.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import job_of_anyone
 from unbroken.store.formats import Format
-from unbroken.store.layout import CHAINS
+from unbroken.store.layout import CHAINS, NOTES
 from unbroken.system import fs
 
 FORMAT = Format()
@@ -26,6 +27,7 @@ FORMAT = Format()
 UNANSWERED_SECONDS = 180.0
 # So many are kept: a later job may have to say how one of theirs ended.
 KEPT = 10
+LEFT_OUT = ".left-out"
 
 
 @dataclass(frozen=True)
@@ -126,3 +128,26 @@ def _all(key: str, base: Path) -> list[Submission]:
 
 def _text(job_id: str, words: Sequence[str] = ()) -> str:
     return FORMAT.text({"job": job_id, "words": list(words)}, indent=None)
+
+
+# --- runs for which the queue had no room ---
+
+
+def leave_out(run: str) -> None:
+    """Note that the queue took no job of this run."""
+    NOTES.mkdir(parents=True, exist_ok=True)
+    _note_of(run).touch()
+
+
+def forget_left_out(run: str, base: Path = Path()) -> None:
+    """Let no job submit a run later: it is submitted, or begins again when its user starts it."""
+    (base / _note_of(run)).unlink(missing_ok=True)
+
+
+def left_out() -> list[str]:
+    """Return the runs that wait for a place in the queue, also while a process tries to submit one."""
+    return [unquote(path.name.removesuffix(LEFT_OUT)) for path in sorted(NOTES.glob(f"*{LEFT_OUT}"))]
+
+
+def _note_of(run: str) -> Path:
+    return NOTES / f"{quote(run, safe='')}{LEFT_OUT}"

@@ -15,7 +15,6 @@ from unbroken.errors import UnbrokenError
 from unbroken.job import background
 from unbroken.job.attempt import Assignment, segment_of
 from unbroken.job.background import PageProcess
-from unbroken.job.settled import settle_rest
 from unbroken.plan import ctrl_c
 from unbroken.plan.driver_lines import show_full_disk_at_exit, show_until_the_end, unrehearsed
 from unbroken.plan.load import refuse_missing_site
@@ -23,7 +22,7 @@ from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.snakemake_inside import jobs_behind, leave_out
 from unbroken.store.layout import NOTES, RunFolder
-from unbroken.store.record import read_record
+from unbroken.store.record import read_record, settle_rest
 from unbroken.store.segment_end import EndKind
 
 logger = logging.getLogger(__name__)
@@ -115,8 +114,7 @@ class PageWriter:
     def _watch(self) -> None:
         self._page.begin(MINUTE)
         while not self._end.wait(LOOK_SECONDS):
-            if self._page.is_due(MINUTE):
-                self._page.begin(MINUTE)
+            self._page.begin(MINUTE)
 
 
 def written_page(base: Path) -> list[str]:

@@ -14,7 +14,7 @@ from unbroken.config import yaml_file
 from unbroken.config.site import read_site, with_site_of_the_profile
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, UnbrokenError
-from unbroken.job import end_note
+from unbroken.job.attempt import report_refused
 from unbroken.plan import elsewhere
 from unbroken.plan.driver_lines import show
 from unbroken.plan.plan import Plan
@@ -64,7 +64,7 @@ def load_plan(
                 _check(plan, files)
             plan.targets()  # reads what the Snakefile is then given
     except UnbrokenError as error:
-        end_note.tell_refused(error)
+        report_refused(error)
         _leave(str(error).splitlines())
     return plan
 
@@ -81,7 +81,7 @@ def _check(plan: Plan, files: Sequence[str]) -> None:
 def refuse_unreadable(file: str) -> None:
     """End the process with one line where Snakemake would read a config for minutes, or print a traceback."""
     if lines := yaml_file.unreadable(Path(file)):
-        end_note.tell_refused(AbsentFileError(lines))  # the user may just be editing it
+        report_refused(AbsentFileError(lines))  # the user may just be editing it
         _leave(lines)
 
 

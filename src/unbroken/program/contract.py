@@ -6,6 +6,7 @@ docs/contract.md is the user's description of it.
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -24,6 +25,18 @@ HANDOVER_FILE = "progress.json"
 FINAL = "final"
 # Of what is no verdict, so much is shown.
 LONGEST_SHOWN = 200
+
+
+def describe_exit(code: int | None) -> str:
+    """Return `ended with exit code 1`, `was ended by SIGKILL` or the like."""
+    if code is None:
+        return "was not started"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 @dataclass

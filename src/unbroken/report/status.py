@@ -13,7 +13,6 @@ from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
-from unbroken.job.settled import is_finished
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
@@ -29,6 +28,7 @@ from unbroken.store.claim import Claim, if_stopped
 from unbroken.store.history import RECENT, Attempt
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress, overshoot, read_progress
+from unbroken.store.record import is_finished
 from unbroken.store.rehearsal import read_rehearsal
 from unbroken.store.run import RunSpec
 from unbroken.system import disk, fs

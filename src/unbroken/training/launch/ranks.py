@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from unbroken.errors import SegmentError, UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, describe_exit
 from unbroken.training.launch.rendezvous import Meeting, RankAssignment
 
 # Ranks whose neighbor died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
@@ -89,7 +89,7 @@ class _RankProcesses:
             # Of several found at once, one that was ended by a signal did not fail because another was gone.
             local, code = min(failed, key=lambda each: each[1] > 0)
             self._meeting.say_failed()
-            self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {_how(code)}")
+            self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {describe_exit(code)}")
         if self._failed is not None and time.monotonic() >= self._give_up:
             for process in self._processes:
                 process.kill()
@@ -124,10 +124,6 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         return subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=prepare)
     except OSError as error:
         raise SegmentError(f"cannot start {command[0]}: {error.strerror}") from error
-
-
-def _how(code: int) -> str:
-    return f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
 
 
 def _parser() -> argparse.ArgumentParser:
