@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.telling import told_here
+from support.telling import tell_here
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset  # noqa: E402
 # 10 batches an epoch; a step takes four.
 INPUTS, GROUP, EPOCHS = torch.arange(40.0).reshape(10, 4) / 40, 4, 2
 MISSING = "missing: {} (pip install unbroken[adapters])"
+pytestmark = pytest.mark.usefixtures("signals_kept")
 
 
 def net() -> nn.Module:
@@ -37,10 +38,8 @@ def attempts(base: Path, train, *stops: int) -> tuple[list[int], list[bytes]]:
     for number, stop in enumerate(stops):
         folder = base / str(number)
         folder.mkdir(parents=True)
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            told_here(folder, patch, RESUME=resume, GOAL=EPOCHS, GOAL_UNIT="epochs"),
-        ):
+        with pytest.MonkeyPatch.context() as patch:
+            tell_here(folder, patch, RESUME=resume, GOAL=EPOCHS, GOAL_UNIT="epochs")
             try:
                 found = weights(train(stop))
                 codes.append(0)
