@@ -28,6 +28,7 @@ class TrainingParent:
     arguments: list[str] = field(default_factory=list)
     ranks: int = 0  # 0: the program by itself
     launcher_words: tuple[str, ...] = ()
+    told: dict[str, str] = field(default_factory=dict)  # by the environment, besides the contract
     save_seconds: float = 1000.0
     deadline_seconds: float = 1000.0
     codes: list[int] = field(default_factory=list)
@@ -81,6 +82,7 @@ class TrainingParent:
             "UNBROKEN_GOAL": "3",
             "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),
             "OMP_NUM_THREADS": "1",
+            **self.told,
         }
 
     def start(self) -> Started:

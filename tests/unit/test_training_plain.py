@@ -141,14 +141,6 @@ print(os.WTERMSIG(status), signals.has_come)
     assert answer.stdout.split() == [str(int(signal.SIGTERM)), "True"]
 
 
-def test_signals_are_only_noted_by_the_process_that_installed_them(signals_kept: None) -> None:
-    signals = Signals()
-    signals.install()
-    os.kill(os.getpid(), signal.SIGUSR1)
-
-    assert signals.has_come
-
-
 def test_a_handler_that_a_compiler_has_put_over_ours_is_taken_back(signals_kept: None) -> None:
     """LLVM does it by sigaction, of which Python hears nothing; here a handler of C that does nothing does."""
     libc = ctypes.CDLL(None)

@@ -125,8 +125,6 @@ def test_mistakes_in_the_calls_are_named() -> None:
         Training(best=("accuracy", "highest"))
     with pytest.raises(TypeError, match="makes sampler itself; for another order of the samples: order="):
         training.loader(Noisy(), 4, sampler=[1, 2])
-    with pytest.raises(TypeError, match=r"needs a loader made by Training.loader"):
-        next(training.batches(torch.utils.data.DataLoader(Noisy())))
     with pytest.raises(ValueError, match=r"goal None in 'epochs', allowed: a number"):
         next(training.epochs())
     for _ in training.epochs(1):

@@ -165,14 +165,6 @@ def test_what_must_not_be_ends_the_training_with_a_verdict(told: Path, guard: Gu
     assert end.value.code == f"unbroken: {verdict['message']}"  # which Python prints, and leaves with 1
 
 
-def test_without_a_guard_a_loss_may_be_anything(told: Path) -> None:
-    training = Training(guard=Guard(finite=()))
-
-    training.log(loss=NAN)
-
-    assert not (told / "verdict.json").exists()
-
-
 def test_weights_that_are_no_numbers_are_never_saved(told: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     training = Training(model=model)
