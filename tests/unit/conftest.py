@@ -14,7 +14,9 @@ def pieces(tmp_path, monkeypatch):
 @pytest.fixture
 def told(request, tmp_path, monkeypatch, signals_kept):
     """Tell this process what unbroken tells a program, all files in `tmp_path`; a module may add more as `TOLD`."""
-    from support.telling import tell_here
-
-    more = {"GOAL": "2", "VERDICT": tmp_path / "verdict.json", **getattr(request.module, "TOLD", {})}
-    return tell_here(tmp_path, monkeypatch, **more)
+    (tmp_path / "save").mkdir()
+    told = {"RUN": "demo", "RESUME": "", "SAVE": tmp_path / "save", "STOP": tmp_path / "stop", "DEADLINE": "1e12"}
+    told |= {"PROGRESS": tmp_path / "progress.json", "VERDICT": tmp_path / "verdict.json", "SAVE_SECONDS": "1000"}
+    for name, value in {**told, "GOAL": "2", **getattr(request.module, "TOLD", {})}.items():
+        monkeypatch.setenv(f"UNBROKEN_{name}", str(value))
+    return tmp_path
