@@ -2,14 +2,11 @@
 
 import os
 import signal
-import sys
 
 import pytest
-from support.workdir import ROOT, WorkDir, one_long_segment, until
+from support.workdir import WorkDir, counting, one_long_segment, until
 
 from unbroken.store.segment_end import EndKind
-
-COUNTER = ROOT / "tests" / "support" / "counter.py"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "a closed terminal"])
@@ -52,17 +49,8 @@ def test_an_interrupt_reaches_all_segments_and_leaves_no_process_behind(work: Wo
 
 
 def test_of_a_program_that_does_not_leave_a_second_ctrl_c_says_what_a_third_would_lose(work: WorkDir) -> None:
-    program = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "193", "--save-every", "193"]
-    settings = {
-        "start": [*program, "--waits-for", str(work.root / "never")],
-        "files": ["state.txt"],
-        "saved_by": "rename",
-        "progress_file": "state.txt",
-        "progress_pattern": r"^step (\d+)$",
-        "goal": 300,
-    }
-    run = {"engine": "command", "segments": 3, "segment_minutes": 600, "save_minutes": 0.001, "settings": settings}
-    work.configure({"demo": run})
+    options = ("--steps", "193", "--save-every", "193", "--waits-for", str(work.root / "never"))
+    work.configure({"demo": counting(*options, segments=3, segment_minutes=600, save_minutes=0.001)})
     driver = work.start()
     until(lambda: work.saved("demo") == 193)
 
