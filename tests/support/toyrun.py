@@ -208,13 +208,10 @@ def until(is_so: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> obj
 
 def guards_of(pid: int) -> list[int]:
     """The outer and the inner guard of a program."""
-    inner = parent_of(pid)
-    return [parent_of(inner), inner]
+    import psutil
 
-
-def parent_of(pid: int) -> int:
-    """The number of a living process's parent."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    inner, outer = psutil.Process(pid).parents()[:2]
+    return [outer.pid, inner.pid]
 
 
 def history(job: Job) -> list[Attempt]:

@@ -12,13 +12,6 @@ from pathlib import Path
 from support.prefork import TORCH, Started, start_script
 
 
-def wait_for(path: Path, seconds: float = 200) -> None:
-    until = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} does not appear"
-        time.sleep(0.02)
-
-
 @dataclass
 class TrainingParent:
     """A stand-in for unbroken's own process: tells, takes what is handed over, starts again from it."""
