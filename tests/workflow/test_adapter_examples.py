@@ -61,3 +61,5 @@ def test_an_example_of_an_adapter_runs_to_its_end_in_segments_and_is_the_whole(
     assert 0 < records[run][0].progress.done < records[run][1].progress.done < goal == records[run][2].progress.done
     assert records["whole"][0].kind is EndKind.FINISHED
     assert weights(work.places(run).final / result) == weights(work.places("whole").final / result)
+    assert work.final(run).keys() == work.final("whole").keys()
+    assert example.removeprefix("torch_") in work.passports(run)[-1].versions
