@@ -16,13 +16,7 @@ from support.training_parent import TrainingParent
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-import torch
-
-
-def tensors(path: Path) -> dict[str, bytes]:
-    """The weights in a file, byte by byte."""
-    state = torch.load(path, weights_only=True)
-    return {name: value.numpy().tobytes() for name, value in state.get("state_dict", state).items()}
+from support.pieces_here import weights_in
 
 
 @pytest.mark.slow
@@ -50,7 +44,7 @@ def test_a_framework_that_is_killed_and_then_gets_term_comes_to_the_weights_of_o
     assert 0 < left < 3
     assert [pieces.handovers[-1][key] for key in ("done", "is_finished")] == [3, True]
     assert whole.latest is not None and pieces.latest is not None
-    assert tensors(pieces.latest / "final" / result) == tensors(whole.latest / "final" / result)
+    assert weights_in(pieces.latest / "final" / result) == weights_in(whole.latest / "final" / result)
 
 
 @pytest.mark.slow
@@ -79,12 +73,8 @@ def test_by_hand_a_framework_keeps_its_checkpoints_in_a_folder_and_goes_on_from_
     left = json.loads((pieces / "progress.json").read_text())["done"]
     codes = [first.returncode, *(start(folder).wait() for folder in (pieces, whole))]
 
-    def weights(folder: Path) -> object:
-        path = folder / "final" / result
-        return path.read_bytes() if path.suffix == ".safetensors" else tensors(path)
-
     assert codes == [85, 0, 0]
-    assert weights(pieces) == weights(whole)
+    assert weights_in(pieces / "final" / result) == weights_in(whole / "final" / result)
     history = [json.loads(line) for line in (pieces / "history.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in history] == ["interrupted", "finished"]
     assert history[1]["progress_from"] == history[0]["progress_to"] >= left
