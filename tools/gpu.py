@@ -65,7 +65,7 @@ def saves(megabytes: int, *options: str) -> tuple[str, ...]:
 SOME = "--only=no save,`torch.save`,beside the training,pinned"
 PARTS = {
     "snapshots": Part("copies of a training's state, pinned, of one moment", 60, tests("test_training_gpu")),
-    "pieces": Part("AMP, generators, compiled models, kills: bit for bit", 200, tests("test_training_gpu_pieces")),
+    "pieces": Part("AMP, generators, compiled models, kills: bit for bit", 200, tests("test_training_device_kills")),
     "segments": Part("a chain without Snakemake, with kills", 120, tests("test_training_gpu_segments")),
     "ranks": Part("two ranks with DDP by gloo, one with FSDP2 by NCCL", 200, tests("test_training_gpu_ranks")),
     "adapters": Part("Trainer, Lightning, Accelerate: killed and resumed", 150, tests("test_training_gpu_adapters")),

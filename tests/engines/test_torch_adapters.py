@@ -1,4 +1,7 @@
-"""Frameworks that run the loop themselves, in segments: what comes out is what comes out of one piece."""
+"""Frameworks that run the loop themselves, killed, told to leave, by hand: what comes out is that of one piece.
+
+Their examples in segments: tests/workflow/test_adapter_examples.py; each kind of stop: test_training_adapter_epochs.py.
+"""
 
 import json
 import os
@@ -8,75 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.stopping import script_segment
-from support.toyrun import ROOT, checkpoints, toy_job, until
+from support.toyrun import ROOT, until
 from support.training_parent import TrainingParent
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-import torch
-
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
-
-IN_PIECES = [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
-
-
-def in_pieces(base: Path, goal: int, words: list[str], pause: str, stops: tuple[float, float]) -> list[Record]:
-    """Three segments of a script; the pause after each step gives time to stop the first two where they are to be."""
-    slowly = [*words, pause]
-    told = [script_segment(base, number, goal, slowly, stop_at=stop) for number, stop in enumerate(stops, 1)]
-    return [*told, script_segment(base, 3, goal, words)]
-
-
-def tensors(path: Path) -> dict[str, bytes]:
-    """The weights in a file, byte by byte."""
-    state = torch.load(path, weights_only=True)
-    return {name: value.numpy().tobytes() for name, value in state.get("state_dict", state).items()}
-
-
-@pytest.mark.slow
-def test_the_trainer_of_hugging_face_in_pieces_is_the_whole_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    script = str(ROOT / "examples" / "torch_transformers" / "train.py")
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    script_segment(whole, 1, 30, [script])
-
-    # 13 steps an epoch: once in the first epoch, once in the second.
-    first, second, last = records = in_pieces(pieces, 30, [script], "0.3", (3, 15))
-
-    found, expected = toy_job(pieces).places.final, toy_job(whole).places.final
-    assert [record.kind for record in records] == IN_PIECES
-    assert 3 <= first.progress.done < 13 < second.progress.done < 26
-    assert (last.progress.done, last.progress.unit) == (30, "steps")
-    assert sorted(path.name for path in found.iterdir()) == sorted(path.name for path in expected.iterdir())
-    assert (found / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
-    newest = checkpoints(toy_job(pieces))[-1]
-    assert {"optimizer.pt", "trainer_state.json", "final/model.safetensors"} <= set(newest.passport.files)
-    assert "transformers" in newest.passport.versions
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("framework", "result"), [("lightning", "model.ckpt"), ("accelerate", "model.pt")])
-def test_a_framework_in_pieces_comes_to_the_weights_of_one_piece(tmp_path: Path, framework: str, result: str) -> None:
-    module = {"lightning": "pytorch_lightning"}.get(framework, framework)
-    pytest.importorskip(module, reason=f"missing: {module} (pip install unbroken[adapters])")
-    script = str(ROOT / "examples" / f"torch_{framework}" / "train.py")
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    script_segment(whole, 1, 3, [script])
-
-    # 15 batches an epoch: once in the first epoch, once in the second.
-    first, second, last = records = in_pieces(pieces, 3, [script], "0.3", (0.2, 1.2))
-
-    found, expected = toy_job(pieces).places.final, toy_job(whole).places.final
-    assert [record.kind for record in records] == IN_PIECES
-    assert 0.2 <= first.progress.done < 1 < 1.2 <= second.progress.done < 2
-    assert (last.progress.done, last.progress.unit) == (3, "epochs")
-    assert tensors(found / result) == tensors(expected / result)
-    assert framework in checkpoints(toy_job(pieces))[-1].passport.versions
+from support.pieces_here import weights_in
 
 
 @pytest.mark.slow
@@ -104,7 +44,7 @@ def test_a_framework_that_is_killed_and_then_gets_term_comes_to_the_weights_of_o
     assert 0 < left < 3
     assert [pieces.handovers[-1][key] for key in ("done", "is_finished")] == [3, True]
     assert whole.latest is not None and pieces.latest is not None
-    assert tensors(pieces.latest / "final" / result) == tensors(whole.latest / "final" / result)
+    assert weights_in(pieces.latest / "final" / result) == weights_in(whole.latest / "final" / result)
 
 
 @pytest.mark.slow
@@ -133,12 +73,8 @@ def test_by_hand_a_framework_keeps_its_checkpoints_in_a_folder_and_goes_on_from_
     left = json.loads((pieces / "progress.json").read_text())["done"]
     codes = [first.returncode, *(start(folder).wait() for folder in (pieces, whole))]
 
-    def weights(folder: Path) -> object:
-        path = folder / "final" / result
-        return path.read_bytes() if path.suffix == ".safetensors" else tensors(path)
-
     assert codes == [85, 0, 0]
-    assert weights(pieces) == weights(whole)
+    assert weights_in(pieces / "final" / result) == weights_in(whole / "final" / result)
     history = [json.loads(line) for line in (pieces / "history.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in history] == ["interrupted", "finished"]
     assert history[1]["progress_from"] == history[0]["progress_to"] >= left

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,11 +116,6 @@ def rehearsed(python: Path, folder: Path, *options: str, **settings: object) -> 
 
 
 @pytest.fixture
-def rehearse_tally(tally_python: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    return partial(rehearsed, tally_python, tmp_path)
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run that no clock cuts."""
     config = tmp_path / "work" / "config" / "config.yaml"
@@ -197,52 +190,50 @@ def test_the_engine_of_another_package_is_rehearsed_with_kills_and_the_control_f
     assert done.stdout.endswith("walk: rehearsed: identical\n")
 
 
-@pytest.mark.slow
-def test_an_engine_as_it_stands_on_the_page_is_rehearsed_with_kills(rehearse_tally) -> None:
-    done = rehearse_tally()
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^demo: a SIGKILL in mid-save of tally\.tmp after ", done.stdout, re.M), done.stdout
-    assert re.search(r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ", done.stdout, re.M), (
-        done.stdout
-    )
-    assert done.stdout.endswith("demo: rehearsed: identical\n")
-
-
-@pytest.mark.slow
-def test_a_program_of_another_package_that_saves_only_when_it_leaves_is_rehearsed(rehearse_tally) -> None:
-    done = rehearse_tally("saves when it leaves")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^demo: a SIGKILL in mid-save of (tally\.\w+|copy-\d+) after ", done.stdout, re.M), done.stdout
-    assert done.stdout.endswith("demo: rehearsed: identical\n")
-
-
-@pytest.mark.slow
-def test_a_program_of_another_package_that_puts_half_of_its_state_back_is_found(rehearse_tally) -> None:
-    done = rehearse_tally("only the step")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"^demo: rehearsed: differs \(tally\.txt: ", done.stdout, re.M), done.stdout
-
-
-@pytest.mark.slow
-def test_files_that_an_engine_leaves_out_of_the_results_are_named_and_never_called_identical(rehearse_tally) -> None:
-    done = rehearse_tally("snapshots")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert (
-        "demo: rehearsed: loses output (work/snap_100.txt, work/snap_200.txt, work/snap_300.txt and 1 more: "
-        in done.stdout
-    )
+IDENTICAL = r"\ndemo: rehearsed: identical\n\Z"
+# What the program does otherwise, the settings, the exit code, and what is said.
+REHEARSED = {
+    "as on the page": (
+        (),
+        {},
+        0,
+        [
+            r"^demo: a SIGKILL in mid-save of tally\.tmp after ",
+            r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ",
+            IDENTICAL,
+        ],
+    ),
+    "saves only when it leaves": (
+        ("saves when it leaves",),
+        {},
+        0,
+        [r"^demo: a SIGKILL in mid-save of (tally\.\w+|copy-\d+) after ", IDENTICAL],
+    ),
+    "puts half of its state back": (("only the step",), {}, 1, [r"^demo: rehearsed: differs \(tally\.txt: "]),
+    "leaves files out of the results": (
+        ("snapshots",),
+        {},
+        1,
+        [r"^demo: rehearsed: loses output \(work/snap_100.txt, work/snap_200.txt, work/snap_300.txt and 1 more: "],
+    ),
+    "drops files by its settings": (
+        ("snapshots",),
+        {"discard": ["snap_*.txt"]},
+        0,
+        [r"\ndemo: rehearsed: identical \(but for what settings\.discard drops: snap_\*\.txt\)\n\Z"],
+    ),
+}
 
 
 @pytest.mark.slow
-def test_files_that_the_settings_drop_are_named_and_the_verdict_says_so(rehearse_tally) -> None:
-    done = rehearse_tally("snapshots", discard=["snap_*.txt"])
+@pytest.mark.parametrize("what", REHEARSED)
+def test_a_rehearsal_of_an_engine_as_it_stands_on_the_page_finds(tally_python: Path, tmp_path: Path, what: str) -> None:
+    options, settings, code, said = REHEARSED[what]
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("demo: rehearsed: identical (but for what settings.discard drops: snap_*.txt)\n")
+    done = rehearsed(tally_python, tmp_path, *options, **settings)
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert [line for line in said if not re.search(line, done.stdout, re.M)] == [], done.stdout
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_each_pattern_finds_a_file_so_that_no_new_name_drops_a_promise(pattern):
         "workflow/test_kills.py",
         "workflow/test_two_drivers.py",
         "cluster/test_drivers.py",
-        "unit/test_training_background_kill.py",
+        "unit/test_training_device_kills.py",
         *(f"unit/test_{word}.py" for word in ("store", "lease", "select", "salvage", "history")),
     ],
 )

@@ -11,7 +11,7 @@ from support.many_runs import make_runs
 from support.pages import facts_in
 from support.terminal import Terminal
 from support.toy_spec import toy_spec
-from support.workdir import BIN, WorkDir, one_step_segments, until
+from support.workdir import BIN, WorkDir, one_long_segment, one_step_segments, until
 
 from unbroken.job.background import PAGE, PageProcess
 from unbroken.job.spec import ChainJob
@@ -36,8 +36,7 @@ def states_in(page: Path) -> dict[str, str]:
 
 
 def test_the_driver_writes_it_at_once_while_it_works_and_at_its_end(work: WorkDir) -> None:
-    settings = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
-    work.configure({"demo": {"engine": "toy", "segments": 3, "segment_minutes": 60, "settings": settings}})
+    work.configure({"demo": one_long_segment(goal=20_000, segment_minutes=60)})
     driver = work.start()
     page = work.root / PAGE
 
@@ -56,19 +55,12 @@ def test_the_driver_writes_it_at_once_while_it_works_and_at_its_end(work: WorkDi
 
 def test_a_segment_s_end_brings_it_up_to_date(work: WorkDir) -> None:
     """The second run works all the while, so the driver is not at its end."""
-    long = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
-    work.configure(
-        {
-            "short": one_step_segments(segments=1, goal=1),
-            "long": {"engine": "toy", "segments": 1, "segment_minutes": 60, "settings": long},
-        }
-    )
+    long = one_long_segment(goal=20_000, segment_minutes=60)
+    work.configure({"short": one_step_segments(segments=1, goal=1), "long": long})
     driver = work.start()
     page = work.root / PAGE
 
-    until(
-        lambda: page.exists() and {run["name"]: run["state"] for run in facts_in(page)["runs"]}["short"] == "finished"
-    )
+    until(lambda: page.exists() and states_in(page)["short"] == "finished")
 
     assert facts_in(page)["promise"]["seconds"] == 60
     driver.interrupt()
@@ -234,8 +226,7 @@ def test_the_command_names_the_page_and_refuses_what_it_cannot_show(work: WorkDi
 
 
 def test_watch_shows_a_campaign_that_others_drive_and_writes_its_page(work: WorkDir) -> None:
-    settings = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
-    work.configure({"demo": {"engine": "toy", "segments": 3, "segment_minutes": 60, "settings": settings}})
+    work.configure({"demo": one_long_segment(goal=20_000, segment_minutes=60)})
     work.added_environment["UNBROKEN_REPORT"] = "off"
     driver = work.start()
     until(lambda: work.passports("demo"))

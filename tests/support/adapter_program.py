@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -21,6 +22,8 @@ EPOCHS, ROWS, BATCH = OPTIONS.get("epochs", 3), OPTIONS.get("rows", 20), 4
 SAVES = Saves(**OPTIONS.get("saves", {"minutes": 1000}))
 ADAPTER = {**OPTIONS.get("adapter", {}), "saves": SAVES}
 LOADER = {"batch_size": BATCH, **OPTIONS.get("loader", {})}
+# So many batches make a step, by the framework or by hand.
+ADDED, BY_HAND = OPTIONS.get("added", 1), OPTIONS.get("by_hand", False)
 
 
 def seldom_seen(generator: torch.Generator) -> torch.Tensor:
@@ -38,7 +41,7 @@ ORDERS = {
 }
 
 
-def trap(step: int) -> None:
+def trap(step: float) -> None:
     name, at = OPTIONS.get("signal", ["USR1", 0])
     if step == at:
         os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
@@ -122,12 +125,17 @@ def lightning() -> None:
     class Model(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net, self.norm = Net(), nn.BatchNorm1d(2)
+            self.net, self.norm, self.automatic_optimization = Net(), nn.BatchNorm1d(2), not BY_HAND
 
         def training_step(self, batch, batch_idx):
             note(self.global_step + 1, batch)
             loss = self.net(self.norm(batch["x"]), batch["labels"])["loss"]
             self.log("loss", loss.detach())
+            if BY_HAND:
+                self.manual_backward(loss / ADDED)
+                if (batch_idx + 1) % ADDED == 0:
+                    self.optimizers().step()
+                    self.optimizers().zero_grad()
             return loss
 
         def on_train_epoch_end(self):
@@ -147,12 +155,13 @@ def lightning() -> None:
 
     class Trap(pl.Callback):
         def on_train_batch_end(self, trainer, *rest):
-            trap(trainer.global_step)
+            trap(trainer.fit_loop.total_batch_idx + 1)
 
     chosen = {"free": Free, "patience": lambda: EarlyStopping("loss", patience=2, min_delta=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Model()
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", [])), callback]
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    quiet["accumulate_grad_batches"] = 1 if BY_HAND else ADDED
     trainer = pl.Trainer(max_epochs=callback.goal or EPOCHS, callbacks=callbacks, **quiet, **OPTIONS.get("trainer", {}))
     loader = callback.loader(Rows(), **loader_options())
     trainer.fit(model, loader, ckpt_path=callback.resume, weights_only=True)
@@ -164,7 +173,8 @@ def accelerate() -> None:
 
     from unbroken.training.accelerate import Segments
 
-    accelerator, model = library.Accelerator(cpu=True), Net()
+    accelerator = library.Accelerator(cpu=True, gradient_accumulation_steps=1 if BY_HAND else ADDED)
+    model = Net()
     segments = Segments(accelerator, **ADAPTER)
     loader = [segments.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), 0.05))
@@ -173,10 +183,13 @@ def accelerate() -> None:
             model.body.requires_grad_(False)
         for batch in segments.batches(loader):
             note(segments.step + 1, batch)
-            loss = model(**batch)["loss"]
-            accelerator.backward(loss)
-            optimizer.step()
-            optimizer.zero_grad()
+            assert segments.step == segments.epoch * len(loader) + segments.batch
+            with nullcontext() if BY_HAND else accelerator.accumulate(model):
+                loss = model(**batch)["loss"]
+                accelerator.backward(loss / ADDED if BY_HAND else loss)
+                if not BY_HAND or (segments.step + 1) % ADDED == 0:  # over the border of epochs
+                    optimizer.step()
+                    optimizer.zero_grad()
             segments.log(loss=loss.item(), step=segments.step)
             trap(segments.step + 1)
     segments.finish({"weights.pt": model.state_dict()} if OPTIONS.get("files") else None)
@@ -189,6 +202,9 @@ def transformers() -> None:
     from unbroken.training.transformers import UnbrokenCallback
 
     class Trap(library.TrainerCallback):
+        def on_substep_end(self, args, state, control, **kwargs):
+            trap(state.global_step + 0.5)
+
         def on_step_end(self, args, state, control, **kwargs):
             trap(state.global_step)
             if state.global_step == OPTIONS.get("ends_epoch_at"):

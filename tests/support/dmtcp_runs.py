@@ -7,8 +7,9 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 from support.dmtcp_here import PROGRAMS, REAL
-from support.toyrun import parent_of, until
+from support.toyrun import until
 
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
@@ -94,16 +95,9 @@ class Run:
 
     def pids(self, needle=""):
         """Processes that were started for this run, with `needle` in their command line."""
-        found = []
-        for pid in _pids():
-            if pid != os.getpid():
-                try:
-                    words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                except OSError:
-                    continue
-                if str(self.base) in words and needle in words:
-                    found.append(pid)
-        return found
+        words = {each.pid: " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])}
+        words.pop(os.getpid(), None)
+        return [pid for pid, line in words.items() if str(self.base) in line and needle in line]
 
     def program(self):
         """The process that counts: it has the file open."""
@@ -124,7 +118,7 @@ class Run:
         """The shell around it, and what stands for it."""
         program = self.program()
         if REAL:  # where the command line of a process is gone after a restart
-            return [parent_of(program)]
+            return [psutil.Process(program).ppid()]
         return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
 
     def command(self, request):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
+from support.making import ATTEMPT
 from support.toyrun import KEYS, ROOT, toy_run
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, chain_specs
@@ -35,30 +37,20 @@ def segment(number: int = 1, **changes: object) -> Segment:
 
 def attempt(outcome: EndKind, **changes: object) -> Attempt:
     """Return a line of history of that run, of an attempt that failed."""
-    values: dict[str, object] = {
-        "token": 1,
-        "segment": 1,
-        "driver_attempt": 1,
-        "kind": outcome,
-        "started_utc": "2026-01-01T00:00:00Z",
-        "ended_utc": "2026-01-01T00:10:00Z",
-        "from_checkpoint": None,
-        "to_checkpoint": None,
-        "progress_from": 0.0,
-        "progress_to": 0.0,
-        "unit": "steps",
-        "work_seconds": 1.0,
-        "saves": 0,
-        "save_seconds": 0.0,
-        "stop_seconds": None,
-        "unused_seconds": None,
-        "exit_code": 1,
-        "host": "node1",
-        "pid": 1,
-        "slurm_job": "17",
-        "message": "the program ended with exit code 1",
-    }
-    return Attempt(**{**values, **changes})  # type: ignore[arg-type]
+    failed = replace(
+        ATTEMPT,
+        kind=outcome,
+        started_utc="2026-01-01T00:00:00Z",
+        ended_utc="2026-01-01T00:10:00Z",
+        to_checkpoint=None,
+        progress_to=0.0,
+        saves=0,
+        exit_code=1,
+        host="node1",
+        slurm_job="17",
+        message="the program ended with exit code 1",
+    )
+    return replace(failed, **changes)  # type: ignore[arg-type]
 
 
 class Wildcards(dict[str, str]):

@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from support.toyrun import PYTHONPATH
+from support.toyrun import PYTHONPATH, until
 
 # Counts to its goal and saves every number.  It rests at each number for which there is a file `rest-at-N`, and saves
 # and leaves with 0 at a TERM, as well-behaved programs do.
@@ -106,10 +105,7 @@ class Called:
         self.wait_until(lambda: any(kept.get("n") == number for kept in self.kept(name)))
 
     def wait_until(self, is_so, seconds: float = 300.0) -> None:
-        give_up = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < give_up, "waited in vain"
-            time.sleep(0.02)
+        until(is_so, seconds)
 
     def state(self) -> dict[str, int]:
         return _json(self.folder / "ckpt/state.json")

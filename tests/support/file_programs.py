@@ -7,7 +7,6 @@ and some in the middle of writing N while there is `tear-at-N`.
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -408,10 +407,7 @@ KILLS: dict[str, Callable[..., int]] = {"the program": kill_program, "exec": kil
 def wait_for_end(called: Called) -> None:
     """Until the program is gone."""
     pid = _pid(called)
-    give_up = time.monotonic() + 60
-    while is_alive(pid):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    called.wait_until(lambda: not is_alive(pid), 60)
 
 
 def _pid(called: Called) -> int:

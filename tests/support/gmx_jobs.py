@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
 from support.toyrun import PYTHONPATH, until
 
 from unbroken.engines.base import Task
@@ -127,14 +128,8 @@ def kill_at(process: subprocess.Popen[str], job: Job, step: int, replicas: Seque
 
 def writers(folder: Path) -> list[int]:
     """Living processes that work in a folder."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdecimal() and (process / "cwd").resolve() == folder.resolve():
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
+    place = str(folder.resolve())
+    return [process.pid for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == place]
 
 
 def rows_of(table: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A training on a GPU with all that has a state there, small enough for a test: run as a program."""
+"""A training on a GPU, or on the CPU, with all that has a state there, small enough for a test: run as a program."""
 
 import argparse
 import os
@@ -83,8 +83,7 @@ for _ in training.epochs():
         time.sleep(given.pause)
         step = training._course.position.step + 1
         saving = training._link._async_save
-        # Else most steps would find the save before still on its way; one whose step was skipped waits for the next.
-        if saving and saving._is_decided.is_set():
+        if saving:  # else most steps would find the save before still on its way
             saving._thread.join()
         if step in given.signals:
             os.kill(os.getpid(), signal.SIGUSR1)

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from support.making import ATTEMPT
+
 from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
 # 2026-01-05 09:00 UTC, a Monday.
 MONDAY = 1_767_603_600.0
-PLAIN = Attempt(
-    token=1,
-    segment=1,
-    driver_attempt=1,
-    kind=EndKind.PAUSED,
+PLAIN = replace(
+    ATTEMPT,
     started_utc=utc_text(MONDAY),
     ended_utc=utc_text(MONDAY + 3500),
-    from_checkpoint=None,
     to_checkpoint="one",
-    progress_from=0.0,
     progress_to=100.0,
-    unit="steps",
     work_seconds=3500.0,
     saves=7,
     save_seconds=1.0,
     stop_seconds=1.0,
     unused_seconds=100.0,
-    exit_code=85,
     host="node1",
-    pid=1,
-    slurm_job="",
     message="",
 )
 

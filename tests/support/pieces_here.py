@@ -25,17 +25,16 @@ def whole_and_pieces(program: Program, root: Path, stops: Sequence[int]) -> tupl
 def pieces(program: Program, folder: Path, stops: Sequence[int], *, is_ended: bool = True) -> Any:
     """What the program returns after it was stopped in these steps of the whole; None if it is left there."""
     counted, found = [0], None
-    for stop in [*stops, *([None] if is_ended else [])]:
-        found = _piece(program, folder, counted, stop)
-        assert (found is None) == (stop is not None), f"stop at {stop}: it came to {counted[0]}"
+    for at in [*stops, *([None] if is_ended else [])]:
+        found = _piece(program, folder, counted, at)
+        assert (found is None) == (at is not None), f"stop at {at}: it came to {counted[0]}"
     return found
 
 
-def _piece(program: Program, folder: Path, counted: list[int], stop: int | None) -> Any:
+def _piece(program: Program, folder: Path, counted: list[int], at: int | None) -> Any:
     def trap() -> None:
         counted[0] += 1
-        if counted[0] == stop:
-            os.kill(os.getpid(), signal.SIGUSR1)
+        stop(at, counted[0])
 
     begin_as_a_new_process()
     torch.set_num_threads(1)
@@ -45,3 +44,22 @@ def _piece(program: Program, folder: Path, counted: list[int], stop: int | None)
     except SystemExit as leaving:
         assert leaving.code == 85, leaving.code
         return None
+
+
+def stop(when: float | None, now: float) -> None:
+    """Send the signal to stop if it is time."""
+    if when == now:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def last_state(folder: Path) -> bytes:
+    """The state in the last checkpoint of a training by hand."""
+    return (folder / "checkpoints" / "latest" / "state.pt").read_bytes()
+
+
+def weights_in(path: Path) -> object:
+    """The weights in a file byte by byte; around them pickles say the same in other bytes."""
+    if path.suffix == ".safetensors":
+        return path.read_bytes()
+    state = torch.load(path, weights_only=True)
+    return {name: value.numpy().tobytes() for name, value in state.get("state_dict", state).items()}

@@ -54,12 +54,6 @@ def slow_to_save(seconds: str) -> int:
     return obedient()
 
 
-def not_begun_yet() -> int:
-    """Is told before it has anything to save, and leaves."""
-    wait_for_stop()
-    return 85
-
-
 def saves_once_before(wrote_seconds: str) -> int:
     """Saves at once, says how long it wrote, and waits for another deadline; then as the obedient one."""
     deadline = Path(os.environ["UNBROKEN_DEADLINE_FILE"])

@@ -36,34 +36,8 @@ PATIENCE_SECONDS = 600.0
 def toy_run(name: str = "demo", **changes: object) -> RunSpec:
     """A quick run; changes may name keys of the run or of the toy's settings."""
     settings = {**SETTINGS, **{key: value for key, value in changes.items() if key in SETTINGS}}
-    keys: dict[str, object] = {
-        "engine": "toy",
-        "segments": 5,
-        "segment_minutes": 1.0,
-        "place": "short",
-        "note": "a test",
-        "threads": 1,
-        "tasks": 1,
-        "nodes": None,
-        "mem_mb": 100,
-        "memory_growth": 1.5,
-        "gpus": 0,
-        "partition": None,
-        "account": None,
-        "qos": None,
-        "constraint": None,
-        "gpu_type": None,
-        "slurm_extra": (),
-        "keep": 2,
-        "milestone_every": 0,
-        "save_minutes": 10.0,
-        "mtbf_hours": None,
-        "stall_minutes": None,
-        "first_margin_seconds": None,
-        "attempts_without_progress": 2,
-        "modules": (),
-        "enter": (),
-    }
+    keys: dict[str, object] = {"engine": "toy", "segments": 5, "segment_minutes": 1.0, "save_minutes": 10.0}
+    keys |= {"place": "short", "note": "a test", "mem_mb": 100, "memory_growth": 1.5}
     keys.update({key: value for key, value in changes.items() if key not in SETTINGS})
     if isinstance(copies := keys.get("copies"), dict):
         keys["copies"] = CopySettings(**{"keep": 2, "every_minutes": 0, **copies})
@@ -234,13 +208,10 @@ def until(is_so: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> obj
 
 def guards_of(pid: int) -> list[int]:
     """The outer and the inner guard of a program."""
-    inner = parent_of(pid)
-    return [parent_of(inner), inner]
+    import psutil
 
-
-def parent_of(pid: int) -> int:
-    """The number of a living process's parent."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    inner, outer = psutil.Process(pid).parents()[:2]
+    return [outer.pid, inner.pid]
 
 
 def history(job: Job) -> list[Attempt]:

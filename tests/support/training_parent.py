@@ -12,13 +12,6 @@ from pathlib import Path
 from support.prefork import TORCH, Started, start_script
 
 
-def wait_for(path: Path, seconds: float = 200) -> None:
-    until = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} does not appear"
-        time.sleep(0.02)
-
-
 @dataclass
 class TrainingParent:
     """A stand-in for unbroken's own process: tells, takes what is handed over, starts again from it."""
@@ -28,6 +21,7 @@ class TrainingParent:
     arguments: list[str] = field(default_factory=list)
     ranks: int = 0  # 0: the program by itself
     launcher_words: tuple[str, ...] = ()
+    told: dict[str, str] = field(default_factory=dict)  # by the environment, besides the contract
     save_seconds: float = 1000.0
     deadline_seconds: float = 1000.0
     codes: list[int] = field(default_factory=list)
@@ -81,6 +75,7 @@ class TrainingParent:
             "UNBROKEN_GOAL": "3",
             "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),
             "OMP_NUM_THREADS": "1",
+            **self.told,
         }
 
     def start(self) -> Started:

@@ -27,6 +27,7 @@ from unbroken.store.record import Record, read_record
 
 __all__ = ["PATIENCE_SECONDS", "ROOT", "until"]
 BIN = Path(sys.executable).parent
+COUNTER = Path(__file__).with_name("counter.py")
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
 MARKER = "UNBROKEN_TEST_DIRECTORY"
 # Most tests read what each segment says, which the console leaves to the logs; its own tests are in test_console.py.
@@ -261,3 +262,17 @@ def one_long_segment(goal: int, **more: object) -> dict[str, object]:
 def in_no_time(run: dict[str, object]) -> dict[str, object]:
     """The same run, of which the rest is counted at once."""
     return {**run, "settings": {**run["settings"], "step_seconds": 0, "save_steps": 0}}  # type: ignore[dict-item]
+
+
+def counting(*options: str, inputs: Sequence[str] = (), **more: object) -> dict[str, object]:
+    """A run of counter.py, which takes these options, to 300."""
+    settings = {
+        "start": [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", *options],
+        "files": ["state.txt"],
+        "saved_by": "rename",
+        "progress_file": "state.txt",
+        "progress_pattern": r"^step (\d+)$",
+        "inputs": list(inputs),
+        "goal": 300,
+    }
+    return {"engine": "command", "settings": settings, **more}

@@ -17,7 +17,7 @@ EACH_EPOCH = {
 }
 
 
-def whole_and_pieces(base: Path, framework: str, stops: list[tuple[str, int]], **options: object) -> list[AdapterRun]:
+def whole_and_pieces(base: Path, framework: str, stops: list[tuple[str, float]], **options: object) -> list[AdapterRun]:
     """A training in one piece, and one with a signal at each of these steps."""
     whole, pieces = (AdapterRun(base / name, framework, options) for name in ("whole", "pieces"))
     assert whole.start() == 0, whole.log
@@ -129,6 +129,28 @@ def test_an_epoch_of_lightning_ends_as_in_one_piece(stops: list[int], trainer, t
     assert pieces.end == whole.end
     assert pieces.seen == whole.seen
     assert whole.end["steps"] == trainer.get("max_steps", 15)
+
+
+# --- gradients that are added up over batches ---
+
+
+@pytest.mark.parametrize(
+    ("framework", "stops", "options"),
+    [
+        ("lightning", (4, 7), {"added": 3}),
+        ("lightning", (4, 7), {"added": 3, "by_hand": True}),
+        ("accelerate", (4, 7), {"added": 3}),
+        ("accelerate", (4, 7), {"added": 3, "by_hand": True}),
+        ("transformers", (1.5, 2.5), {"trainer": {"gradient_accumulation_steps": 3}}),
+    ],
+)
+def test_gradients_that_are_added_up_survive_stops_within_a_step(
+    framework: str, stops: tuple[float, float], options: dict[str, object], tmp_path: Path
+) -> None:
+    """Whoever makes the steps; the Trainer ends the step within which it is told."""
+    whole, pieces = whole_and_pieces(tmp_path, framework, [("USR1", stop) for stop in stops], **options)
+
+    assert pieces.end == whole.end
 
 
 # --- what is frozen ---

@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.telling import told_here
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -18,12 +17,6 @@ from unbroken.training.torch.resumable_loader import resumable_loader
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
 DATA = TensorDataset(torch.arange(10))
-
-
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with told_here(tmp_path, monkeypatch, GOAL="2") as folder:
-        yield folder
 
 
 def numbers(loader) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Every argument of `Training`, its methods, `Saves`, `Guard` and `Validate` does something."""
+"""Arguments of `Training`, its methods, `Saves` and `Guard`: each does something (others: the tests of their parts)."""
 
 import json
 import random
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 
 from unbroken.store.checkpoints import Store  # noqa: E402
-from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
+from unbroken.training.torch import Guard, Saves, Tracker, Training  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("signals_kept")
 
@@ -60,32 +60,12 @@ def steps_saved(folder):
     return [round(each.passport.progress.done * 3) for each in Store(folder / "checkpoints").readable()]
 
 
-def test_seed() -> None:
-    assert numbers(made(seed=1)) != numbers(made(seed=2))
-
-
 def test_best_and_is_best(tmp_path) -> None:
     seen = []
     trained(None, 4, (3, 1, 2, 0), after=lambda training: seen.append(training.is_best), best=("loss", "min"))
     trained(None, 4, (3, 1, 2, 0), after=lambda training: seen.append(training.is_best), best=("loss", "max"))
 
     assert seen == [True, True, False, True, True, False, False, False]
-
-
-@pytest.mark.process
-def test_validate(tmp_path) -> None:
-    trained(tmp_path / "run", validate=lambda: torch.ones(1))
-
-    with pytest.raises(SystemExit, match="the prediction differs"):
-        trained(tmp_path / "run", 5, validate=lambda: torch.full((1,), 2.0))
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("name", ["rtol", "atol"])
-def test_a_wider_tolerance_of_validate(tmp_path, name) -> None:
-    trained(tmp_path / "run", validate=lambda: torch.ones(1))
-
-    trained(tmp_path / "run", 5, validate=Validate(lambda: torch.full((1,), 1.5), **{name: 1.0}))
 
 
 @pytest.mark.process
@@ -137,28 +117,6 @@ def test_guard_finite(tmp_path) -> None:
     trained(None, 1, (float("nan"),), guard=Guard(finite=()))
     with pytest.raises(SystemExit, match="mine is nan, allowed: a finite number"):
         trained(None, 1, (float("nan"),), "mine", guard=Guard(finite=("mine",)))
-
-
-def test_guard_highest_and_in_a_row() -> None:
-    trained(None, 3, (9, 9, 1), guard=Guard(highest={"loss": 5}, in_a_row=3))
-    with pytest.raises(SystemExit, match="loss is 9, allowed: 5 at most"):
-        trained(None, 3, (9, 9, 1), guard=Guard(highest={"loss": 5}, in_a_row=2))
-
-
-def test_goal_and_unit() -> None:
-    assert len(numbers(made(), 2, batch_size=4)) == 6
-    assert len(numbers(made(), 2, "steps", batch_size=4)) == 2
-
-
-def test_batch_size_and_drop_last() -> None:
-    assert [len(batch) for batch in numbers(made(), batch_size=5)] == [5, 5, 2]
-    assert [len(batch) for batch in numbers(made(), batch_size=5, drop_last=True)] == [5, 5]
-
-
-def test_shuffle_and_order() -> None:
-    assert numbers(made(), batch_size=12, shuffle=False) == [list(range(12))]
-    assert numbers(made(), batch_size=12) != [list(range(12))]
-    assert numbers(made(), batch_size=2, order=lambda generator: [7, 7, 3]) == [[7, 7], [3]]
 
 
 def test_groups() -> None:

@@ -1,11 +1,10 @@
-"""Models of torch.compile: the names of their state, what the passport says, and a resume in a new process."""
+"""Models of torch.compile: the names of their state, what the passport says (pieces: test_training_device_kills.py)."""
 
 import json
 from pathlib import Path
 
 import pytest
 from support.telling import begin_as_a_new_process
-from support.training_parent import TrainingParent
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -23,37 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*script_method. is deprecated:DeprecationWarning"),
     pytest.mark.usefixtures("signals_kept"),
 ]
-
-# 4 batches an epoch, 3 epochs.
-PROGRAM = """
-import argparse, os, signal
-import torch
-from torch import nn
-from unbroken.training.torch import Training, seed_everything
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--signals", type=int, nargs="*", default=[])
-options = parser.parse_args()
-torch.set_num_threads(1)
-seed_everything(3)
-model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 1))
-used = torch.compile(model)
-optimizer = torch.optim.AdamW(used.parameters(), lr=0.01)
-average = torch.optim.swa_utils.AveragedModel(used)
-training = Training(model=used, optimizer=optimizer, average=average)
-loader = training.loader([torch.arange(6.0) + number for number in range(20)], 5)
-for epoch in training.epochs():
-    for inputs in training.batches(loader):
-        loss = (used(inputs) + torch.randn(1)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        average.update_parameters(used)
-        training.log(loss=loss.item())
-        if training._course.position.step + 1 in options.signals:
-            os.kill(os.getpid(), signal.SIGUSR1)
-training.finish({"model.pt": model.state_dict()})
-"""
 
 
 def small() -> nn.Module:
@@ -116,18 +84,6 @@ def test_a_change_of_threads_gpus_or_torch_is_told_and_one_of_the_rest_is_not() 
     assert differences(before, {**before, "threads": "2", "gpus": "0", "torch": "2.10"}) == (
         "torch 2.9 -> 2.10, threads 4 -> 2, GPUs 1 -> 0"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.needs("g++")
-def test_a_compiled_training_in_pieces_is_the_whole_byte_for_byte(tmp_path: Path) -> None:
-    whole = TrainingParent(tmp_path / "whole", PROGRAM)
-    whole.run_to_the_end()
-    pieces = TrainingParent(tmp_path / "run", PROGRAM, ["--signals", "3", "6"])
-    pieces.run_to_the_end()
-
-    assert pieces.codes == [85, 85, 0]
-    assert pieces.result() == whole.result()
 
 
 def compiled_by_blocks(model: nn.Sequential) -> nn.Sequential:

@@ -32,17 +32,6 @@ FRAMEWORKS = {
 }
 
 
-@dataclass
-class GpuParent(TrainingParent):
-    """A training whose sums are the same in each process."""
-
-    goal: int = 3
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, **EXACT, "HF_HUB_OFFLINE": "1", "UNBROKEN_GOAL": str(self.goal)}
-
-
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_framework_that_is_killed_on_a_gpu_comes_to_the_weights_of_one_piece(tmp_path: Path, name: str) -> None:
     framework = FRAMEWORKS[name]
@@ -54,9 +43,10 @@ def test_a_framework_that_is_killed_on_a_gpu_comes_to_the_weights_of_one_piece(t
     text = text.replace(
         "\ntorch.set_num_threads(", "\ntorch.use_deterministic_algorithms(True)\ntorch.set_num_threads("
     )
-    whole = GpuParent(tmp_path / "whole", text, goal=framework.goal)
+    told = {**EXACT, "HF_HUB_OFFLINE": "1", "UNBROKEN_GOAL": str(framework.goal)}
+    whole = TrainingParent(tmp_path / "whole", text, told=told)
     whole.run_to_the_end()
-    killed = GpuParent(tmp_path / "killed", text, ["0.1"], save_seconds=0.5, goal=framework.goal)
+    killed = TrainingParent(tmp_path / "killed", text, ["0.1"], save_seconds=0.5, told=told)
     killed.run(kill_after=0.2)
     killed.arguments = []
     killed.run_to_the_end()

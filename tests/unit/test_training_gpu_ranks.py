@@ -22,24 +22,17 @@ BESIDE = Path(ranks_program.__file__).with_name("ranks_beside.py").read_text()
 KINDS = {"ddp": 2, "fsdp": 1}
 
 
-class GpuRanks(TrainingParent):
-    """Ranks whose sums are the same in each process."""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, **EXACT}
+def ranks(folder: Path, *arguments: object, text: str = TEXT) -> TrainingParent:
+    words = [*map(str, arguments), "--device", DEVICE]
+    return TrainingParent(folder, text, words, ranks=KINDS[str(arguments[0])], told=EXACT)
 
 
-def ranks(folder: Path, *arguments: object, text: str = TEXT) -> GpuRanks:
-    return GpuRanks(folder, text, [*map(str, arguments), "--device", DEVICE], ranks=KINDS[str(arguments[0])])
-
-
-def final_of(parent: GpuRanks) -> dict[str, bytes]:
+def final_of(parent: TrainingParent) -> dict[str, bytes]:
     """The results; one rank with FSDP2 keeps its mesh in its state, with a hash that each process draws anew."""
     return {name: data for name, data in parent.result().items() if name.startswith("final/")}
 
 
-def whole_of(kind: str, folder: Path) -> GpuRanks:
+def whole_of(kind: str, folder: Path) -> TrainingParent:
     parent = ranks(folder / "whole", kind)
     parent.run_to_the_end()
     assert parent.codes == [0], parent.log

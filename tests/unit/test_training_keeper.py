@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.telling import told_here
 from support.toyrun import checkpoints, run_program, toy_job
 
 from unbroken.errors import CheckpointError
@@ -21,11 +20,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.training.torch.framework_session import FrameworkSession, Wish
 
-
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with told_here(tmp_path, monkeypatch, GOAL="9", GOAL_UNIT="steps") as folder:
-        yield folder
+TOLD = {"GOAL": "9", "GOAL_UNIT": "steps"}
 
 
 def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
@@ -133,7 +128,6 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
             transformers.TrainerControl(),
         )
 
-    monkeypatch.setenv("UNBROKEN_VERDICT", str(told / "verdict.json"))
     begin("rng_state.pth", "optimizer.pt")
     with pytest.raises(
         CheckpointError, match=r"made by 2 ranks, and now there is 1, which would train .*; type ranks: 2"

@@ -1,6 +1,5 @@
 """Several loaders in one training, and orders that follow it: pieces are the whole, bit for bit."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from support.forked_ranks import ForkedRanks  # noqa: E402
+from support.pieces_here import last_state, stop  # noqa: E402
 from support.training_parent import TrainingParent  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
 
@@ -74,15 +74,6 @@ def train(folder: Path, body, *, second=24, workers=0, stop_at=None, epochs=3, i
     except SystemExit as leaving:
         assert leaving.code == 85
     return seen
-
-
-def stop(when, now):
-    if when == now:
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-
-def last_state(folder: Path) -> bytes:
-    return (folder / "checkpoints" / "latest" / "state.pt").read_bytes()
 
 
 def assert_pieces_are_the_whole(tmp_path: Path, stops, body, **more) -> None:

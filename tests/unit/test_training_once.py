@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.telling import begin_as_a_new_process, told_here
+from support.telling import begin_as_a_new_process
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -20,12 +20,6 @@ IN_THE_RUN = re.escape(
     "this process has a training of the run 'demo' already, and a second one would go on from its checkpoints; "
     "allowed: one in a run; type a run for each (each fold), with args: [...] in its settings"
 )
-
-
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with told_here(tmp_path, monkeypatch, GOAL="2", VERDICT=tmp_path / "verdict.json") as folder:
-        yield folder
 
 
 def fold(number: int, folder: Path | None) -> tuple[int, list[float]]:

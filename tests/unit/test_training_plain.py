@@ -142,19 +142,6 @@ print(os.WTERMSIG(status), signals.has_come)
     assert answer.stdout.split() == [str(int(signal.SIGTERM)), "True"]
 
 
-def test_signals_are_only_noted_by_the_process_that_installed_them() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
-    signals = Signals()
-    try:
-        signals.install()
-        os.kill(os.getpid(), signal.SIGUSR1)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    assert signals.has_come
-
-
 def test_a_handler_that_a_compiler_has_put_over_ours_is_taken_back(signals_kept: None) -> None:
     """LLVM does it by sigaction, of which Python hears nothing; here a handler of C that does nothing does."""
     libc = ctypes.CDLL(None)
@@ -413,18 +400,14 @@ def test_time_is_kept_for_the_save_that_is_on_its_way_too(tmp_path: Path) -> Non
     assert (before, pace.must_stop(Phase.BATCH)) == (False, True)
 
 
-def test_a_second_ctrl_c_interrupts() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+def test_a_second_ctrl_c_interrupts(signals_kept: None) -> None:
     signals = Signals()
-    try:
-        signals.install()
+    signals.install()
+    os.kill(os.getpid(), signal.SIGINT)
+
+    assert signals.has_come
+    with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
-        assert signals.has_come
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def test_memory_that_is_free_is_known_here() -> None:

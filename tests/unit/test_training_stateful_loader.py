@@ -1,6 +1,5 @@
 """The StatefulDataLoader of torchdata as a part of a training: pieces are the whole, mistakes are named."""
 
-import os
 import random
 import signal
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 torchdata = pytest.importorskip("torchdata", reason="missing: torchdata (pip install torchdata)")
 
+from support.pieces_here import last_state, stop  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
@@ -83,15 +83,6 @@ def train(folder, make, stop_at=None, workers=0, goal=(EPOCHS, "epochs")):
     except SystemExit as leaving:
         assert leaving.code == 85
     return seen
-
-
-def stop(when, now):
-    if when == now:
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-
-def last_state(folder: Path) -> bytes:
-    return (folder / "checkpoints" / "latest" / "state.pt").read_bytes()
 
 
 def pieces_are_the_whole(tmp_path: Path, stops, make, **more) -> None:

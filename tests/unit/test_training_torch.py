@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.training_parent import TrainingParent, wait_for
+from support.toyrun import until
+from support.training_parent import TrainingParent
 
 from unbroken.system.digests import digest_file
 
@@ -140,7 +141,7 @@ def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(
 def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whole: TrainingParent) -> None:
     pieces = started(tmp_path / "run", ["--workers", "2", "--persistent", "--pause", "0.3"])
     child = pieces.start()
-    wait_for(pieces.attempt_folder / "progress.json")
+    until((pieces.attempt_folder / "progress.json").exists)
     os.killpg(child.pid, signal.SIGTERM)
     pieces.take_last(child)
     pieces.arguments = ["--workers", "2", "--persistent"]
@@ -155,7 +156,7 @@ def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whol
 def test_the_stop_file_and_the_deadline_are_obeyed(tmp_path: Path) -> None:
     asked = started(tmp_path / "asked", ["--workers", "2", "--persistent", "--pause", "0.2"])
     child = asked.start()
-    wait_for(asked.attempt_folder / "progress.json")
+    until((asked.attempt_folder / "progress.json").exists)
     (asked.attempt_folder / "stop").touch()
     code = child.wait(100)  # 85 says that it left early
     late = started(tmp_path / "late", ["--pause", "4"], deadline_seconds=8)

@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.training_parent import TrainingParent, wait_for
+from support.toyrun import until
+from support.training_parent import TrainingParent
 
 from unbroken.store import lease
 from unbroken.store.history import History
@@ -187,7 +188,7 @@ def test_other_ranks_go_on_with_every_sample_exactly_once(
 def test_a_signal_to_launcher_or_group_lets_all_ranks_save(whom: str, whole: TrainingParent, tmp_path: Path) -> None:
     pieces = ranks(tmp_path / "run", *whole.arguments, "--workers", 2, "--pause", 0.3)
     child = pieces.start()
-    wait_for(pieces.attempt_folder / "progress.json", 200)
+    until((pieces.attempt_folder / "progress.json").exists)
     if whom == "launcher":
         os.kill(child.pid, signal.SIGUSR1)
     else:

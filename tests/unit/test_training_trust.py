@@ -2,12 +2,11 @@
 
 import json
 import math
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-from support.telling import begin_as_a_new_process, told_here
+from support.telling import begin_as_a_new_process
 from support.toyrun import ProgramEngine, checkpoints, history, toy_job
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -136,12 +135,6 @@ def test_a_checkpoint_that_predicts_otherwise_is_set_aside_and_the_result_is_as_
 # --- in this process -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with told_here(tmp_path, monkeypatch, GOAL="9", VERDICT=tmp_path / "verdict.json") as folder:
-        yield folder
-
-
 def handed_over(told: Path) -> Path:
     """The newest folder that was handed over, out of the way as unbroken takes it."""
     for folder in sorted((told / "save").glob("*.ready")):
@@ -170,14 +163,6 @@ def test_what_must_not_be_ends_the_training_with_a_verdict(told: Path, guard: Gu
     assert verdict["verdict"] == "hopeless"
     assert verdict["message"].startswith(line)
     assert end.value.code == f"unbroken: {verdict['message']}"  # which Python prints, and leaves with 1
-
-
-def test_without_a_guard_a_loss_may_be_anything(told: Path) -> None:
-    training = Training(guard=Guard(finite=()))
-
-    training.log(loss=NAN)
-
-    assert not (told / "verdict.json").exists()
 
 
 def test_weights_that_are_no_numbers_are_never_saved(told: Path) -> None:
@@ -235,33 +220,35 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
     assert non_finite_weight(weights) == "the weights model.weight hold NaN or infinity"
 
 
+def train_by_hand(base: Path, value: list[float], last_value: float) -> list[tuple[int, int]]:
+    """Train three batches, by a prediction of `value`, and of `last_value` in the last save; return the steps."""
+    begin_as_a_new_process()
+    steps = []
+    training = Training(folder=base / "folder", saves=Saves(steps=1, keep=9), validate=lambda: value[0])
+    loader = training.loader(TensorDataset(torch.zeros(3)), 1)
+    for epoch in training.epochs(1):
+        steps += [(epoch, number) for number, _ in enumerate(training.batches(loader))]
+    value[0] = last_value
+    training.finish({"model.pt": torch.zeros(1)})
+    return steps
+
+
 @pytest.mark.process
+@pytest.mark.usefixtures("signals_kept")
 def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
     value, store = [1.0], tmp_path / "folder" / "checkpoints"
-
-    def train() -> None:
-        begin_as_a_new_process()
-        training = Training(folder=tmp_path / "folder", saves=Saves(steps=1, keep=9), validate=lambda: value[0])
-        loader = training.loader(TensorDataset(torch.zeros(3)), 1)
-        for _ in training.epochs(1):
-            list(training.batches(loader))
-        training.finish()
-
-    train()
+    train_by_hand(tmp_path, value, 1.0)
     before = sorted(path.name for path in store.glob("0*"))
     value[0] = 2.0
     for _ in range(2):
         with pytest.raises(SystemExit, match="the prediction differs from the one made when it was saved"):
-            train()
+            train_by_hand(tmp_path, value, 2.0)
     aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))
     left = sorted(path.name for path in store.glob("0*"))
     value[0] = 1.0
-    train()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    train_by_hand(tmp_path, value, 1.0)
 
     assert (left, aside) == (before[:-1], [before[-1], f"{before[-1]}.reason.json"])
     said = capsys.readouterr().out
@@ -270,28 +257,15 @@ def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("signals_kept")
 def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_is_taken_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
-    value, steps, store = [1.0], [], tmp_path / "folder" / "checkpoints"
-
-    def train(epochs: int, last_value: float) -> None:
-        begin_as_a_new_process()
-        training = Training(folder=tmp_path / "folder", saves=Saves(steps=1, keep=9), validate=lambda: value[0])
-        loader = training.loader(TensorDataset(torch.zeros(3)), 1)
-        for epoch in training.epochs(epochs):
-            for number, _ in enumerate(training.batches(loader)):
-                steps.append((epoch, number))
-        value[0] = last_value
-        training.finish({"model.pt": torch.zeros(1)})
-
-    train(1, last_value=2.0)
+    value, store = [1.0], tmp_path / "folder" / "checkpoints"
+    steps = train_by_hand(tmp_path, value, 2.0)
     before = sorted(path.name for path in store.glob("0*"))
     value[0] = 1.0
-    train(1, last_value=1.0)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    steps += train_by_hand(tmp_path, value, 1.0)
 
     said = capsys.readouterr().out
     aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))

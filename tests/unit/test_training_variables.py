@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.telling import told_here
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -42,13 +41,11 @@ def test_a_tensor_of_a_device_that_is_not_here_comes_back_on_the_cpu() -> None:
     assert variables["hidden"].device.type == "cpu"
 
 
-def test_what_cannot_be_read_back_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("told")
+def test_what_cannot_be_read_back_is_named() -> None:
     variables = Variables(model=torch.nn.Linear(1, 1))
 
-    with (
-        told_here(tmp_path, monkeypatch, GOAL="2"),
-        pytest.raises(CheckpointError, match=r"variables\.values\.model is a "),
-    ):
+    with pytest.raises(CheckpointError, match=r"variables\.values\.model is a "):
         Training(variables=variables)
 
 
@@ -76,9 +73,9 @@ def test_steps_are_counted_on_after_a_stop_and_beyond_what_they_take_for_an_epoc
     assert seen == [*range(11)]
 
 
-def test_steps_of_a_goal_in_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with told_here(tmp_path, monkeypatch, GOAL="2", GOAL_UNIT="epochs"):
-        training = Training()
+def test_steps_of_a_goal_in_epochs_are_refused(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNBROKEN_GOAL_UNIT", "epochs")
+    training = Training()
 
-        with pytest.raises(ValueError, match=r"^steps\(\): the goal is in epochs, allowed: goal_unit: steps$"):
-            next(training.steps(3))
+    with pytest.raises(ValueError, match=r"^steps\(\): the goal is in epochs, allowed: goal_unit: steps$"):
+        next(training.steps(3))

@@ -1,7 +1,6 @@
 """The examples of the adapters as a user drives them: snakemake to the end, in segments that are told to leave."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +10,7 @@ from unbroken.store.segment_end import EndKind
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-import torch
+from support.pieces_here import weights_in
 
 # The example, what it needs, its run, its goal here, and the file of its result that holds the weights.
 CASES = [
@@ -19,14 +18,6 @@ CASES = [
     ("torch_lightning", "pytorch_lightning", "digits", 2, "model.ckpt"),
     ("torch_accelerate", "accelerate", "digits", 2, "model.pt"),
 ]
-
-
-def weights(path: Path) -> object:
-    """The weights byte by byte; around them pickles say the same in other bytes."""
-    if path.suffix == ".safetensors":
-        return path.read_bytes()
-    state = torch.load(path, weights_only=True)
-    return {name: value.numpy().tobytes() for name, value in state.get("state_dict", state).items()}
 
 
 def stop(work: WorkDir, run: str, segment: int) -> None:
@@ -60,4 +51,6 @@ def test_an_example_of_an_adapter_runs_to_its_end_in_segments_and_is_the_whole(
     assert [record.kind for record in records[run][:3]] == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     assert 0 < records[run][0].progress.done < records[run][1].progress.done < goal == records[run][2].progress.done
     assert records["whole"][0].kind is EndKind.FINISHED
-    assert weights(work.places(run).final / result) == weights(work.places("whole").final / result)
+    assert weights_in(work.places(run).final / result) == weights_in(work.places("whole").final / result)
+    assert work.final(run).keys() == work.final("whole").keys()
+    assert example.removeprefix("torch_") in work.passports(run)[-1].versions

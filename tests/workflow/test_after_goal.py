@@ -60,15 +60,3 @@ def test_where_the_records_are_touched_none_is_made(work: WorkDir) -> None:
 
     assert len(work.records("a")) == 2
     assert done.code == 0, done.text
-
-
-def test_a_goal_that_is_raised_uses_the_segments_that_were_left_over(work: WorkDir, whole) -> None:
-    work.configure({"a": one_step_segments(segments=40, goal=2)})
-    work.snakemake()
-    work.configure({"a": one_step_segments(segments=40, goal=4)})
-
-    planned, done = work.plan(), work.snakemake()
-
-    assert (planned, done.code) == (38, 0)
-    assert jobs(done.text) == 2
-    assert work.final("a") == whole(4)

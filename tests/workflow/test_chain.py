@@ -46,17 +46,6 @@ def test_the_links_and_the_summary_name_the_last_checkpoint(work: WorkDir) -> No
     assert json.loads((places.final / "summary.json").read_text())["checkpoint"] == last
 
 
-def test_a_run_that_ends_early_passes_its_finish_on_and_leaves_the_plan(work: WorkDir) -> None:
-    work.configure({"demo": one_step_segments(segments=5, goal=2)})
-
-    done = work.snakemake()
-
-    assert done.code == 0
-    assert [record.has_worked for record in work.records("demo")] == [True, True, False, False, False]
-    assert len(work.history("demo")) == 2
-    assert work.plan() == 0
-
-
 def test_a_dry_run_counts_the_segments_that_are_still_to_do(work: WorkDir) -> None:
     work.configure({"demo": one_step_segments(segments=5, goal=5)})
 
@@ -87,13 +76,3 @@ def test_several_runs_go_forward_in_one_call(work: WorkDir, whole) -> None:
 
     assert (done.code, done.planned) == (0, 6)
     assert [work.final(f"seed_{seed}") for seed in (0, 1, 2)] == [whole(2, seed) for seed in (0, 1, 2)]
-
-
-def test_a_chain_of_twelve_segments_loses_and_doubles_nothing(work: WorkDir, whole) -> None:
-    work.configure({"long": one_step_segments(segments=12, goal=12)})
-
-    done = work.snakemake()
-
-    assert (done.code, done.planned) == (0, 12)
-    assert [attempt.progress_to for attempt in work.history("long")] == list(range(1, 13))
-    assert work.final("long") == whole(12)

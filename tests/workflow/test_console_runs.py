@@ -3,14 +3,12 @@
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from support.terminal import Terminal
-from support.workdir import BIN, ROOT, WorkDir, one_step_segments, until
+from support.workdir import BIN, ROOT, WorkDir, counting, one_step_segments, until
 
-COUNTER = ROOT / "tests" / "support" / "counter.py"
 RULE = "─" * 10
 
 
@@ -34,16 +32,8 @@ def slow(segments: int, goal: int, seconds: float = 0.5) -> dict[str, object]:
 
 def counting_until_seen(seen: Path) -> dict[str, object]:
     """A run that saves 193 of 300 steps, and goes on as soon as there is a file `seen`."""
-    program = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "193", "--save-every", "193"]
-    settings = {
-        "start": [*program, "--waits-for", str(seen), "--stop", "{stop}"],
-        "files": ["state.txt"],
-        "saved_by": "rename",
-        "progress_file": "state.txt",
-        "progress_pattern": r"^step (\d+)$",
-        "goal": 300,
-    }
-    return {"engine": "command", "segments": 3, "segment_minutes": 30, "save_minutes": 0.001, "settings": settings}
+    options = ("--steps", "193", "--save-every", "193", "--waits-for", str(seen), "--stop", "{stop}")
+    return counting(*options, segments=3, segment_minutes=30, save_minutes=0.001)
 
 
 def live_of(lines: list[str]) -> list[str]:

@@ -58,7 +58,9 @@ def test_a_dry_run_changes_nothing_and_lists_what_the_start_then_does(work: Work
     assert untouched
     assert jobs(started) == expected[:needed]
     assert "were not present when the DAG was created" not in started.text
-    assert work.final("demo") == whole(4 if change == "goal raised" else 2)
+    goal = 4 if change == "goal raised" else 2
+    assert [attempt.progress_to for attempt in work.history("demo")] == list(range(1, goal + 1))
+    assert work.final("demo") == whole(goal)
     assert jobs(work.snakemake("-n")) == []
 
 

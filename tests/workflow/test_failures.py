@@ -34,7 +34,7 @@ def outcomes(work: WorkDir, run: str) -> list[tuple[EndKind, float, float]]:
     return [(attempt.kind, attempt.progress_from, attempt.progress_to) for attempt in work.history(run)]
 
 
-def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: WorkDir) -> None:
+def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint_and_its_log_stays(work: WorkDir) -> None:
     work.write("program.py", PROGRAM.replace("ONCE", "True"))
     work.configure({"demo": crashing()})
 
@@ -45,14 +45,6 @@ def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: W
     assert work.history("demo")[0].line() == (
         "the program ended with exit code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/demo/001.1.log"
     )
-
-
-def test_the_log_of_a_crash_stays_when_the_next_attempt_goes_well(work: WorkDir) -> None:
-    work.write("program.py", PROGRAM.replace("ONCE", "True"))
-    work.configure({"demo": crashing()})
-
-    work.snakemake()
-
     logs = work.places("demo").log(1).parent
     assert sorted(path.name for path in logs.iterdir()) == ["001.1.log", "001.2.log", "001.log"]
     assert "out of luck" in (logs / "001.1.log").read_text()

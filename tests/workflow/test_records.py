@@ -5,36 +5,26 @@ import shutil
 import time
 
 import pytest
-from support.workdir import Done, WorkDir, one_step_segments
+from support.workdir import WorkDir, one_step_segments
 
 
-def started_again(work: WorkDir, goal: int, lost: list[int]) -> Done:
-    """What snakemake says when it is started again after three segments, of which some records got lost."""
+@pytest.mark.parametrize("goal", [3, 9], ids=["finished", "unfinished"])
+@pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
+def test_lost_records_are_made_anew_without_work(work: WorkDir, whole, lost: list[int], goal: int) -> None:
     work.configure({"demo": one_step_segments(segments=3, goal=goal)})
     work.snakemake()
     for segment in lost:
         work.places("demo").record(segment).unlink()
-    return work.snakemake()
 
-
-@pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
-def test_lost_records_of_a_finished_run_are_made_anew_without_work(work: WorkDir, whole, lost: list[int]) -> None:
-    done = started_again(work, goal=3, lost=lost)
+    done = work.snakemake()
 
     assert done.code == 0
     assert len(work.history("demo")) == 3
     assert work.records("demo")[-1].progress.done == 3
-    assert work.final("demo") == whole(3)
-    assert work.plan() == 0
-
-
-@pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
-def test_lost_records_of_an_unfinished_run_are_made_anew_without_work(work: WorkDir, lost: list[int]) -> None:
-    done = started_again(work, goal=9, lost=lost)
-
-    assert done.code == 0
-    assert len(work.history("demo")) == 3
-    assert [record.segment for record in work.records("demo")] == [1, 2, 3]
+    if goal == 3:
+        assert work.final("demo") == whole(3)
+    else:
+        assert [record.segment for record in work.records("demo")] == [1, 2, 3]
     assert work.plan() == 0
 
 
@@ -65,18 +55,6 @@ def test_a_record_from_the_future_holds_no_run_up(work: WorkDir, whole) -> None:
     assert (done.code, work.final("demo")) == (0, whole(3)), done.text
     assert len(work.history("demo")) == 3
     assert work.plan() == 0
-
-
-def test_a_lost_final_folder_is_made_anew_without_work(work: WorkDir, whole) -> None:
-    work.configure({"demo": one_step_segments(segments=3, goal=3)})
-    work.snakemake()
-    shutil.rmtree(work.places("demo").final)
-
-    done = work.snakemake()
-
-    assert done.code == 0
-    assert len(work.history("demo")) == 3
-    assert work.final("demo") == whole(3)
 
 
 def test_forcing_every_rule_computes_nothing_again(work: WorkDir, whole) -> None:

@@ -2,44 +2,46 @@
 
 import os
 import signal
-import sys
 
-from support.workdir import ROOT, WorkDir, one_long_segment, until
+import pytest
+from support.workdir import WorkDir, counting, one_long_segment, until
 
 from unbroken.store.segment_end import EndKind
 
-COUNTER = ROOT / "tests" / "support" / "counter.py"
 
-
-def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "a closed terminal"])
+def test_it_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole, number: signal.Signals) -> None:
     work.configure({"demo": one_long_segment(goal=250)})
     driver = work.start()
     until(lambda: work.saved("demo") >= 40)
-    driver.interrupt()
+    driver.interrupt(number)
 
     interrupted = driver.wait()
     until(lambda: not work.processes())
     done = work.snakemake()
 
     first, second = work.history("demo")
-    assert interrupted.code == 1
-    assert interrupted.lines("unbroken: ") == [
-        f"unbroken: demo: stopped by Ctrl-C; saved at {first.progress_to} of 250 steps; start again and it goes on"
-    ]
+    if number == signal.SIGINT:
+        assert interrupted.code == 1
+        assert interrupted.lines("unbroken: ") == [
+            f"unbroken: demo: stopped by Ctrl-C; saved at {first.progress_to} of 250 steps; start again and it goes on"
+        ]
     assert (first.kind, first.segment) == (EndKind.INTERRUPTED, 1)
     assert (second.kind, second.segment, second.progress_from) == (EndKind.FINISHED, 1, first.progress_to)
     assert done.code == 0
     assert work.final("demo") == whole(250)
 
 
-def test_an_interrupt_of_the_driver_alone_reaches_its_segments(work: WorkDir) -> None:
+@pytest.mark.parametrize("is_alone", [True, False], ids=["the driver alone", "its group"])
+def test_an_interrupt_reaches_all_segments_and_leaves_no_process_behind(work: WorkDir, is_alone: bool) -> None:
     work.configure({name: one_long_segment(goal=100_000, segment_minutes=60) for name in ("first", "second")})
     driver = work.start("--cores", "2")
     until(lambda: work.saved("first") >= 20 and work.saved("second") >= 20)
 
-    driver.process.send_signal(signal.SIGINT)
+    driver.process.send_signal(signal.SIGINT) if is_alone else driver.interrupt()
 
     assert driver.wait().code == 1
+    until(lambda: not work.processes())
     for name in ("first", "second"):
         (attempt,) = work.history(name)
         assert attempt.kind is EndKind.INTERRUPTED
@@ -47,17 +49,8 @@ def test_an_interrupt_of_the_driver_alone_reaches_its_segments(work: WorkDir) ->
 
 
 def test_of_a_program_that_does_not_leave_a_second_ctrl_c_says_what_a_third_would_lose(work: WorkDir) -> None:
-    program = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "193", "--save-every", "193"]
-    settings = {
-        "start": [*program, "--waits-for", str(work.root / "never")],
-        "files": ["state.txt"],
-        "saved_by": "rename",
-        "progress_file": "state.txt",
-        "progress_pattern": r"^step (\d+)$",
-        "goal": 300,
-    }
-    run = {"engine": "command", "segments": 3, "segment_minutes": 600, "save_minutes": 0.001, "settings": settings}
-    work.configure({"demo": run})
+    options = ("--steps", "193", "--save-every", "193", "--waits-for", str(work.root / "never"))
+    work.configure({"demo": counting(*options, segments=3, segment_minutes=600, save_minutes=0.001)})
     driver = work.start()
     until(lambda: work.saved("demo") == 193)
 
@@ -70,35 +63,6 @@ def test_of_a_program_that_does_not_leave_a_second_ctrl_c_says_what_a_third_woul
     assert driver.wait().code == 1
     until(lambda: not work.processes())
     assert work.saved("demo") == 193
-
-
-def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:
-    work.configure({name: one_long_segment(goal=10_000) for name in ("first", "second")})
-    driver = work.start("--cores", "2")
-    until(lambda: work.saved("first") >= 20 and work.saved("second") >= 20)
-
-    driver.interrupt()
-
-    driver.wait()
-    until(lambda: not work.processes())
-    for name in ("first", "second"):
-        assert [attempt.kind for attempt in work.history(name)] == [EndKind.INTERRUPTED]
-
-
-def test_a_closed_terminal_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
-    work.configure({"demo": one_long_segment(goal=150)})
-    driver = work.start()
-    until(lambda: work.saved("demo") >= 40)
-    driver.interrupt(signal.SIGHUP)
-    until(lambda: not work.processes())
-    driver.wait()
-
-    done = work.snakemake()
-
-    first, second = work.history("demo")
-    assert (first.kind, second.progress_from) == (EndKind.INTERRUPTED, first.progress_to)
-    assert done.code == 0
-    assert work.final("demo") == whole(150)
 
 
 def test_under_nohup_a_closed_terminal_stops_nothing(work: WorkDir, whole) -> None:

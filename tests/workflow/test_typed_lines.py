@@ -3,31 +3,16 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.workdir import BIN, ROOT, Done, WorkDir, one_step_segments
+from support.workdir import BIN, ROOT, Done, WorkDir, counting, one_step_segments
 
 from unbroken.cli.init_command import SNAKEFILE
 
-COUNTER = ROOT / "tests" / "support" / "counter.py"
 TYPED = re.compile(r"(?:\b(?:type|with|then):|, or) ((?:cd \S+ && )?(?:snakemake|unbroken)\b[^;(\n]*)", re.M)
 OPENED = re.compile(r"[^\s;,:'\"()]*\b(?:logs|results)/[^\s;,:'\"()]*")
 NOT_THERE = re.compile(r"not found|No such file|no run is named|no such run|Traceback|Usage")
-
-
-def changed() -> dict[str, object]:
-    """A run whose input is not what its checkpoints were made of."""
-    settings = {
-        "start": [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "100"],
-        "files": ["state.txt"],
-        "progress_file": "state.txt",
-        "progress_pattern": r"^step (\d+)$",
-        "inputs": ["data.txt"],
-        "goal": 300,
-    }
-    return {"engine": "command", "segments": 9, "segment_minutes": 5, "settings": settings}
 
 
 @pytest.fixture(params=["the installed workflow", pytest.param("a workflow of its own", marks=pytest.mark.slow)])
@@ -42,7 +27,7 @@ def told(request: pytest.FixtureRequest, work: WorkDir, tmp_path: Path) -> WorkD
             "paused": one_step_segments(segments=3, goal=2),
             "used": one_step_segments(segments=1, goal=2),
             "crashed": crashing,
-            "changed": changed(),
+            "changed": counting("--steps", "100", inputs=["data.txt"], segments=9, segment_minutes=5),
             "fresh": one_step_segments(segments=4, goal=2),
         }
     )

@@ -82,7 +82,7 @@ def standing(found: RunOnDisk) -> str:
     goal = run.goal or last.progress.goal
     done = how_far(last.progress.done, goal, last.progress.unit)
     if last.segment >= run.segments:
-        more = run.segments + _segments_needed(last, goal)
+        more = last.segment + _segments_needed(last, goal)
         return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
     log = _log_of(folder, last.segment + 1)
     return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
