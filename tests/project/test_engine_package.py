@@ -190,7 +190,7 @@ def test_the_engine_of_another_package_is_rehearsed_with_kills_and_the_control_f
     done = subprocess.run([python, "-m", "unbroken", "rehearse", "walk"], cwd=folder, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^walk: a SIGKILL in mid-save of state\.tmp after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^walk: a SIGKILL in a save of state\.tmp after ", done.stdout, re.M), done.stdout
     assert re.search(r"^walk: control: with a wrong state\.json at \d+ steps it was found ", done.stdout, re.M), (
         done.stdout
     )
@@ -202,7 +202,7 @@ def test_an_engine_as_it_stands_on_the_page_is_rehearsed_with_kills(rehearse_tal
     done = rehearse_tally()
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^demo: a SIGKILL in mid-save of tally\.tmp after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^demo: a SIGKILL in a save of tally\.tmp after ", done.stdout, re.M), done.stdout
     assert re.search(r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ", done.stdout, re.M), (
         done.stdout
     )
@@ -214,7 +214,7 @@ def test_a_program_of_another_package_that_saves_only_when_it_leaves_is_rehearse
     done = rehearse_tally("saves when it leaves")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^demo: a SIGKILL in mid-save of (tally\.\w+|copy-\d+) after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^demo: a SIGKILL in a save of (tally\.\w+|copy-\d+) after ", done.stdout, re.M), done.stdout
     assert done.stdout.endswith("demo: rehearsed: identical\n")
 
 
