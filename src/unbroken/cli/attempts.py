@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unbroken.report.run_folders import segment_logs, segment_to_show
+from unbroken.report.known import segment_logs, segment_to_show
 from unbroken.store.attempts import all_attempts
 from unbroken.store.history import Attempt
 from unbroken.store.layout import RunFolder

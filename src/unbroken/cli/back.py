@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unbroken.errors import ConfigError, LeaseError
-from unbroken.report.run_folders import goes_on_with, run_folder
+from unbroken.report.known import goes_on_with, run_folder
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import QUARANTINE, Store

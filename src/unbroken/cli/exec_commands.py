@@ -16,7 +16,7 @@ from unbroken.errors import ConfigError
 from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.main import main as exec_main
 from unbroken.exec.stores import set_aside
-from unbroken.report.run_folders import goes_on_with
+from unbroken.report.known import goes_on_with
 from unbroken.store import lease
 from unbroken.store.layout import STORES, RunFolder
 from unbroken.system import log

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import BinaryIO
 
 from unbroken.errors import ConfigError
-from unbroken.report.run_folders import segment_logs, segment_to_show
+from unbroken.report.known import segment_logs, segment_to_show
 from unbroken.store.layout import RunFolder
 
 POLL_SECONDS = 0.5

@@ -44,18 +44,18 @@ from unbroken.engines.found import known_schemas, outputs_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.report.account import account_of
-from unbroken.report.events import Look
 from unbroken.report.known import (
     CONFIG,
     config_of,
     existing_run_folder,
     no_config,
     refuse_unknown,
+    run_folder,
     runs_of,
-    statuses,
+    segment_logs,
 )
-from unbroken.report.run_folders import run_folder, segment_logs
-from unbroken.report.status import RunStatus
+from unbroken.report.notifications import Look
+from unbroken.report.status import RunStatus, statuses
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of

@@ -7,9 +7,8 @@ from pathlib import Path
 from unbroken.cli.say import say
 from unbroken.config.notify import NotifySettings
 from unbroken.errors import ConfigError
-from unbroken.report.events import Event, Look, events_of
-from unbroken.report.notifications import send, tell_once
-from unbroken.report.run_folders import run_folder
+from unbroken.report.known import run_folder
+from unbroken.report.notifications import Event, Look, events_of, send, tell_once
 
 
 def check(look: Look, base: Path, settings: NotifySettings) -> None:

@@ -15,7 +15,7 @@ from unbroken.engines.files.states import PRINTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call
 from unbroken.exec.engine import PRINTED_NAME
-from unbroken.report.run_folders import call_of
+from unbroken.report.known import call_of
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, read_passport
 from unbroken.store.layout import RunFolder
