@@ -105,4 +105,4 @@ def test_output_is_lost_if_it_is_in_no_result_nor_state_nor_dropped_nor_ours(tmp
     stage.places.final.mkdir(parents=True)
     (stage.places.final / "in.csv").touch()
 
-    assert Results(stage, run, stage.engine).lost() == ["walk/a.txt"]
+    assert Results(stage).lost() == ["walk/a.txt"]

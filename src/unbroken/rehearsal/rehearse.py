@@ -67,7 +67,7 @@ class Rehearser:
         )  # fmt: skip
         self._root = self.base / FOLDER / self.run.name
         self._stage = Stage(self.run, self.keys, self.engine, self.base, self._root, self.read_only)
-        self._results = Results(self._stage, self.run, self.engine)
+        self._results = Results(self._stage)
 
     def rehearse(self) -> Rehearsal:
         """Return the verdict; keep what the program left next to it where something differs.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from unbroken.engines.base import Engine
+from unbroken.engines.files.settings import words
 from unbroken.engines.files.states import glob_pattern
 from unbroken.rehearsal.compare import Difference, Kind, begun_again, compare_folders, is_excepted
 from unbroken.rehearsal.piece import Way
@@ -18,7 +18,6 @@ from unbroken.store.checkpoint import FILE_NAME as MANIFEST
 from unbroken.store.layout import RunFolder
 from unbroken.store.rehearsal import Verdict
 from unbroken.store.results import SUMMARY
-from unbroken.store.run import RunSpec
 from unbroken.system.fs import tree_files
 
 MOST_NAMES = 3
@@ -46,8 +45,6 @@ class Results:
     """
 
     stage: Stage
-    run: RunSpec
-    engine: Engine
 
     def keep(self, name: str) -> None:
         """Copy what a run left under this name."""
@@ -62,7 +59,7 @@ class Results:
 
         The control finds next to `results/` what the pieces wrote to their end, so only its results are compared.
         """
-        root, ignored = self.stage.root, (SUMMARY, MANIFEST, *self.engine.results_of_pieces)
+        root, ignored = self.stage.root, (SUMMARY, MANIFEST, *self.stage.engine.results_of_pieces)
         found = compare_folders(root / "whole", root / name, ignored)
         if (whole := root / "beside-whole").exists() and name != "control":
             known = set(map(str, tree_files(whole)))  # a killed piece may have left more
@@ -74,13 +71,12 @@ class Results:
         """Return the names of files that are written for each piece, which are not compared."""
         whole, pieces = self.stage.root / "whole", self.stage.root / "pieces"
         names = {str(path) for folder in (whole, pieces) for path in tree_files(folder)}
-        by_engine = {name for name in names if is_excepted(name, self.engine.results_of_pieces)}
+        by_engine = {name for name in names if is_excepted(name, self.stage.engine.results_of_pieces)}
         return sorted(by_engine | begun_again(whole, pieces))
 
-    def discarded(self) -> list[str]:
+    def discarded(self) -> tuple[str, ...]:
         """Return the globs of outputs that the run drops by its settings."""
-        found = self.run.settings.get("discard", ())
-        return list(map(str, found)) if isinstance(found, (list, tuple)) else [str(found)]
+        return words(self.stage.run.settings.get("discard"))
 
     def lost(self) -> list[str]:
         """Return the files that the program wrote in its folder, and that are neither result nor state nor dropped."""
@@ -93,7 +89,7 @@ class Results:
             for name in sorted(json.loads(left.read_text()) if left.exists() else [])
             if PurePosixPath(name).name not in known
             and not _OURS.fullmatch(name)
-            and not self.stage.saves.is_state(f"{RunFolder(self.run.name).work}/0/{name}")
+            and not self.stage.saves.is_state(f"{RunFolder(self.stage.run.name).work}/0/{name}")
             and not any(each.fullmatch(tail) for each in dropped for tail in _tails(name))
         ]
 

@@ -91,7 +91,7 @@ class SaveWatch:
     def learn(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Add the names of the files that checkpoints hold, without pieces of results."""
         paths = [PurePosixPath(name) for each in checkpoints for name in each.passport.files]
-        self._names |= {_plain(path.name) for path in paths if path.parts[0] not in (PARTS, FINAL)}
+        self._names |= {without_numbers(path.name) for path in paths if path.parts[0] not in (PARTS, FINAL)}
 
     def written(self, events: Iterable[FileEvent]) -> str:
         """Return the newest file of a save that grew, or became a checkpoint; empty if none did."""
@@ -107,10 +107,10 @@ class SaveWatch:
 
     def is_state(self, name: str) -> bool:
         """Return True if a file belongs to a save."""
-        return not _MADE.fullmatch(name) and (self._is_named(name) or _plain(name) in self._drafts)
+        return not _MADE.fullmatch(name) and (self._is_named(name) or without_numbers(name) in self._drafts)
 
     def _is_named(self, name: str) -> bool:
-        return _plain(PurePosixPath(name).name) in self._names
+        return without_numbers(PurePosixPath(name).name) in self._names
 
     def _moved(self, before: str, name: str) -> str:
         """Learn a name from a move; return what became a checkpoint, for its files may have come in one step."""
@@ -118,13 +118,14 @@ class SaveWatch:
             return before or name
         if before and not _MADE.fullmatch(name):
             if self._is_named(name):
-                self._drafts.add(_plain(before))
+                self._drafts.add(without_numbers(before))
             elif self.is_state(before):  # the save before, under another name
-                self._drafts.add(_plain(name))
+                self._drafts.add(without_numbers(name))
         return ""
 
 
-def _plain(name: str) -> str:
+def without_numbers(name: str) -> str:
+    """Return a name with 0 for each number in it, so that the names of two saves are the same."""
     return _DIGITS.sub("0", name)
 
 
