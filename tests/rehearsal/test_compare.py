@@ -61,7 +61,7 @@ def mat(minute, values):
             "log.txt", f"{'x' * 200} 1.5 {'y' * 90}\n", f"{'x' * 200} 2.5 {'y' * 90}\n",
             f"line 1: ...xxxxxxxxxxx 2.5 {'y' * 44} instead of ...xxxxxxxxxxx 1.5 {'y' * 44}",
         ),
-        ("log.txt", "at 1\nend\n", "at 2\nmore\nend\n", "from line 1 on: 'at 2' instead of 'at 1'"),
+        ("log.txt", "at 1\nend\n", "at 2\nmore\nend\n", "from line 1 on: 3 lines instead of 2"),
         ("x.bin", b"\0" * 40, b"\0" * 30 + b"\1\2", "from byte 30 on: 32 bytes instead of 40"),
         ("a.json", f'{{"n": "{LONG}1"}}', f'{{"n": "{LONG}2"}}', "n: ...9012345678902' instead of ...9012345678901'"),
         ("state.mat", mat(1, "values"), mat(1, "walues"), "content: other values in bytes[16]"),

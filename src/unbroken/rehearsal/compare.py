@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatch
 from pathlib import Path
@@ -162,14 +162,13 @@ def _lines(path: Path) -> list[str]:
 
 
 def _texts(name: str, one: Sequence[str], other: Sequence[str]) -> list[Difference]:
-    """Return each line that differs; only the first where there are more lines, and so others under each number."""
+    """Return each line that differs; one difference if there are more lines: other ones have each number then."""
     numbered = ({f"line {number}": line for number, line in enumerate(lines, 1)} for lines in (one, other))
     found = _values(name, Kind.TEXT, *numbered)
-    return (
-        found
-        if len(one) == len(other)
-        else [replace(each, name="", where=f"from {each.where} on") for each in found[:1]]
-    )
+    if len(one) != len(other):
+        what = f"{len(other)} lines instead of {len(one)}"
+        return [Difference(name, Kind.TEXT, f"from {found[0].where} on", what)]
+    return found
 
 
 def _bytes(name: str, one: Path, other: Path) -> Difference:
