@@ -31,7 +31,7 @@ from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened
 
 # So much is copied for the whole run, the whole run again, and the pieces.
-MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES = 500_000_000
 # A file counts as no less: to make it takes as long.
 LEAST_FILE_BYTES = 25_000
 _OURS = {str(RESULTS), str(LOGS), str(STORES), ".snakemake"}
