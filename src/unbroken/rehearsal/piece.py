@@ -97,6 +97,7 @@ class Piece:
                 self._watch(events, began)
             finally:
                 self._kill()
+            self.stage.saves.written(events.next(0.0))  # the last moves tell names, too
         self.seconds, code = time.monotonic() - began, self._process.returncode
         if code == 0 and (record := read_record(self.stage.places.record(segment))):
             self.kind = record.kind
