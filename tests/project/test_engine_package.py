@@ -183,7 +183,7 @@ def test_the_engine_of_another_package_is_rehearsed_with_kills_and_the_control_f
     done = subprocess.run([python, "-m", "unbroken", "rehearse", "walk"], cwd=folder, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^walk: a SIGKILL in mid-save of state\.tmp after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^walk: a SIGKILL in a save of state\.tmp after ", done.stdout, re.M), done.stdout
     assert re.search(r"^walk: control: with a wrong state\.json at \d+ steps it was found ", done.stdout, re.M), (
         done.stdout
     )
@@ -198,7 +198,7 @@ REHEARSED = {
         {},
         0,
         [
-            r"^demo: a SIGKILL in mid-save of tally\.tmp after ",
+            r"^demo: a SIGKILL in a save of tally\.tmp after ",
             r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ",
             IDENTICAL,
         ],
@@ -207,7 +207,7 @@ REHEARSED = {
         ("saves when it leaves",),
         {},
         0,
-        [r"^demo: a SIGKILL in mid-save of (tally\.\w+|copy-\d+) after ", IDENTICAL],
+        [r"^demo: a SIGKILL in a save of (tally\.\w+|copy-\d+) after ", IDENTICAL],
     ),
     "puts half of its state back": (("only the step",), {}, 1, [r"^demo: rehearsed: differs \(tally\.txt: "]),
     "leaves files out of the results": (

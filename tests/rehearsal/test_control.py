@@ -62,7 +62,7 @@ def test_a_wrong_restore_of_a_program_that_resumes_is_found_at_the_step_after_it
     )
     assert found, done.said
     after = int(found[1]) + 1
-    assert found[2].startswith(f"table.csv: column value, from row {after} (step {after}) on: "), done.said
+    assert found[2].startswith(f"table.csv: column value, first in row {after} (step {after}): "), done.said
 
 
 @pytest.mark.slow

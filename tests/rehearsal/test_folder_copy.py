@@ -8,7 +8,7 @@ from support.disks import mount_small, unmount
 
 from unbroken.errors import ConfigError, StorageError
 from unbroken.rehearsal import stage
-from unbroken.rehearsal.stage import FolderCopy
+from unbroken.rehearsal.stage import copy_folder
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def spoil(root: Path) -> None:
 
 def test_a_program_that_writes_to_all_it_finds_changes_nothing_of_the_users(folder: Path, tmp_path: Path) -> None:
     before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
-    FolderCopy(folder).make(tmp_path / "copy")
+    copy_folder(folder, tmp_path / "copy")
     (tmp_path / "copy" / ".venv").unlink()  # the one link that is there without being named
     assert (tmp_path / "copy" / "scratch" / "out.txt").read_text() == "mine"
 
@@ -54,7 +54,7 @@ def test_a_program_that_writes_to_all_it_finds_changes_nothing_of_the_users(fold
 
 
 def test_what_is_named_as_only_read_is_a_link(folder: Path, tmp_path: Path) -> None:
-    FolderCopy(folder, {"data", "old/run1"}).make(tmp_path / "copy")
+    copy_folder(folder, tmp_path / "copy", {"data", "old/run1"})
 
     assert (tmp_path / "copy" / "data").resolve() == folder / "data"
     assert (tmp_path / "copy" / "old" / "run1").resolve() == folder / "old" / "run1"
@@ -63,12 +63,12 @@ def test_what_is_named_as_only_read_is_a_link(folder: Path, tmp_path: Path) -> N
 def test_too_much_to_copy_is_refused_with_what_to_type(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stage, "MOST_BYTES", 1_000_000)
     (folder / "data" / "x.bin").write_bytes(bytes(2_000_000))
 
     with pytest.raises(ConfigError) as raised:
-        FolderCopy(folder).make(tmp_path / "large")
-    FolderCopy(folder, {"data"}).make(tmp_path / "copy")
+        copy_folder(folder, tmp_path / "large")
+    copy_folder(folder, tmp_path / "copy", {"data"})
 
     assert str(raised.value).endswith("name what the program only reads, such as --read-only data")
 
@@ -82,7 +82,7 @@ def test_a_disk_that_is_too_small_for_the_copy_is_told_with_what_is_missing(tmp_
     mount_small(small, "size=128k")
     try:
         with pytest.raises(StorageError) as told:
-            FolderCopy(tmp_path / "mine").make(small / "copy")
+            copy_folder(tmp_path / "mine", small / "copy")
     finally:
         unmount(small)
 

@@ -19,9 +19,8 @@ from unbroken.config.load import read_runs
 from unbroken.config.notify import NotifySettings, read_notify
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
-from unbroken.report.events import Event, Look, events_of
 from unbroken.report.forecast import Forecast
-from unbroken.report.notifications import tell_once
+from unbroken.report.notifications import Event, Look, events_of, tell_once
 from unbroken.report.status import RunState, RunStatus
 from unbroken.store.history import Attempt, History
 from unbroken.store.layout import NOTES, RunFolder
@@ -34,7 +33,7 @@ RACE = """
 import sys
 from pathlib import Path
 from unbroken.config.notify import NotifySettings
-from unbroken.report.events import Event
+from unbroken.report.notifications import Event
 from unbroken.report.notifications import tell_once
 settings = NotifySettings(sys.argv[1], ("finished",), None, float(sys.argv[2]), 60.0)
 sys.stdin.readline()

@@ -21,8 +21,7 @@ from unbroken.exec.stores import set_aside
 from unbroken.job import submissions
 from unbroken.job.array import cancel_waiting
 from unbroken.plan.plan import Plan
-from unbroken.report.known import CONFIG, existing_run_folder, refuse_unknown, runs_of
-from unbroken.report.run_folders import goes_on_with, run_folder
+from unbroken.report.known import CONFIG, existing_run_folder, goes_on_with, refuse_unknown, run_folder, runs_of
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import queue_of

@@ -13,8 +13,7 @@ import typer
 
 from unbroken.cli.say import HERE, Directory, RunName
 from unbroken.errors import ConfigError
-from unbroken.report.known import existing_run_folder
-from unbroken.report.run_folders import run_folder, segment_logs, segment_to_show
+from unbroken.report.known import existing_run_folder, run_folder, segment_logs, segment_to_show
 from unbroken.store.layout import RunFolder
 
 POLL_SECONDS = 0.5

@@ -13,10 +13,8 @@ from unbroken.cli.status_commands import seen
 from unbroken.config.notify import NotifySettings, read_notify
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
-from unbroken.report.events import Event, Look, events_of
-from unbroken.report.known import CONFIG, config_of, runs_of
-from unbroken.report.notifications import send, tell_once
-from unbroken.report.run_folders import run_folder
+from unbroken.report.known import CONFIG, config_of, run_folder, runs_of
+from unbroken.report.notifications import Event, Look, events_of, send, tell_once
 from unbroken.slurm.client import has_command
 from unbroken.slurm.queue import queue_of
 from unbroken.slurm.this_job import own_job_id

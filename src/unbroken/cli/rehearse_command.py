@@ -11,7 +11,8 @@ from unbroken.cli.import_export import configured
 from unbroken.cli.say import Config, Directory, RunName, say
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
-from unbroken.rehearsal.rehearse import Rehearser, with_goal
+from unbroken.rehearsal.rehearse import Rehearser
+from unbroken.rehearsal.whole import with_goal
 from unbroken.report.known import CONFIG
 from unbroken.store.rehearsal import FOLDER, Verdict
 from unbroken.system.log import lines_to
@@ -44,10 +45,9 @@ def rehearse(
     if wrong:
         raise ConfigError(wrong)
     keys = known_schemas().engines[chosen.engine].identity
-    rehearser = Rehearser(chosen, keys, engine, directory, minutes, read_only=shared)
     with lines_to(lambda line: say(f"{run}: {line}")):
-        done = rehearser.rehearse()
-    lines = [*done.findings[:MOST_FINDINGS], done.progress_read, *rehearser.measures.lines(configured_run)]
+        done = Rehearser(chosen, keys, engine, directory, minutes, read_only=shared).rehearse()
+    lines = [*done.findings[:MOST_FINDINGS], done.progress_read]
     if more := len(done.findings[MOST_FINDINGS:]):
         lines.insert(MOST_FINDINGS, f"{more} more findings in {directory / FOLDER / run}.json")
     for line in [*filter(None, lines), done.line()]:

@@ -20,10 +20,9 @@ from unbroken.cli.status_table import most_needed, print_table, screen_of, total
 from unbroken.errors import ConfigError, FormatError, StorageError
 from unbroken.job.background import PAGE, PageProcess
 from unbroken.report.account import Account, account_of
-from unbroken.report.known import CONFIG, no_config, statuses
+from unbroken.report.known import CONFIG, no_config, run_folder, segment_logs, segment_to_show
 from unbroken.report.page import write_report
-from unbroken.report.run_folders import run_folder, segment_logs, segment_to_show
-from unbroken.report.status import RunStatus
+from unbroken.report.status import RunStatus, statuses
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.store.attempts import all_attempts
 from unbroken.store.history import Attempt

@@ -13,8 +13,7 @@ from rich.progress import Progress as Bar
 
 from unbroken.cli.say import HERE, Directory, RunNames
 from unbroken.errors import CheckpointError, ConfigError, FormatError, LeaseError, StorageError
-from unbroken.report.known import CONFIG, existing_run_folder, known_names, no_config, runs_of
-from unbroken.report.run_folders import known_runs, run_folder
+from unbroken.report.known import CONFIG, existing_run_folder, known_names, known_runs, no_config, run_folder, runs_of
 from unbroken.report.run_outputs import compare_outputs
 from unbroken.store.checkpoint import PARTS, Checkpoint, only_parts, read_passport, verify_files
 from unbroken.store.checkpoints import Store

@@ -133,10 +133,6 @@ class Engine(ABC):
         """Return False if the program knows only its deadline, and cannot be asked to leave sooner."""
         return True
 
-    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
-        """Return the position of a byte of a result in the engine's terms, such as `frame 12 (step 600)`, or ""."""
-        return ""
-
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         """Return the source of a checkpoint's progress, as a rehearsal prints it."""
         return f"the program itself says it ({HANDOVER_FILE})"

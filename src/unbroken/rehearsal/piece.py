@@ -1,4 +1,10 @@
-"""Run one piece of a rehearsal: a segment that is ended in some way."""
+"""Run one piece of a rehearsal: a segment as a process of its own, which is watched and ended in some way.
+
+    python -m unbroken.rehearsal.piece .snakemake/unbroken/chains/demo/spec.json 2 4711 left.json
+
+is that process, in the folder where it is started.  The numbers are the segment, and the process of the rehearsal, with
+which it dies.  The files that the program wrote in the folder of its attempt are listed in the last argument.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +15,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-from unbroken.errors import SegmentError
-from unbroken.job.spec import path_of
+from unbroken.engines.base import Task, When
+from unbroken.engines.found import engine_of
+from unbroken.errors import SegmentError, UnbrokenError
+from unbroken.job.attempt import Job
+from unbroken.job.lifecycle import run_segment
+from unbroken.job.spec import path_of, read
+from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
-from unbroken.rehearsal.saves import SaveWatch
+from unbroken.program.handover import HandedOver
 from unbroken.rehearsal.stage import Stage
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import Attempt, History
-from unbroken.store.progress import read_progress
+from unbroken.store.progress import amount, read_progress
 from unbroken.store.record import read_record
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
 from unbroken.store.times import read_times
-from unbroken.system.file_events import FileEvents, Happened
+from unbroken.system import fs
+from unbroken.system.file_events import FileEvents
 
 POLL_SECONDS = 0.02
 LEAVING_SECONDS = 60.0
@@ -41,7 +55,7 @@ class Way(Enum):
     WHOLE = "whole"
     STOP = "a polite stop"
     KILL = "a SIGKILL in mid-work"
-    KILL_SAVE = "a SIGKILL in mid-save"
+    KILL_SAVE = "a SIGKILL in a save"
     END = "its end"
     CONTROL = "a wrong restore"
 
@@ -53,8 +67,6 @@ class Piece:
     stage: Stage
     way: Way
     run: RunSpec
-    segment: int
-    saves: SaveWatch
     enough_seconds: float  # when it is given up
     end_progress: float = math.inf  # it is ended when its program has done so much
     end_seconds: float = math.inf  # or, of a program that does not say how far it is, so long after its start
@@ -63,8 +75,7 @@ class Piece:
     is_out_of_time: bool = False
     kind: EndKind | None = None  # by its record: a segment that finds the goal reached makes no attempt
     said: str = ""  # why it failed
-    met_file: str = ""  # the file of a save that was seen growing
-    is_cut: bool = False  # the save was not over when the program was killed
+    saved: str = ""  # the name of the file of a save at which it was killed
     seconds: float = 0.0
     first: float | None = None  # the progress that it said first
     _origin: float | None = None
@@ -75,28 +86,25 @@ class Piece:
     def work(self) -> None:
         """Run the piece until it has ended in its way, or cannot."""
         self.stage.write_spec(self.run)
-        self.saves.begin()
         self._known, began = set(self._attempt_folders()), time.monotonic()
-        words = [sys.executable, "-m", "unbroken.rehearsal.segment_process", str(path_of(self.run.name))]
-        words += [str(self.segment), str(os.getpid()), str(self.stage.left.resolve())]
-        with FileEvents(self.stage.folder) as events, self.stage.log.open("wb") as log:
+        words = [sys.executable, "-m", "unbroken.rehearsal.piece", str(path_of(self.run.name))]
+        words += [str(segment := self._next_segment()), str(os.getpid()), str(self.stage.left.resolve())]
+        folder, environment = self.stage.folder, self.stage.environment()
+        with FileEvents(folder) as events, self.stage.log.open("wb") as log:
             self._process = subprocess.Popen(
-                words, cwd=self.stage.folder, env=self.stage.environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log,
-            )  # fmt: skip
+                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             try:
                 self._watch(events, began)
             finally:
                 self._kill()
-            # The kill closes what was open.
-            self.saves.note(event for event in events.next(0.0) if not event.what & Happened.CLOSED)
-        self.seconds, self.is_cut = time.monotonic() - began, not self.saves.is_over(self.met_file)
-        code = self._process.returncode
-        if code == 0 and (record := read_record(self.stage.places.record(self.segment))):
+            self.stage.saves.written(events.next(0.0))  # the last moves tell names, too
+        self.seconds, code = time.monotonic() - began, self._process.returncode
+        if code == 0 and (record := read_record(self.stage.places.record(segment))):
             self.kind = record.kind
         elif code == 1:
             self.said = next(reversed(self.stage.log.read_text(errors="replace").splitlines()), "")
-        self.met_file = Path(self.met_file).name
+        self.stage.saves.learn(self.checkpoints())
 
     @property
     def origin(self) -> float:
@@ -132,13 +140,26 @@ class Piece:
         told = read_progress(self._attempt.progress) if self._attempt else None
         return told.done if told else None
 
+    def line(self) -> str:
+        """Return how it ended, in one line."""
+        if self.way is Way.STOP:
+            took = self.attempts()[-1].stop_seconds
+            return f"{self.way.value}: saved at {amount(self.done())}" + (f", in {took:.1f} s" if took else "")
+        return f"{self.way.value}{f' of {self.saved}' if self.saved else ''} after {self.seconds:.1f} s"
+
     # --- while it runs ---
+
+    def _next_segment(self) -> int:
+        settled = [each.segment for each in self.attempts() if each.kind.settles]
+        # A control has no history.
+        return 1 + max(settled or (each.passport.segment for each in self.checkpoints()), default=0)
 
     def _watch(self, events: FileEvents, began: float) -> None:
         while self._process.poll() is None:
             has_started, happened = self._has_started(), events.next(POLL_SECONDS)
-            if has_started:  # what was put back before is no save
-                self.saves.note(happened)
+            # What was put back before the start is no save.
+            saved = self.stage.saves.written(happened) if has_started else ""
+            if has_started:
                 self.first = self.live() if self.first is None else self.first
                 self._guards = self._guards or self._children()
                 self._started = min(self._started, time.monotonic())
@@ -148,10 +169,9 @@ class Piece:
                     return
                 self.end_progress = self.end_seconds = math.inf
                 self._process.send_signal(signal.SIGUSR1)  # to stop; of a program that saves only then, to save
-            if self.way is Way.KILL_SAVE and self.saves.writing:
+            if self.way is Way.KILL_SAVE and saved:
                 self._process.kill()  # at once, for a save may take some milliseconds
-                self.met_file, self.is_met = self.saves.writing, True
-                self.saves.note(events.next(0.0))
+                self.saved, self.is_met = Path(saved).name, True
                 return
             self.is_out_of_time = time.monotonic() - began > self.enough_seconds
             if self.is_behind or self.is_out_of_time:
@@ -190,9 +210,50 @@ class Piece:
 
         A child of the segment is a guard (`program.guard`), which ends when all that it has started is gone.
         """
-        guards = self._guards if self.met_file else self._children()
+        guards = self._guards if self.saved else self._children()
         self._process.kill()
         self._process.wait()
         _, alive = psutil.wait_procs(guards, LEAVING_SECONDS)
         if alive:
             raise SegmentError(f"{self.run.name}: process {alive[0].pid} does not end; nothing more is tried")
+
+
+# --- the process ---
+
+
+def main(spec: str, segment: str, parent: str, left: str) -> int:
+    """Return 0 if the segment has its record; 1, with the reason as the last line, if not."""
+    guard.die_with(int(parent))
+    try:
+        assignment = read(Path(spec)).assignment
+        job = Job(assignment.run, assignment.keys, int(segment), 1)
+        with fs.os_errors(job.places.root):
+            engine = engine_of(job.run, job.base)
+            engine.states = partial(_list_and_return, engine.states, Path(left))  # type: ignore[method-assign]
+            run_segment(job, engine)
+    except UnbrokenError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _list_and_return(
+    states: Callable[[Task, When], list[HandedOver]], left: Path, task: Task, when: When
+) -> list[HandedOver]:
+    """Return the states; first list what the program wrote, once it is gone and nothing is moved yet."""
+    if when is not When.WORKS:
+        times = read_times(task.attempt_folder.note)
+        begun = (times.program_started or 0.0) + (times.clock_ahead_seconds or 0.0)
+        left.write_text(json.dumps(list(_written_since(begun, task.attempt_folder.root))))
+    return states(task, when)
+
+
+def _written_since(begun: float, folder: Path) -> Iterator[str]:
+    for name in fs.tree_files(folder):
+        with suppress(FileNotFoundError):
+            if not (folder / name).is_symlink() and (folder / name).stat().st_mtime > begun:
+                yield str(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.errors import ConfigError
-from unbroken.rehearsal.difference import Difference
-from unbroken.rehearsal.measures import Measures
+from unbroken.rehearsal.compare import Difference
 from unbroken.rehearsal.piece import Piece, Way
-from unbroken.rehearsal.results import Results
-from unbroken.rehearsal.saves import SaveWatch
+from unbroken.rehearsal.results import Results, blamed_of, listed, nothing_to_blame, reason_of
 from unbroken.rehearsal.stage import Stage, alone
-from unbroken.rehearsal.verdict import blamed_of, listed, nothing_to_blame, reason_of
+from unbroken.rehearsal.whole import Whole, with_goal
 from unbroken.rehearsal.wrong_restore import make_wrong
-from unbroken.store.identity import IdentityKeys, identity_of
-from unbroken.store.progress import amount
+from unbroken.store.identity import IdentityKeys
 from unbroken.store.rehearsal import FOLDER, Rehearsal, Verdict
 from unbroken.store.run import RunSpec
 from unbroken.store.segment_end import EndKind
@@ -31,15 +26,10 @@ logger = logging.getLogger(__name__)
 # So much of the work is done in the first piece, and in the second; the smaller share where a piece was done before it
 # could be killed.
 SHARES = (0.25, 0.1)
-# So many saves are in the length of the whole run, so that pieces have some to resume from.
-SAVES = 20
-LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
-# About so long a segment works before and after its program.
-JOB_SECONDS = 1.0
-# How much longer than twice the whole run the control may take.
-CONTROL_SECONDS = 30.0
+# So many differences are noted.
+MOST_FINDINGS = 100
 _ENDS = {Way.WHOLE: EndKind.FINISHED, Way.STOP: EndKind.PAUSED, Way.END: EndKind.FINISHED}
 
 
@@ -65,9 +55,8 @@ class Rehearser:
     base: Path
     minutes: float
     read_only: Collection[str] = ()  # paths in the folder that the program only reads
-    measures: Measures = field(default_factory=Measures)
     _origins: list[tuple[Way, float]] = field(default_factory=list)
-    _saves: SaveWatch = field(default_factory=SaveWatch)
+    _known: Whole | None = None
     _loss: str = ""  # which files the program wrote, and no result has
 
     def __post_init__(self) -> None:
@@ -78,7 +67,7 @@ class Rehearser:
         )  # fmt: skip
         self._root = self.base / FOLDER / self.run.name
         self._stage = Stage(self.run, self.keys, self.engine, self.base, self._root, self.read_only)
-        self._results = Results(self._root, self.run, self.engine)
+        self._results = Results(self._stage)
 
     def rehearse(self) -> Rehearsal:
         """Return the verdict; keep what the program left next to it where something differs.
@@ -86,7 +75,6 @@ class Rehearser:
         Raise ConfigError if the run is being rehearsed already, or the folder is too large to copy.
         """
         with alone(self.run.name, self.base):
-            identity = identity_of(self.run, self.keys, self.base).digest
             shutil.rmtree(self._root, ignore_errors=True)
             try:
                 verdict, reason, findings = self._judged()
@@ -98,8 +86,8 @@ class Rehearser:
             if verdict is Verdict.IDENTICAL:
                 shutil.rmtree(self._root, ignore_errors=True)
             done = Rehearsal(
-                self.run.name, verdict, reason, identity, utc_now(), self._short.goal, tuple(findings),
-                self.measures.progress_line(),
+                self.run.name, verdict, reason, utc_now(), self._short.goal, tuple(findings[:MOST_FINDINGS]),
+                self._known.progress_line(origin for _, origin in self._origins) if self._known else "",
             )  # fmt: skip
             done.write(self.base)
             return done
@@ -118,8 +106,8 @@ class Rehearser:
         found = self._results.differences("pieces")
         if blamed := blamed_of(found, itself):
             reason = reason_of(blamed, self._origins, itself)
-            return Verdict.DIFFERS, reason, [each.text() for each in blamed] + [self._loss] * bool(self._loss)
-        verdict, reason, told = nothing_to_blame(itself, self._results.excepted(), self._results.discarded())
+            return Verdict.DIFFERS, reason, [self._loss] * bool(self._loss) + [each.text() for each in blamed]
+        verdict, reason, told = nothing_to_blame(itself, self._results)
         if self._loss:
             verdict, reason = Verdict.LOSES_OUTPUT, self._loss
         elif verdict is Verdict.IDENTICAL and (doubt := self._doubt(itself)):
@@ -137,16 +125,15 @@ class Rehearser:
             self._stage.begin("whole")
             piece = self._worked(Way.WHOLE, 2 * self.minutes * 60)
         self._confirm_whole(piece)
-        self.measures.note_times(piece.attempts()[-1:], piece.checkpoints())
-        self._seconds, self._reached, self._says_progress = piece.seconds, piece.done(), piece.first is not None
-        self._results.keep(self._stage, "whole")
-        logger.info(f"whole: {piece.seconds:.0f} s")
+        self._known = known = Whole.of(piece, self.engine)
+        self._results.keep("whole")
+        logger.info(f"whole: {piece.seconds:.0f} s; start {known.start_seconds:.1f} s, save {known.save_seconds:.1f} s")
 
     def _whole_again(self) -> None:
         self._stage.begin("again")
         self._confirm_whole(self._worked(Way.WHOLE, 2 * self.minutes * 60))
-        self._results.keep(self._stage, "again")
-        if lost := self._results.lost(self._stage, self._saves):
+        self._results.keep("again")
+        if lost := self._results.lost():
             self._loss = (
                 f"{listed(lost)}: written by the program, and not in final/; name what the result must have in "
                 f"runs.{self.run.name}.settings, or drop it there with discard: [GLOB]"
@@ -163,9 +150,8 @@ class Rehearser:
         goal, short = self.run.goal, int(done * SHORTER)
         if "goal" not in self.run.settings:
             raise self._not_tested(f"it is not done within {self.minutes:g} minutes and has no goal to make smaller")
-        of = "" if goal is None else f" of {goal:.10g}"
         if short < 1:
-            raise self._not_tested(f"it comes to {done:.3g}{of} within {self.minutes:g} minutes")
+            raise self._not_tested(f"it comes to {done:.3g} within {self.minutes:g} minutes")
         what = "it" if goal is None else f"{goal:.10g}"
         logger.info(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {short} (--goal)")
         self._short = with_goal(self._short, short)
@@ -183,10 +169,10 @@ class Rehearser:
             if before:
                 self._note_origin(before, piece)
             self._confirm_met(piece, f"after {before.value}" if before else way.value)
-            self._tell_of(piece)
+            if way is not Way.END:
+                logger.info(piece.line())
             before = way
-        self.measures.note_times(piece.attempts(), piece.checkpoints())
-        self._results.keep(self._stage, "pieces")
+        self._results.keep("pieces")
 
     def _note_origin(self, before: Way, piece: Piece) -> None:
         """Note where the piece resumed that came after one which ended so."""
@@ -215,16 +201,6 @@ class Rehearser:
             raise self._not_tested(f"{way}: it saved nothing ({piece.reason})")
         raise Unjudged(Verdict.FAILS, f"{when}: {piece.reason}")
 
-    def _tell_of(self, piece: Piece) -> None:
-        if piece.way is Way.STOP:
-            took = piece.attempts()[-1].stop_seconds
-            in_seconds = "" if took is None else f", in {took:.1f} s"
-            logger.info(f"{piece.way.value}: saved at {amount(piece.done())}{in_seconds}")
-        elif piece.way is not Way.END:
-            met = f" of {piece.met_file}" if piece.met_file else ""
-            late = " (right after it: it is too quick to be cut)" if met and not piece.is_cut else ""
-            logger.info(f"{piece.way.value}{met} after {piece.seconds:.1f} s{late}")
-
     def _not_tested(self, text: str) -> Unjudged:
         return Unjudged(Verdict.NOT_TESTED, f"{text}; type --minutes {3 * self.minutes:g}")
 
@@ -241,7 +217,7 @@ class Rehearser:
             return "all checkpoints hold the same, so nothing shows whether one is put back"
         checkpoint, wrong = made
         self._stage.move_on()
-        piece = self._worked(Way.CONTROL, 2 * self._seconds + CONTROL_SECONDS)
+        piece = self._worked(Way.CONTROL, 2 * self.minutes * 60)
         is_finished = not piece.is_met or piece.kind is EndKind.FINISHED
         if piece.origin != checkpoint.passport.progress.done or not is_finished:
             return f"the control did not begin with {wrong}: {piece.reason}"
@@ -255,46 +231,15 @@ class Rehearser:
             return f"it said {piece.first:.10g} soon after the start from {piece.origin:.10g}"
         if not piece.is_met:
             return "it came to no end" if piece.is_out_of_time else piece.reason
-        self._results.keep(self._stage, "control")
+        self._results.keep("control")
         blamed = blamed_of(self._results.differences("control"), itself)
         return blamed[0].text() if blamed else ""
 
     # --- one piece ---
 
     def _worked(self, way: Way, enough_seconds: float, share: float = 0.0) -> Piece:
-        run = self._short if way is Way.WHOLE else replace(self._short, save_minutes=self._save_minutes())
-        piece = Piece(self._stage, way, run, 1, self._saves, enough_seconds)
-        settled = [each.segment for each in piece.attempts() if each.kind.settles]
-        # A control has no history.
-        piece.segment += max(settled or (each.passport.segment for each in piece.checkpoints()), default=0)
-        if way is Way.STOP and not self.engine.hears_a_wish(self.run):
-            seconds = self._work_seconds(share)
-            margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
-            piece.run = replace(run, segment_minutes=(JOB_SECONDS + seconds + margin) / 60)
-        elif way in (Way.STOP, Way.KILL, Way.KILL_SAVE):
-            piece.end_progress = share * self._reached if self._says_progress else math.inf
-            piece.end_seconds = math.inf if self._says_progress else self._work_seconds(share)
+        piece = Piece(self._stage, way, self._short, enough_seconds)
+        if way is not Way.WHOLE and self._known:
+            self._known.set_end(piece, self.engine, share)
         piece.work()
-        self._saves.learn(piece.checkpoints())
-        self.measures.note_progress(self.engine, self.run, piece.checkpoints())
         return piece
-
-    def _work_seconds(self, share: float) -> float:
-        """Return how many seconds after its start a program has done this share of the work.
-
-        Its first step is seen up to a second late.
-        """
-        start = max((self.measures.start_seconds or 0.0) - 1.0, 0.0)
-        return start + share * max(self._seconds - JOB_SECONDS - start, 0.1)
-
-    def _save_minutes(self) -> float:
-        wanted = max(self._seconds / SAVES, 5 * (self.measures.save_seconds or 0.0), LEAST_SAVE_SECONDS)
-        return min(self.run.save_minutes, wanted / 60)
-
-
-def with_goal(run: RunSpec, goal: float) -> RunSpec:
-    """Return the run to another goal; raise ConfigError if its engine knows none."""
-    if "goal" not in run.settings:
-        raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])
-    value = int(goal) if float(goal).is_integer() else goal
-    return replace(run, settings={**run.settings, "goal": value}, metric_goals={})

@@ -7,77 +7,126 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import site
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from unbroken.engines.base import Engine
 from unbroken.engines.found import engine_of
 from unbroken.errors import ConfigError
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
+from unbroken.program.contract import FINAL
 from unbroken.store import driver_start
+from unbroken.store.checkpoint import PARTS, Checkpoint
 from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import LOGS, RESULTS, STORES, RunFolder
 from unbroken.store.rehearsal import FOLDER
 from unbroken.store.run import RunSpec
 from unbroken.system import fs
+from unbroken.system.file_events import FileEvent, Happened
 
 # So much is copied for the whole run, the whole run again, and the pieces.
-MOST_FILES = 20_000
-MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES = 500_000_000
+# A file counts as no less: to make it takes as long.
+LEAST_FILE_BYTES = 25_000
 _OURS = {str(RESULTS), str(LOGS), str(STORES), ".snakemake"}
 _CACHES = {"__pycache__", ".mypy_cache"}
 # A program may need them, and writes nothing there.
 _LINKED = {".git", ".venv"}
+_DIGITS = re.compile(r"\d+")
+_CHECKPOINT = re.compile(r"results/[^/]+/checkpoints/\d{6,}_[^/]*")
+# Here are checkpoints and results, which unbroken makes itself.
+_MADE = re.compile(r"(?:results/[^/]+/(?:checkpoints|final|parts|live|pieces|segments)|logs|\.snakemake)/.*", re.DOTALL)
 
 
-@dataclass
-class FolderCopy:
-    """Copy a folder; `shared` are paths in it, or links, that the program only reads."""
+def copy_folder(source: Path, target: Path, shared: Collection[str] = ()) -> None:
+    """Copy a folder, with links replaced by their targets; raise ConfigError if it is too large.
 
-    source: Path
-    shared: Collection[str] = ()
-    _files: Counter[str] = field(default_factory=Counter)
-    _bytes: Counter[str] = field(default_factory=Counter)
+    `shared` are paths in it, or links, that the program only reads: they become links to the originals.
+    """
+    linked, sizes = {*shared, *_LINKED}, Counter[str]()
 
-    def make(self, target: Path) -> None:
-        """Make the copy, with links replaced by their targets; raise ConfigError if it is too large."""
-        shutil.copytree(
-            self.source, target, copy_function=self._copy, ignore_dangling_symlinks=True,
-            ignore=lambda folder, names: [name for name in names if not self._is_copied(folder, name)],
-        )  # fmt: skip
-        for name in {*self.shared, *_LINKED}:
-            if (self.source / name).exists() and (target / name).parent.is_dir():
-                (target / name).symlink_to((self.source / name).resolve())
+    def not_copied(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if not is_copied(os.path.join(folder, name))]
 
-    def _is_copied(self, folder: str, name: str) -> bool:
+    def is_copied(path: str) -> bool:
         """Return False for a pipe, a socket, and what the program cannot read, too."""
-        path = os.path.join(folder, name)
-        below = os.path.relpath(path, self.source)
-        is_file = os.path.isfile(path) and os.access(path, os.R_OK)
-        return (
-            name not in _CACHES and below not in {*self.shared, *_LINKED, *_OURS} and (is_file or os.path.isdir(path))
-        )
+        if os.path.basename(path) in _CACHES or os.path.relpath(path, source) in linked | _OURS:
+            return False
+        return os.path.isdir(path) or (os.path.isfile(path) and os.access(path, os.R_OK))
 
-    def _copy(self, source: str, target: str) -> None:
-        size, top = os.path.getsize(source), os.path.relpath(source, self.source).partition("/")[0]
-        self._files[top] += 1
-        self._bytes[top] += size
-        if self._files.total() > MOST_FILES or self._bytes.total() > MOST_BYTES:
-            largest = max(self._files, key=lambda each: self._files[each] / MOST_FILES + self._bytes[each] / MOST_BYTES)
+    def copy(path: str, to: str) -> None:
+        size = os.path.getsize(path)
+        sizes[os.path.relpath(path, source).partition("/")[0]] += max(size, LEAST_FILE_BYTES)
+        if sizes.total() > MOST_BYTES:
+            allowed = f"{MOST_BYTES / 1e6:,.0f} MB, each file counted as {LEAST_FILE_BYTES / 1e3:g} kB or more"
             raise ConfigError(
                 [
-                    f"a rehearsal works in copies of {self.source.resolve()}, which is too large (allowed: "
-                    f"{MOST_BYTES / 1e6:,.0f} MB, {MOST_FILES:,} files); name what the program only reads, such as "
-                    f"--read-only {largest}"
+                    f"a rehearsal works in copies of {source.resolve()}, which is too large (allowed: {allowed}); name "
+                    f"what the program only reads, such as --read-only {sizes.most_common(1)[0][0]}"
                 ]
             )
-        with fs.storage_errors(Path(target), size):
-            shutil.copy2(source, target)
+        with fs.storage_errors(Path(to), size):
+            shutil.copy2(path, to)
+
+    shutil.copytree(source, target, copy_function=copy, ignore=not_copied)
+    for name in linked:
+        if (source / name).exists() and (target / name).parent.is_dir():
+            (target / name).symlink_to((source / name).resolve())
+
+
+class SaveWatch:
+    """Know the files of a program's saves: named as in a checkpoint, or renamed to or from such a name."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()  # of files in checkpoints, each number as 0
+        self._drafts: set[str] = set()  # paths of files that get or had such a name, each number as 0
+        self._moving: dict[int, str] = {}
+
+    def learn(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Add the names of the files that checkpoints hold, without pieces of results."""
+        paths = [PurePosixPath(name) for each in checkpoints for name in each.passport.files]
+        self._names |= {without_numbers(path.name) for path in paths if path.parts[0] not in (PARTS, FINAL)}
+
+    def written(self, events: Iterable[FileEvent]) -> str:
+        """Return the newest file of a save that grew, or became a checkpoint; empty if none did."""
+        found = ""
+        for event in events:
+            if event.what & Happened.MOVED_FROM:
+                self._moving[event.cookie] = event.name
+            elif event.what & Happened.MOVED_TO:
+                found = found or self._moved(self._moving.pop(event.cookie, ""), event.name)
+            elif event.what & Happened.WRITTEN and self.is_state(event.name):
+                found = event.name
+        return found
+
+    def is_state(self, name: str) -> bool:
+        """Return True if a file belongs to a save."""
+        return not _MADE.fullmatch(name) and (self._is_named(name) or without_numbers(name) in self._drafts)
+
+    def _is_named(self, name: str) -> bool:
+        return without_numbers(PurePosixPath(name).name) in self._names
+
+    def _moved(self, before: str, name: str) -> str:
+        """Learn a name from a move; return what became a checkpoint, for its files may have come in one step."""
+        if _CHECKPOINT.fullmatch(name):
+            return before or name
+        if before and not _MADE.fullmatch(name):
+            if self._is_named(name):
+                self._drafts.add(without_numbers(before))
+            elif self.is_state(before):  # the save before, under another name
+                self._drafts.add(without_numbers(name))
+        return ""
+
+
+def without_numbers(name: str) -> str:
+    """Return a name with 0 for each number in it, so that the names of two saves are the same."""
+    return _DIGITS.sub("0", name)
 
 
 @dataclass
@@ -94,6 +143,7 @@ class Stage:
     base: Path
     root: Path
     shared: Collection[str] = ()
+    saves: SaveWatch = field(default_factory=SaveWatch)
     _name: str = ""
     _count: int = 0
 
@@ -125,7 +175,7 @@ class Stage:
         self.end()
         self._name = name
         self._next()
-        FolderCopy(self.base, self.shared).make(self.folder)
+        copy_folder(self.base, self.folder, self.shared)
         self.places.root.mkdir(parents=True)
         if self.engine.prepared:
             self._prepare(self.places.root / self.engine.prepared)

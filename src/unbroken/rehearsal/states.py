@@ -17,10 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from unbroken.rehearsal.difference import Difference, Kind, instead
-
 LARGEST_BYTES = 2 * 1024**3
-_LONGEST_VALUE = 60
 _NUMPY = b"\x93NUMPY"
 _MATLAB = b"MATLAB 5.0 MAT-file"
 # The text of its header, with the time; the content begins after it ["MAT-File Format", MathWorks, table 1-1].
@@ -37,41 +34,6 @@ _SAFE_KINDS = {"F": "float", "I": "int", "U": "uint", "BF": "bfloat"}
 _NOT_READ = (
     OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile,
 )  # fmt: skip
-_ABSENT = object()
-Values = Mapping[str, object]
-
-
-def compare(name: str, one: Path, other: Path) -> list[Difference]:
-    """Return a difference for each key whose values differ; nothing if one of them is no state that is known here.
-
-    Where all values are the same it is one of another kind: a pickle depends on which objects were shared.
-    """
-    first, second = read(one), read(other)
-    if first is None or second is None:
-        return []
-    stored = Difference(name, Kind.STORED, "", "", "the same values, stored in other bytes")
-    return differences(name, Kind.STATE, first, second) or [stored]
-
-
-def differences(name: str, kind: Kind, one: Values, other: Values) -> list[Difference]:
-    """Return a difference for each key whose values differ."""
-    pairs = {key: (one.get(key, _ABSENT), other.get(key, _ABSENT)) for key in {**one, **other}}
-    found = {key: _against(*pair) for key, pair in pairs.items() if not _is_same(*pair)}
-    return [Difference(name, kind, key, key, what, largest=largest) for key, (what, largest) in found.items()]
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Return True also for two NaN, which equal nothing."""
-    return one == other or (type(one) is type(other) and not isinstance(one, Array) and repr(one) == repr(other))
-
-
-def _against(one: object, other: object) -> tuple[str, float | None]:
-    """Return how `other` differs in a few words, and by how much at most, where that can be said."""
-    if other is _ABSENT or one is _ABSENT:
-        return ("is missing" if other is _ABSENT else "is extra"), None
-    if isinstance(one, Array) and isinstance(other, Array):
-        return one.against(other)
-    return instead(repr(one), repr(other), _LONGEST_VALUE), None
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,17 +47,17 @@ class Array:
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
-    def against(self, other: Array) -> tuple[str, float | None]:
-        """Return how `other` differs in a few words, and by how much at most, where that can be said."""
+    def against(self, other: Array) -> tuple[str, float]:
+        """Return how `other` differs in a few words, and by how much at most; 0 where that cannot be said."""
         import numpy as np  # the command line need not wait for it
 
         if (self.dtype, self.shape) != (other.dtype, other.shape):
-            return f"{other} instead of {self}", None
+            return f"{other} instead of {self}", 0.0
         try:
             with np.errstate(all="ignore"):
                 apart = np.abs(other._values() - self._values())
         except (TypeError, ValueError):
-            return f"other values in {self}", None
+            return f"other values in {self}", 0.0
         if not (count := int(np.count_nonzero(apart))):
             return f"equal values in other bits in {self}, such as -0.0 instead of 0.0", 0.0
         return f"{count} of {apart.size} values differ, by {apart.max():.3g} at most", float(apart.max())
@@ -108,9 +70,6 @@ class Array:
         if np.dtype(self.dtype).kind not in "biuf":
             raise TypeError(self.dtype)
         return np.frombuffer(self.data, self.dtype).astype("float64")
-
-
-# --- files ---
 
 
 def read(path: Path) -> dict[str, object] | None:

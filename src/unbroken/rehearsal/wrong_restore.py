@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.rehearsal.stage import without_numbers
 from unbroken.rehearsal.states import members
 from unbroken.store.checkpoint import FILE_NAME, PARTS, Checkpoint
 from unbroken.store.checkpoints import Store
@@ -20,7 +21,6 @@ from unbroken.store.progress import FileDigest, amount
 from unbroken.system import fs
 from unbroken.system.digests import digest_file
 
-_DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(rb"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _PLAIN = (".pkl", ".json")  # members of an archive that hold steps, and no tensors
 _BLOCKS = 4096
@@ -72,9 +72,9 @@ def _pairs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes, bytes]
 
     Pieces of the result are left alone.
     """
-    theirs = {_DIGITS.sub("0", str(name)): name for name in fs.tree_files(other)}
+    theirs = {without_numbers(str(name)): name for name in fs.tree_files(other)}
     for name, entry in sorted(newest.passport.files.items()):
-        found = theirs.get(_DIGITS.sub("0", name))
+        found = theirs.get(without_numbers(name))
         if found is not None and entry.size_bytes <= LARGEST_BYTES and not name.startswith(f"{PARTS}/"):
             right, their = (newest.folder / name).read_bytes(), (other / found).read_bytes()
             if right != their:

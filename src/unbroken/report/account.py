@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from unbroken.report.run_folders import run_folder
+from unbroken.report.known import run_folder
 from unbroken.report.spans import WITHOUT_NODES, Kind, Span, Work, array_of, set_back, with_moments, work_of
 from unbroken.slurm.queue import Queue
 from unbroken.store.attempts import all_attempts, attempt_at_work

@@ -16,7 +16,7 @@ from unbroken.errors import UnbrokenError
 from unbroken.program.environment import in_words
 from unbroken.report.account import account_of
 from unbroken.report.charts import curves_of, progress_points, thinned, thinned_spans
-from unbroken.report.run_folders import run_folder, segment_logs
+from unbroken.report.known import run_folder, segment_logs
 from unbroken.report.spans import Kind
 from unbroken.report.status import BY_NEED, RunState, RunStatus, how_to_start
 from unbroken.slurm.queue import Queue

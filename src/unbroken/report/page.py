@@ -7,7 +7,6 @@ script, so that it is installed wherever the workflow is.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
@@ -70,7 +69,8 @@ def json_in_html(value: object) -> str:
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:  # NaN, say in a damaged line of history, is no JSON that a browser reads
-        text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+        value = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -93,12 +93,3 @@ def _configured(base: Path, config: Path, *, is_patient: bool) -> dict[str, RunS
         if is_patient:
             return {}
         raise
-
-
-def _finite(value: object) -> object:
-    """Return the value with null in the place of NaN and infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

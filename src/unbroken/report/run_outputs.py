@@ -11,11 +11,12 @@ from unbroken.engines.command.engine import OWN_FOLDER
 from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_outputs
 from unbroken.engines.files.pieces import piece_path, pieces_of
+from unbroken.engines.files.settings import words
 from unbroken.engines.files.states import PRINTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call
 from unbroken.exec.engine import PRINTED_NAME
-from unbroken.report.run_folders import call_of
+from unbroken.report.known import call_of
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, read_passport
 from unbroken.store.layout import RunFolder
@@ -24,10 +25,8 @@ from unbroken.store.run import RunSpec
 
 def output_space(newest: Checkpoint | None, run: RunSpec | None) -> OutputSpace:
     """Return the space that the outputs of a run take at its newest checkpoint; zeros if that is not known."""
-    found = run.settings.get("discard", ()) if run else ()
-    dropped = tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()
     files, size_bytes, _ = _totals(newest.folder, newest.passport.digest) if newest else (0, 0, ())
-    return OutputSpace(files, size_bytes, dropped)
+    return OutputSpace(files, size_bytes, words(run.settings.get("discard")) if run else ())
 
 
 def listed_doubts(newest: Checkpoint) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
-from unbroken.report.run_folders import goes_on_with, results_of, run_folder
+from unbroken.report.known import goes_on_with, known_names, results_of, run_folder, runs_of
 from unbroken.report.run_outputs import listed_doubts, output_space
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
@@ -126,6 +126,12 @@ class _Seen:
     @cached_property
     def start(self) -> str:
         return how_to_start(self.places, self.attempts)
+
+
+def statuses(only: Sequence[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
+    """Return the state of the runs that are named, or of all that are configured or have left anything."""
+    runs = {run.name: run for run in runs_of(directory, config, must_exist=False)}
+    return [status_of(name, directory, runs.get(name), queue) for name in known_names(runs, only, directory)]
 
 
 def status_of(name: str, base: Path, run: RunSpec | None, queue: Queue = NO_SLURM) -> RunStatus:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.store.formats import Format
+from unbroken.store.formats import Format, known_fields
 from unbroken.store.layout import RESULTS
 
 FOLDER = RESULTS / ".rehearsal"
@@ -27,12 +27,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Hold the verdict with its reason in one line, the computation that it is about, and its time."""
+    """Hold the verdict with its reason in one line, and its time."""
 
     run: str
     verdict: Verdict
     reason: str
-    identity: str
     made_utc: str
     goal: float | None = None
     findings: tuple[str, ...] = ()
@@ -45,10 +44,9 @@ class Rehearsal:
         FORMAT.write(path, {**asdict(self), "verdict": self.verdict.value})
         return path
 
-    def line(self, identity: str = "") -> str:
-        """Return `rehearsed: identical`; where `identity` is another one by now, also that the run was changed."""
-        before = ", before the run was changed" if identity and identity != self.identity else ""
-        return f"rehearsed{before}: {self.verdict.value}" + (f" ({self.reason})" if self.reason else "")
+    def line(self) -> str:
+        """Return `rehearsed: identical`, and what the verdict says more."""
+        return f"rehearsed: {self.verdict.value}" + (f" ({self.reason})" if self.reason else "")
 
 
 def path_of(run: str, base: Path) -> Path:
@@ -60,6 +58,7 @@ def read_rehearsal(run: str, base: Path) -> Rehearsal | None:
     """Return the last verdict of a run; None if it was never rehearsed, or the file cannot be read."""
     try:
         data = FORMAT.found(path_of(run, base))
-        return Rehearsal(**{**data, "verdict": Verdict(data["verdict"]), "findings": tuple(data["findings"])})
+        given = {"verdict": Verdict(data["verdict"]), "findings": tuple(data["findings"])}
+        return Rehearsal(**{**known_fields(Rehearsal, data), **given})
     except (ValueError, TypeError, LookupError):
         return None

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 
 from unbroken.engines.base import Results, Task, When
@@ -22,7 +21,6 @@ from unbroken.engines.files.reading import confirm_check, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, SavedBy, program_of
 from unbroken.engines.files.states import is_progress_file_kept, matching, restart_files, states_in
-from unbroken.engines.files.tables import records
 from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.imports import ImportedFiles, ImportSource
 from unbroken.engines.starter import Starter
@@ -65,13 +63,6 @@ class CommandEngine(SupervisedEngine):
 
     def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named=is_named)
-
-    def position(self, run: RunSpec, path: Path, offset_bytes: int) -> str:
-        """Return which record of a table a byte is in, by its place and its number."""
-        output = next((each for each in self._program(run).outputs if Path(each.name).name == path.name), None)
-        found = records(path, output.record, 0, is_closed=True) if output else iter(())
-        numbers = [number for _, number in takewhile(lambda record: record[0] <= offset_bytes, found)]
-        return f"record {len(numbers)} ({numbers[-1]:.10g} {self.program(run).goal_unit})" if numbers else ""
 
     def progress_evidence(self, run: RunSpec, checkpoint: Path) -> str:
         """Return what of the config read how far a checkpoint is, and where."""
