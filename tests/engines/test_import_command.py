@@ -22,7 +22,7 @@ from unbroken.job.import_export import export_run, import_run
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

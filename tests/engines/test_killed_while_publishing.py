@@ -18,8 +18,8 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import handover
 from unbroken.program.handover import HandedOver
+from unbroken.store.history import EndKind
 from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

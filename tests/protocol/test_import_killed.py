@@ -18,7 +18,7 @@ from support.toyrun import hidden
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

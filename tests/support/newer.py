@@ -17,9 +17,8 @@ from unbroken.job.spec import JobSpec
 from unbroken.store import claim, history, lease, record
 from unbroken.store.checkpoint import FORMAT, folder_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.formats import Format
 from unbroken.store.history import History
-from unbroken.store.layout import RunFolder
+from unbroken.store.layout import Format, RunFolder
 
 
 def later(written: Format) -> Format:

@@ -11,8 +11,7 @@ from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseEr
 from unbroken.job import attempt
 from unbroken.job.segment_process import PATIENCE, NoteFile, SegmentProcess, exit_code_for, said_by_exit_code
 from unbroken.store.attempts import before_work
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import EndKind, History, SegmentEnd
 from unbroken.system import log
 
 

@@ -13,9 +13,9 @@ from unbroken.program.contract import describe_exit
 from unbroken.program.process import StopReason
 from unbroken.store.attempts import has_newer
 from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.history import EndCause, EndKind, SegmentEnd
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.store.record import is_finished
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.store.times import NO_TIMES
 
 

@@ -22,10 +22,9 @@ from unbroken.errors import ConfigError
 from unbroken.report.forecast import Forecast
 from unbroken.report.notifications import Event, Look, events_of, tell_once
 from unbroken.report.status import RunState, RunStatus
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.progress import Progress
-from unbroken.store.segment_end import EndKind
 
 ALL = ("finished", "stopped", "stalled", "storm", "late")
 SCHEMAS = known_schemas()

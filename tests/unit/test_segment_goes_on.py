@@ -24,8 +24,8 @@ from support.toyrun import (
 
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
 from unbroken.store import results as final
+from unbroken.store.history import EndKind
 from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 from unbroken.system.fs import unique_name
 

@@ -9,11 +9,10 @@ from support.toyrun import toy, toy_run
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.store import lease
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import take
 from unbroken.store.record import is_done, read_record, settle_rest, settled_record
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from support.workdir import WorkDir, counting, one_long_segment, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "a closed terminal"])

@@ -26,12 +26,12 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import queue_of
 from unbroken.store import lease
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import QUARANTINE, Store
-from unbroken.store.identity import accept_identity, identity_of
 from unbroken.store.layout import RESULTS, STORES, RunFolder
 from unbroken.store.record import read_record
+from unbroken.store.run import accept_identity, identity_of
+from unbroken.store.select import refuse_newer
 from unbroken.system import log
 from unbroken.system.clock import folder_stamp, utc_now
 

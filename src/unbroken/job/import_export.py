@@ -17,21 +17,19 @@ from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseEr
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import make_folders
-from unbroken.store import before_work, lease
-from unbroken.store.before_work import refuse_newer
+from unbroken.store import driver_start, lease
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
 from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.identity import Identity, identity_of, usable_identities
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import Lease
 from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
-from unbroken.store.run import RunSpec
-from unbroken.store.select import refusal, verify
+from unbroken.store.run import Identity, RunSpec, identity_of, usable_identities
+from unbroken.store.select import refusal, refuse_newer, verify
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
     none is refused until the import is repeated.
     """
     run, places = job.run, job.places
-    before_work.refuse_missing(places)
+    driver_start.refuse_missing(places)
     refuse_newer(places)
     _refuse_source(run, places, source.path)
     _refuse_begun(run, places)
@@ -66,7 +64,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
         held.confirm()
         places.importing.unlink(missing_ok=True)
         held.forget_earlier()  # those of imports that were killed
-        before_work.note_begun(places)
+        driver_start.note_begun(places)
     return checkpoint
 
 
@@ -119,7 +117,7 @@ def _put_in_place(places: RunFolder, output: Path) -> None:
         kept.parent.mkdir(exist_ok=True)
         os.rename(places.output, kept)
     os.rename(output, places.output)
-    fs.flush_folder(places.root)
+    fs.flush(places.root)
 
 
 # --- what is refused ---
@@ -186,7 +184,7 @@ def export_run(job: Job, engine: Engine, target: Path, which: str) -> Checkpoint
             (draft / README).write_text(_readme(checkpoint, lines))
             flush_tree(draft)
             os.rename(draft, target)
-            fs.flush_folder(target.parent)
+            fs.flush(target.parent)
         finally:
             if draft.exists():
                 fs.remove_tree(draft)

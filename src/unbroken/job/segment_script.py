@@ -20,11 +20,11 @@ from unbroken.errors import OutageError, StorageError, UnbrokenError
 from unbroken.job.attempt import report_refused
 from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import age_by_name
 from unbroken.store.checkpoints import Store
 from unbroken.store.layout import RunFolder
 from unbroken.store.record import has_record, read_record
+from unbroken.store.select import refuse_newer
 from unbroken.system import fs
 
 INCOMPLETE = Path(".snakemake/incomplete")

@@ -17,8 +17,7 @@ from urllib.parse import quote, unquote
 
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import job_of_anyone
-from unbroken.store.formats import Format
-from unbroken.store.layout import CHAINS, NOTES
+from unbroken.store.layout import CHAINS, NOTES, Format
 from unbroken.system import fs
 
 FORMAT = Format()

@@ -26,10 +26,9 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import EndState, ListedJob
 from unbroken.slurm.queue import my_jobs
 from unbroken.store.exec_note import ExecNote, note_path, read_note
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.progress import amount
 from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

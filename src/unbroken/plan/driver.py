@@ -21,9 +21,9 @@ from unbroken.plan.load import refuse_missing_site
 from unbroken.plan.plan import Plan
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.snakemake_inside import jobs_behind, leave_out
+from unbroken.store.history import EndKind
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.record import read_record, settle_rest
-from unbroken.store.segment_end import EndKind
 
 logger = logging.getLogger(__name__)
 MINUTE = 60.0

@@ -14,8 +14,7 @@ from pathlib import Path
 from unbroken.errors import Mistake, OutageError, StorageError
 from unbroken.program import process
 from unbroken.program.python_environment import full_path
-from unbroken.store.formats import Format
-from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.layout import NOTES, Format, RunFolder
 from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of

@@ -15,8 +15,7 @@ from unbroken.program.contract import HANDOVER_FILE, READY, AttemptFolder
 from unbroken.store.own_folder import HeldFolder
 from unbroken.store.progress import Handover, parse_handover, read_progress, read_told
 from unbroken.system.copying import link_or_copy
-from unbroken.system.flush import flush_tree
-from unbroken.system.fs import remove_tree, storage_errors, write_atomic
+from unbroken.system.fs import flush_tree, remove_tree, storage_errors, write_atomic
 
 logger = logging.getLogger(__name__)
 

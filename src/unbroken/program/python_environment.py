@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from unbroken.errors import Mistake
-from unbroken.system import jsontext
+from unbroken.store.layout import parse_json
 
 # As the environment's own `activate` does it; the words of the command stay arguments, and the process stays the same.
 _ENTER_VENV = 'VIRTUAL_ENV=$1 PATH=$1/bin:$PATH; export VIRTUAL_ENV PATH; unset PYTHONHOME; shift; exec "$@"'
@@ -213,7 +213,7 @@ def _text(file: Path) -> str:
 
 def _parsed(path: Path) -> object:
     with suppress(ValueError):
-        return jsontext.parse(_text(path))
+        return parse_json(_text(path))
     return None
 
 

@@ -15,10 +15,9 @@ from unbroken.rehearsal.results import Results, blamed_of, listed, nothing_to_bl
 from unbroken.rehearsal.stage import Stage, alone
 from unbroken.rehearsal.whole import Whole, with_goal
 from unbroken.rehearsal.wrong_restore import make_wrong
-from unbroken.store.identity import IdentityKeys
+from unbroken.store.history import EndKind
 from unbroken.store.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
+from unbroken.store.run import IdentityKeys, RunSpec
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)

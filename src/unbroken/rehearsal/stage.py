@@ -23,10 +23,9 @@ from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
 from unbroken.program.contract import FINAL
 from unbroken.store import driver_start
 from unbroken.store.checkpoint import PARTS, Checkpoint
-from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import LOGS, RESULTS, STORES, RunFolder
 from unbroken.store.rehearsal import FOLDER
-from unbroken.store.run import RunSpec
+from unbroken.store.run import IdentityKeys, RunSpec
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, Happened
 

@@ -18,8 +18,7 @@ from statistics import fmean, median
 
 from unbroken.report.account import account
 from unbroken.report.spans import WITHOUT_NODES, Kind, array_of, with_moments
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.system.clock import duration, unix_seconds
 
 SIMULATIONS = 160

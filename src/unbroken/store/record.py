@@ -16,12 +16,10 @@ from unbroken.errors import CheckpointError, FormatError, LeaseError
 from unbroken.store import lease, results
 from unbroken.store.checkpoint import Checkpoint, age_by_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.formats import Format, known_fields
-from unbroken.store.history import Attempt, History
-from unbroken.store.layout import RunFolder
+from unbroken.store.history import Attempt, EndKind, History
+from unbroken.store.layout import Format, RunFolder, known_fields
 from unbroken.store.progress import Progress, parse_progress
 from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_now
 
 FORMAT = Format(2)

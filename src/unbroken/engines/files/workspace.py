@@ -72,7 +72,7 @@ class Workspace:
             stray.parent.mkdir(exist_ok=True)
             os.rename(self.resting, stray)
         os.rename(self.folder, self.resting)
-        fs.flush_folder(self.run_folder)
+        fs.flush(self.run_folder)
 
     def _is_outdated(self) -> bool:
         """Return True if an attempt with a higher token holds the run, or has held it."""
@@ -92,7 +92,7 @@ class Workspace:
             fs.remove_tree(draft)
             raise
         os.rename(draft, self.resting)
-        fs.flush_folder(self.run_folder)
+        fs.flush(self.run_folder)
 
     # --- to what it was at a checkpoint ---
 

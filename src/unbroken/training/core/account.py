@@ -18,12 +18,11 @@ from unbroken.store.attempts import note_died, reached, times_path
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.exec_note import ExecNote, note_path, write_note
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder, top_folder
 from unbroken.store.lease import Lease
-from unbroken.store.moments import Moments
 from unbroken.store.progress import Handover
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.store.times import Moments
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 from unbroken.training.core.environment import say
