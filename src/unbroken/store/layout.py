@@ -45,7 +45,6 @@ class RunFolder:
         self.replaced = root / "replaced"  # what had to be moved and is not unbroken's
         self.history = root / "history.jsonl"
         self.accepted = root / "accepted.json"
-        self.importing = root / "importing.txt"  # while an import is under way
 
     @property
     def own(self) -> tuple[Path, ...]:
