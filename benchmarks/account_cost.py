@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.histories import PLAIN
 
 from unbroken.store.history import Attempt, History
-from unbroken.store.moments import Moments
-from unbroken.store.times import NO_TIMES, Times
+from unbroken.store.times import NO_TIMES, Moments, Times
 
 
 def noted(path: Path, saves: int) -> Times:

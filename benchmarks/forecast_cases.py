@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.forecast_world import HOUR, State, World, again, begin, go_on
 
 from unbroken.report.forecast import Forecast, budget_words, forecast
-from unbroken.store.history import Attempt, History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.system.clock import unix_seconds
 
 RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "histories"

@@ -18,7 +18,7 @@ from unbroken.store.checkpoint import Passport
 from unbroken.store.checkpoints import Store
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.system.digests import preferred_algorithm
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 from unbroken.training.torch.serialization import save_verified
 
 FILE = "state.pt"

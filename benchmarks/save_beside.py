@@ -23,7 +23,7 @@ from support.measure import in_turns, machine, options, publish, ratios, spread,
 from torch import distributed
 
 from unbroken.store.progress import Progress
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.run_directory import Home
 from unbroken.training.torch import Saves

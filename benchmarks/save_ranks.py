@@ -46,7 +46,7 @@ def by_first(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: P
 def by_first_flushed(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
     if dist.get_rank() == 0:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / "state.pt")
-        fs.flush_file(folder / "state.pt")
+        fs.flush(folder / "state.pt")
     dist.barrier()
 
 

@@ -26,7 +26,7 @@ from unbroken.job.rule_state import RulePauses
 from unbroken.job.spec import JobSpec
 from unbroken.job.submissions import Submission
 from unbroken.slurm.job import EndState, ListedJob
-from unbroken.store import before_work
+from unbroken.store import driver_start
 from unbroken.store.lease import HEARTBEAT_SECONDS
 from unbroken.system import fs
 
@@ -161,7 +161,7 @@ class Chain:
         if self._spec is None or not self._spec.submission.refills:
             spec, why = spec_of(self._host, self.active[segment].job, segment)
             if self._spec is None and not spec.is_rule:
-                before_work.note_if_there(segment.folder)
+                driver_start.note_if_there(segment.folder)
             if self._spec is None and why:
                 self._host.log(f"{self.key}: single jobs instead of one array: {why}")
             spec.write()

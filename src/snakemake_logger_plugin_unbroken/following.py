@@ -13,11 +13,10 @@ from unbroken.plan.elsewhere import from_where_it_was_typed
 from unbroken.plan.load import driven_plans
 from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.slurm.queue import RecentQueue
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import amount
 from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import duration
 
 # A line of a segment's log, but the one that names it.

@@ -12,8 +12,7 @@ from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, overlaps
 from support.workdir import until as until_patiently
 
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 
 # Counts one step a job; step 3 of run a waits for the file go/a/3 or go/all.
 STEPS = """\

@@ -10,9 +10,8 @@ from pathlib import Path
 from support.workdir import Done, Driver, WorkDir, until
 
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import STORES, RunFolder
-from unbroken.store.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600

@@ -14,8 +14,7 @@ from pathlib import Path
 from cluster.lab import Cluster
 from support.workdir import BIN, ROOT, WorkDir
 
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 PATIENCE_SECONDS = 600.0
 SCRIPTS = ROOT / "tests" / "site_scripts"

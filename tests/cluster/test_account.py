@@ -13,7 +13,7 @@ from support.workdir import WorkDir, until
 
 from unbroken.report.account import account
 from unbroken.report.spans import Kind
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 def end_of(cluster: Cluster, job: str) -> float:

@@ -22,8 +22,7 @@ from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments
 
 from unbroken.job import submissions
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 
 
 def gaps(history: list[Attempt]) -> list[float]:

@@ -11,7 +11,7 @@ from cluster.lab import Cluster
 from support.workdir import WorkDir
 
 from unbroken.job import needs
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from support.workdir import ROOT, WorkDir, until
 
 from unbroken.job.segment_process import PATIENCE
 from unbroken.slurm.job import number_of
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # Counts one step a job; the first one waits for a sign.
 ONE_STEP = """\

@@ -12,7 +12,7 @@ from support.workdir import ROOT, WorkDir, until
 
 from unbroken.engines.testing.chain import is_alive
 from unbroken.engines.testing.kills import children_of, programs_of
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 900.0
 

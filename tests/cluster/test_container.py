@@ -8,7 +8,7 @@ from cluster.lab import Cluster
 from support.images import COUNTED, apptainer, counted, counting_run, make_image
 from support.workdir import WorkDir, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 # Each rank leaves when it hears USR1; `fruit` is in the image alone.

@@ -7,7 +7,7 @@ import pytest
 from support.dmtcp_here import PROGRAMS
 from support.workdir import ROOT, WorkDir
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 STEPS = 600

@@ -10,7 +10,7 @@ from cluster.endings import arrays
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, overlaps, uninterrupted, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600

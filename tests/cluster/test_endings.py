@@ -10,7 +10,7 @@ from cluster.endings import HUNGRY, arrays, assert_is_whole, freeze, job_of, rel
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # A submission, a time limit of one minute and Slurm's patience with what it kills.
 PATIENCE_SECONDS = 600.0

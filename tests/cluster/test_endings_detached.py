@@ -32,7 +32,7 @@ from support.workdir import (
 )
 
 from unbroken.slurm.client import PATIENCE_SECONDS as ASK_SECONDS
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.slow
 

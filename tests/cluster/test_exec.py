@@ -28,7 +28,7 @@ from cluster.exec_rules import (
 from cluster.lab import Cluster
 from support.workdir import Done, WorkDir, overlaps, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(

@@ -18,9 +18,8 @@ from cluster.exec_rules import (
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import STORES
-from unbroken.store.segment_end import EndKind
 
 # Two jobs whose wildcards read the same when they are put together; each says what it sees of Slurm's array.
 PAIRS = """\

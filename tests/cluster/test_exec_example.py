@@ -11,8 +11,7 @@ from cluster.lab import Cluster
 from support.interruptible import FOR_EVER, WATER, Interruptible, without_unbroken
 from support.workdir import Driver, WorkDir, until
 
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 PATIENCE_SECONDS = 1500.0
 LONG_RULES = ("train", "assemble", "simulate")

@@ -7,7 +7,7 @@ from cluster.exec_rules import assert_whole, history, outcomes, prepare
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 900.0
 # As somebody has it who knows no profile of ours; the plugin first asks after 40 s otherwise.

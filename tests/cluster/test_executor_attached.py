@@ -17,8 +17,7 @@ from cluster.endings import arrays, signal_job, submitted, wait_until_it_hears
 from cluster.lab import Cluster, LabError
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"

@@ -17,7 +17,7 @@ from cluster.lab import Cluster
 from support.pages import facts_in
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from support import gmx_systems
 from support.workdir import WorkDir
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 

@@ -18,7 +18,7 @@ from support.workdir import WorkDir, one_step_segments, until
 from unbroken.slurm.queue import ended, ended_job, job_of_anyone
 from unbroken.store import lease
 from unbroken.store.claim import Claim, HolderWatch, claim_path
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # Not nobody, whom Slurm 25.11 and later take for one that has no account anywhere.
 OTHER = pwd.getpwuid(2).pw_name

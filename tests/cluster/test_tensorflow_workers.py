@@ -4,7 +4,7 @@ import pytest
 from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 900.0
 PROGRAM = ROOT / "tests" / "support" / "keras_workers.py"

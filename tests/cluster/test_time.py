@@ -9,7 +9,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 

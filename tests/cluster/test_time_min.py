@@ -11,7 +11,7 @@ from cluster.lab import Cluster
 from support.workdir import WorkDir
 
 from unbroken.slurm.sbatch import ALL_TIME
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 MOST_MINUTES = 8
 # What the first job gets, by whether Slurm gives it all the time that is free.

@@ -3,7 +3,7 @@
 import pytest
 from support.workdir import ROOT, WorkDir
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PATIENCE_SECONDS = 600.0
 

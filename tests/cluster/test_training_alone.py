@@ -12,8 +12,7 @@ from support.workdir import Driver, WorkDir
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.store.history import Attempt, History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind, History
 
 PATIENCE_SECONDS = 800.0
 # Two jobs of a minute do not come to the end; the third one is then not to be near its limit.

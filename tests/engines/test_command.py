@@ -27,7 +27,7 @@ from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import read_checked_runs
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 WALK = ("trace.csv",)
 CASE = Case(

@@ -10,7 +10,7 @@ from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import engine as engine_module
 from unbroken.errors import UnbrokenError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

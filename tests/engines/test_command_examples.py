@@ -20,7 +20,7 @@ from support.toyrun import history, until
 from unbroken.engines.testing.kills import programs_of
 from unbroken.errors import UnbrokenError
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.testing.kills import programs_of
 from unbroken.errors import ConfigError, UnbrokenError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.system import copying
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"

@@ -8,8 +8,8 @@ from support.command_jobs import command_job, command_segment
 from support.toyrun import history
 
 from unbroken.errors import UnbrokenError
+from unbroken.store.history import EndKind
 from unbroken.store.results import read_doubts
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

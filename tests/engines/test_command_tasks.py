@@ -8,7 +8,7 @@ from unbroken.engines.command.placeholders import seconds_left
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 SETTINGS = {"start": ["run"], "files": ["a.{progress}.rst"], "goal": 9}
 
@@ -66,7 +66,7 @@ def test_a_launcher_behind_srun_is_refused():
 
 
 def test_another_number_of_tasks_is_another_computation():
-    from unbroken.store.identity import identity_of
+    from unbroken.store.run import identity_of
 
     one, four = (
         identity_of(command_run({"tasks": tasks}, **SETTINGS), known_schemas().engines["command"].identity)

@@ -14,7 +14,7 @@ from support.dmtcp_play import numbers
 from support.workdir import until
 
 from unbroken.errors import SegmentError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

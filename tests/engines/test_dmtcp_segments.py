@@ -17,7 +17,7 @@ from unbroken.engines.dmtcp.checkpoint import read_state
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.errors import SegmentError
 from unbroken.program.contract import AttemptFolder
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("dmtcp_segments")]  # one process, one `dmtcp_paused`
 

@@ -29,7 +29,7 @@ from engines.test_import_torch import job, segment
 
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.job.import_export import export_run
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Asks to stop, as a run alone; by a signal, which is heard before the next step.

@@ -12,7 +12,7 @@ from support.toyrun import history
 
 from unbroken.engines.dmtcp.workspace import take_results
 from unbroken.errors import ForeignFolderError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from unbroken.errors import ConfigError, DivergedError, SegmentError, StalledErr
 from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
 from unbroken.store.checkpoint import data_digest
-from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.history import EndCause, EndKind
 
 pytestmark = [
     pytest.mark.process,

@@ -15,7 +15,7 @@ from unbroken.engines.gromacs.checks import mistakes
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
 from unbroken.engines.gromacs.others import Others, drop_repeated
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 ROTATION = {"md_rotation.xvg", "md_rotangles.log", "md_rotslabs.log", "md_rottorque.log"}

@@ -35,7 +35,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import ConfigError, IdentityError, SegmentError
 from unbroken.job.lifecycle import run_segment
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # One process makes the systems, and the mdrun that all are compared with.
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("gromacs")]

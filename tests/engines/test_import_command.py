@@ -23,7 +23,7 @@ from unbroken.job.recovery import unfinished_imports
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

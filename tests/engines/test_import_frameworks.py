@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
 
 from unbroken.errors import SegmentError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Nothing is drawn, and the order is that of the data: what the library saves is all there is.

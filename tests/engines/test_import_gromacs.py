@@ -20,7 +20,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.import_export import export_run, import_run
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000

@@ -15,7 +15,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError
 from unbroken.job.import_export import import_run
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from engines.test_import_torch import job, segment, taken, weights
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 # Nothing is drawn but the first weights; each rank's batches are those that the loader of unbroken gives it in order.

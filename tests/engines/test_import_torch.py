@@ -23,8 +23,7 @@ from unbroken.job.import_export import export_run, import_run
 from unbroken.job.lifecycle import run_segment
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, Record
 
 pytestmark = pytest.mark.process
 

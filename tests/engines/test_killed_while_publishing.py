@@ -18,8 +18,7 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import contract
 from unbroken.program.contract import HandedOver
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, Record
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, Record
 
 IN_PIECES = [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
 

@@ -9,7 +9,7 @@ from support.toyrun import ROOT, toy_job
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 EXAMPLE = ROOT / "examples" / "torch_tutorial"
 

@@ -42,8 +42,7 @@ from unbroken.store import claim as holder
 from unbroken.store import lease
 from unbroken.store import select as pick
 from unbroken.store.checkpoints import QUARANTINE, Store
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 from unbroken.store.select import verify
 from unbroken.system import host
 

@@ -25,7 +25,7 @@ from unbroken.engines.found import outputs_of
 from unbroken.job.lifecycle import run_segment
 from unbroken.store import lease
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.select import verify
 from unbroken.system import host
 

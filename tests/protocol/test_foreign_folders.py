@@ -30,8 +30,8 @@ from unbroken.job.lifecycle import run_segment
 from unbroken.plan.plan import Plan
 from unbroken.store import checkpoints as store_module
 from unbroken.store.checkpoints import Store
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 
 OWN = [path.name for path in RunFolder("demo").own]

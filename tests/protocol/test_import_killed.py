@@ -19,7 +19,7 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
 from unbroken.job.recovery import unfinished_imports
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,8 @@ import pytest
 from support.histories import PLAIN
 
 from unbroken.report.status import RunState, status_of
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import CHAINS, RunFolder
-from unbroken.store.segment_end import EndKind
 
 ON_SLURM = replace(PLAIN, slurm_job="17")
 BEFORE_WORK = replace(

@@ -21,11 +21,9 @@ from unbroken.report.spans import Kind, Span
 from unbroken.report.status import RunState, status_of
 from unbroken.slurm.queue import Queue
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History, Record
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndKind
 
 NO_SLURM = Queue(is_known=False)
 BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["']?data:)[^"'> ]*""")

@@ -14,9 +14,8 @@ from support.histories import MONDAY, PLAIN, chain
 from unbroken.errors import FormatError
 from unbroken.report.account import account_of
 from unbroken.slurm.queue import Queue
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.store.times import Times
 from unbroken.system.clock import unix_seconds, utc_text
 

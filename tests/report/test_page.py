@@ -18,9 +18,8 @@ from support.workdir import WorkDir, until
 
 from unbroken.report.facts import NO_PROMISE, Promise
 from unbroken.report.page import write_report
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("browser")]

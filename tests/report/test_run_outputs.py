@@ -15,8 +15,8 @@ from unbroken.engines.files.outputs import bytes_words
 from unbroken.report.page import write_report
 from unbroken.store import lease
 from unbroken.store.checkpoints import Store
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

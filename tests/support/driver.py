@@ -21,8 +21,7 @@ from unbroken.job.array import Answer, Submitted
 from unbroken.job.attempt import Assignment
 from unbroken.slurm.job import ListedJob
 from unbroken.store import driver_start
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 
 LATENCY_SECONDS = 5.0
 START = "20260101T000000Z-0badcafe"

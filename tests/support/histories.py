@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.system.clock import utc_text
 
 # 2026-01-05 09:00 UTC, a Monday.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from unbroken.store.checkpoint import Checkpoint, Passport
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.progress import Progress
-from unbroken.store.segment_end import EndKind
 from unbroken.system.digests import preferred_algorithm
 
 PASSPORT = Passport(

@@ -14,10 +14,9 @@ from support.making import publish
 
 from unbroken.slurm.job import EndState
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress
-from unbroken.store.segment_end import EndKind
 from unbroken.store.times import Times
 from unbroken.system.clock import utc_text
 

@@ -14,12 +14,11 @@ from support.toyrun import rewrite_passport
 
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
-from unbroken.store import claim, history, lease, record
+from unbroken.store import claim, history, lease
 from unbroken.store.checkpoint import FORMAT, folder_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.formats import Format
 from unbroken.store.history import History
-from unbroken.store.layout import RunFolder
+from unbroken.store.layout import Format, RunFolder
 
 
 def later(written: Format) -> Format:
@@ -50,9 +49,9 @@ def newer_archived_passport(places: RunFolder) -> Path:
 def newer_record(places: RunFolder) -> Path:
     """Of the last segment that has one."""
     path = sorted(places.segments.glob("*.json"))[-1]
-    found = record.read_record(path)
+    found = history.read_record(path)
     assert found is not None
-    with patch.object(record, "FORMAT", later(record.FORMAT)):
+    with patch.object(history, "FORMAT", later(history.FORMAT)):
         found.write(path)
     return path
 

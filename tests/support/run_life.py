@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from support.making import ATTEMPT
 
 from unbroken.report.spans import Kind
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.times import Times
 
 BEGIN = 1_790_000_000.0

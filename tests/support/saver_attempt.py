@@ -13,7 +13,7 @@ def main() -> int:
 
     from unbroken.engines.files import engine
     from unbroken.errors import UnbrokenError
-    from unbroken.store.segment_end import EndKind
+    from unbroken.store.history import EndKind
 
     what = json.loads(sys.argv[1])
     engine.LOOK_SECONDS, engine.LOOK_SHARE = 0.05, 0.5

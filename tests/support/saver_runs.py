@@ -17,7 +17,7 @@ from support.prefork import Started, start_script
 from support.toyrun import PYTHONPATH
 
 from unbroken.engines.testing.kills import children_of, programs_of
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 SAVERS = Path(__file__).with_name("savers.py")
 ATTEMPT = Path(__file__).with_name("saver_attempt.py")

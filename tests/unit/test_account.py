@@ -11,7 +11,7 @@ from support.run_life import BEGIN, Life, Turn, noted_by
 
 from unbroken.report.account import Account, Waiting, account
 from unbroken.report.spans import Kind
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.times import Times
 from unbroken.system.clock import unix_seconds
 

@@ -18,9 +18,8 @@ from unbroken.report.account import account
 from unbroken.report.spans import Kind
 from unbroken.store.attempts import all_attempts
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.store.times import NO_TIMES, Times, parse_times, read_times
 
 pytestmark = pytest.mark.process
@@ -92,7 +91,7 @@ def stop_for(seconds: float, *pids: int) -> tuple[float, float]:
 
 
 def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(tmp_path: Path) -> None:
-    patch = {"store.moments.SUSPENDED_SECONDS": 3.0}
+    patch = {"store.times.SUSPENDED_SECONDS": 3.0}
     settings = {"goal": 1_000_000, "save_steps": 1_000_000, "step_seconds": 1.0}
     process = start_segment(tmp_path, 1, patch=patch, segment_minutes=10, stall_minutes=0.15, **settings)
     places = RunFolder("demo", tmp_path)
@@ -134,7 +133,7 @@ time.sleep(600)
 
 def test_a_save_during_which_the_job_is_suspended_counts_without_that(tmp_path: Path) -> None:
     """Else the next segments would be told to stop so much earlier."""
-    patch = {"store.moments.SUSPENDED_SECONDS": 3.0}
+    patch = {"store.times.SUSPENDED_SECONDS": 3.0}
     process = start_segment(tmp_path, 1, patch=patch, command=[sys.executable, "-c", SAVING], segment_minutes=10)
     places = RunFolder("demo", tmp_path)
     until(lambda: (tmp_path / "saving").exists())

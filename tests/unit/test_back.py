@@ -10,7 +10,7 @@ from unbroken.cli.back import go_back
 from unbroken.errors import ConfigError, SegmentError, StalledError
 from unbroken.store import lease
 from unbroken.store.checkpoints import QUARANTINE
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

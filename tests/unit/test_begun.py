@@ -8,11 +8,11 @@ from support.toyrun import checkpoints, program, run_program, toy_job
 
 from unbroken.errors import StorageError
 from unbroken.job.end_note import end_before_work
-from unbroken.store import attempts, before_work
-from unbroken.store.before_work import obstacle
+from unbroken.store import attempts, driver_start
 from unbroken.store.driver_start import START
+from unbroken.store.history import EndKind, SegmentEnd
 from unbroken.store.layout import NOTES
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.select import obstacle
 
 pytestmark = pytest.mark.process
 
@@ -37,7 +37,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
     assert not attempts.note(toy_job(started).places, refused)
     assert not root.exists()
     root.mkdir()  # Snakemake makes the folder of its output
-    assert before_work.is_missing(toy_job(started).places)
+    assert driver_start.is_missing(toy_job(started).places)
     assert obstacle(toy_job(started).places).startswith(f"{root} is missing on ")
     root.rmdir()
 
@@ -49,7 +49,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
 def test_another_start_begins_anew_what_its_user_removed(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(toy_job(started).places.root)
     monkeypatch.setenv(START, "tuesday")
-    before_work.note_if_there(toy_job(started).places)  # as the driver does it
+    driver_start.note_if_there(toy_job(started).places)  # as the driver does it
 
     run_program(started, program("one_step"), 1, goal=9)
 
@@ -58,14 +58,14 @@ def test_another_start_begins_anew_what_its_user_removed(started: Path, monkeypa
 
 def test_a_start_that_found_the_folder_expects_it_on_every_node(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START, "tuesday")
-    before_work.note_if_there(toy_job(started).places)
+    driver_start.note_if_there(toy_job(started).places)
     toy_job(started).places.root.rename(started / "aside")
 
-    assert before_work.is_missing(toy_job(started).places)
+    assert driver_start.is_missing(toy_job(started).places)
 
 
 def test_without_a_start_nobody_knows(tmp_path: Path) -> None:
-    before_work.note_begun(toy_job(tmp_path).places)
+    driver_start.note_begun(toy_job(tmp_path).places)
 
-    assert not before_work.is_missing(toy_job(tmp_path).places)
+    assert not driver_start.is_missing(toy_job(tmp_path).places)
     assert not (tmp_path / NOTES).exists()

@@ -21,9 +21,8 @@ from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import ChainJob
 from unbroken.slurm import client, queue
 from unbroken.slurm.job import LEAVING_SECONDS, chain_comment
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import NOTES, RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.system import log
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")

@@ -14,8 +14,7 @@ from support.needs import require
 from unbroken.config.load import read_runs
 from unbroken.config.package_files import root_folder
 from unbroken.engines.found import known_schemas
-from unbroken.store.identity import IdentityKeys
-from unbroken.store.run import CopySettings
+from unbroken.store.run import CopySettings, IdentityKeys
 
 ROOT = root_folder()
 SCHEMAS = known_schemas()

@@ -25,9 +25,8 @@ from unbroken.engines.found import read_checked_runs
 from unbroken.plan import ctrl_c, load
 from unbroken.plan.plan import Plan
 from unbroken.store import driver_start
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.store.times import NO_TIMES
 from unbroken.system import log
 

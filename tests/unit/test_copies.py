@@ -25,7 +25,7 @@ from unbroken.job.publisher import Publisher
 from unbroken.plan.plan import Plan
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.select import verify
 from unbroken.system import disk, fs
 from unbroken.system.clock import utc_text

@@ -3,7 +3,7 @@
 import pytest
 from support.toyrun import run_program
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,9 @@ from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, ended_job
 from unbroken.store.attempts import all_attempts
-from unbroken.store.before_work import obstacle
-from unbroken.store.history import Attempt
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
+from unbroken.store.select import obstacle
 from unbroken.system import disk
 from unbroken.system.clock import unix_seconds
 
@@ -203,7 +202,7 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.store.before_work.disk.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.store.select.disk.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")

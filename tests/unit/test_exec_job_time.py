@@ -8,7 +8,7 @@ from support.making import ATTEMPT
 
 from unbroken.exec.main import is_time_up
 from unbroken.slurm.this_job import SlurmJob
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # Told 60 s before the end of job 7, and gone 20 s later.
 PAUSED = replace(ATTEMPT, slurm_job="7", kind=EndKind.PAUSED, stop_seconds=20.0, unused_seconds=40.0)

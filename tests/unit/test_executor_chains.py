@@ -22,11 +22,9 @@ from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import path_of, read
 from unbroken.slurm.job import chain_comment
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History, read_record
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import take
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

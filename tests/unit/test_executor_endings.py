@@ -23,9 +23,9 @@ from unbroken.job import submissions
 from unbroken.job.rule_state import RuleState, note_done
 from unbroken.store import lease
 from unbroken.store.exec_note import ExecNote
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import take
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

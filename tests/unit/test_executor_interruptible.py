@@ -12,8 +12,8 @@ from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes
 from unbroken.job import rule_state, submissions
 from unbroken.job.rule_state import RuleState
 from unbroken.store.exec_note import ExecNote
+from unbroken.store.history import EndKind
 from unbroken.store.layout import CHAINS
-from unbroken.store.segment_end import EndKind
 
 
 def job(**changes: object) -> SimpleNamespace:

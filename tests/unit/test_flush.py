@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.needs import skip_or_fail
 
-from unbroken.system.flush import MANY, flush_tree
+from unbroken.system.fs import MANY, flush_tree
 
 pytestmark = pytest.mark.process
 
-FLUSH = "import sys; from pathlib import Path; from unbroken.system import flush; flush.flush_tree(Path(sys.argv[1]))"
+FLUSH = "import sys; from pathlib import Path; from unbroken.system import fs; fs.flush_tree(Path(sys.argv[1]))"
 
 
 def many_files(base: Path) -> Path:
@@ -61,7 +61,7 @@ def test_an_error_of_one_of_many_names_its_file(tmp_path: Path, monkeypatch: pyt
 ON_A_DISK_THAT_LIES = """
 import ctypes, os, subprocess, sys
 from pathlib import Path
-from unbroken.system import flush
+from unbroken.system import fs
 
 base = Path(sys.argv[1])
 store, disk = base / "store", base / "disk"
@@ -74,14 +74,14 @@ run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", s
 run("mount", "-o", "loop", store / "image", disk)
 draft = disk / "draft"
 draft.mkdir()
-for number in range(flush.MANY + 44):
+for number in range(fs.MANY + 44):
     (draft / f"file_{number:03d}").write_bytes(os.urandom(131072))
 if sys.argv[2] == "told":
     assert subprocess.run(["sync", "-f", disk], capture_output=True).returncode == 1
     descriptor = os.open(disk, os.O_RDONLY)
     assert ctypes.CDLL(None).syncfs(descriptor) == 0  # it would be told to nobody else
 try:
-    flush.flush_tree(draft)
+    fs.flush_tree(draft)
 except OSError as error:
     print(Path(error.filename).parent.name, error.strerror)
 """

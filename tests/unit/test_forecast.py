@@ -11,8 +11,7 @@ from support.histories import MONDAY, chain
 from support.making import ATTEMPT
 
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.times import Times
 from unbroken.system.clock import utc_text
 

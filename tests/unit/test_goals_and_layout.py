@@ -9,8 +9,8 @@ from support.toyrun import toy_run
 
 from unbroken.errors import FormatError
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.identity import Identity, IdentityKeys, accept_identity, identity_of, usable_identities
 from unbroken.store.progress import Progress
+from unbroken.store.run import Identity, IdentityKeys, accept_identity, identity_of, usable_identities
 
 LAYOUT = IdentityKeys((), (), (), layout_keys=("seed",), layout_run_keys=("threads",), switch_key="step_seconds")
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 
 @pytest.fixture

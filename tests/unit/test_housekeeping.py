@@ -19,8 +19,8 @@ from unbroken.exec import stores
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
 from unbroken.store.checkpoints import Store
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 from unbroken.system import fs
 from unbroken.system.clock import utc_text
 

@@ -18,9 +18,8 @@ from unbroken.job.array import MOST_OF_FOLDER, Answer, Submitted
 from unbroken.job.spec import JobSpec
 from unbroken.slurm.job import EndState, ListedJob, chain_comment, number_of, tasks_of
 from unbroken.slurm.this_job import hide_array, own_job_id
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -12,8 +12,7 @@ from unbroken.job import end_note
 from unbroken.job.end_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.store.attempts import before_work
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import EndKind, History, SegmentEnd
 from unbroken.system import log
 
 

@@ -13,8 +13,8 @@ from unbroken.job.spec import ChainJob
 from unbroken.job.work import SegmentWork
 from unbroken.store import lease
 from unbroken.store.claim import claim_path
+from unbroken.store.history import EndKind, SegmentEnd
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind, SegmentEnd
 from unbroken.system import log
 
 pytestmark = pytest.mark.process

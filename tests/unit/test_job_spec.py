@@ -17,9 +17,9 @@ from unbroken.job import rule_state, spec
 from unbroken.job.rule_state import RuleState
 from unbroken.job.spec import ChainJob, JobSpec, path_of, read
 from unbroken.store.exec_note import ExecNote
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
 from unbroken.store.run import CopySettings
-from unbroken.store.segment_end import EndKind
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from unbroken.job.settled import is_finished
 from unbroken.program.leaving import StopReason
 from unbroken.store.attempts import has_newer
 from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.history import EndCause, EndKind, SegmentEnd
 from unbroken.store.progress import FileDigest, Progress
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.store.times import NO_TIMES
 
 

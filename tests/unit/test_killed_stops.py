@@ -15,8 +15,7 @@ from unbroken.job.needs import nodes_to_avoid
 from unbroken.job.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
 from unbroken.report.status import status_of
 from unbroken.slurm.job import EndState
-from unbroken.store.history import Attempt, History
-from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.history import Attempt, EndCause, EndKind, History
 from unbroken.store.times import NO_TIMES
 
 

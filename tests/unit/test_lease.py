@@ -18,12 +18,13 @@ import pytest
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError
 from unbroken.slurm import client
 from unbroken.slurm.job import ListedJob
-from unbroken.store import before_work, lease
 from unbroken.store import claim as holder
+from unbroken.store import lease
 from unbroken.store.claim import Claim, HolderWatch
 from unbroken.store.driver_start import START
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import current_claim, take, take_if_idle
+from unbroken.store.select import refuse_newer
 from unbroken.system import fs, host, log
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
@@ -583,9 +584,9 @@ def test_a_claim_that_is_spoilt_or_just_forgotten_is_of_no_newer_unbroken(
     path = folder / "000003.json"
     if is_there:
         path.write_text("{")
-    monkeypatch.setattr(before_work, "claim_paths", lambda folder: [path])
+    monkeypatch.setattr(f"{refuse_newer.__module__}.claim_paths", lambda folder: [path])
 
-    before_work.refuse_newer(RunFolder("demo", store=folder.parent))
+    refuse_newer(RunFolder("demo", store=folder.parent))
 
 
 def test_claims_that_cannot_be_removed_end_no_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from unbroken.job.deadline import JobTime, Margin, deadline_for
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
 from unbroken.slurm.this_job import SlurmJob, job_around_us
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

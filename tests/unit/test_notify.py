@@ -23,10 +23,9 @@ from unbroken.report.events import Event, Look, events_of
 from unbroken.report.forecast import Forecast
 from unbroken.report.notifications import tell_once
 from unbroken.report.status import RunState, RunStatus
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import NOTES, RunFolder
 from unbroken.store.progress import Progress
-from unbroken.store.segment_end import EndKind
 
 ALL = ("finished", "stopped", "stalled", "storm", "late")
 SCHEMAS = known_schemas()

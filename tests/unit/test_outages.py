@@ -18,7 +18,7 @@ from unbroken.store import checkpoint as checkpoint_module
 from unbroken.store import select as pick_module
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.select import select
 from unbroken.system import log
 

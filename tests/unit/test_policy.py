@@ -17,8 +17,7 @@ from unbroken.job.policy import (
     of_start,
 )
 from unbroken.slurm.job import EndState
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.history import Attempt, EndCause, EndKind
 from unbroken.store.times import NO_TIMES
 
 

@@ -21,7 +21,7 @@ from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
 from unbroken.store import lease
 from unbroken.store.checkpoints import Store
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.select import verify
 from unbroken.system.log import lines_to
 

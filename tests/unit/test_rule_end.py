@@ -15,8 +15,7 @@ from unbroken.job.rule_state import RulePauses, RuleState, read_state
 from unbroken.slurm.job import EndState
 from unbroken.store import attempts
 from unbroken.store.exec_note import ExecNote
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import Attempt, EndKind, SegmentEnd
 
 PAUSED = EndKind.PAUSED
 RULE = toy_spec(keys=None, name="train", last_segment=3, retries=1, memory_mb=(400, 800))

@@ -19,9 +19,8 @@ from unbroken.job.rule_state import RuleState, read_state
 from unbroken.job.rule_work import RuleWork
 from unbroken.job.spec import ChainJob, path_of, read
 from unbroken.store.exec_note import ExecNote
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import CHAINS
-from unbroken.store.segment_end import EndKind
 
 KEY = ".rules/1a2b"
 STORE = "ckpt"
@@ -33,7 +32,7 @@ from pathlib import Path
 from support.making import ATTEMPT
 from unbroken.store.exec_note import ExecNote, note_path, write_note
 from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 from unbroken.slurm.job import EndState
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]

@@ -14,10 +14,10 @@ from unbroken.job import background, submissions
 from unbroken.job.submissions import UNANSWERED_SECONDS
 from unbroken.store import lease
 from unbroken.store.attempts import attempt_at_work
-from unbroken.store.before_work import obstacle
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import claim_path
 from unbroken.store.layout import RunFolder
+from unbroken.store.select import obstacle
 from unbroken.system import disk
 
 

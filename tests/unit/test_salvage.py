@@ -18,9 +18,9 @@ from unbroken.errors import IdentityError, StorageError
 from unbroken.job.lifecycle import run_segment
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
-from unbroken.store.identity import accept_identity
+from unbroken.store.history import EndKind
 from unbroken.store.progress import Handover, Progress
-from unbroken.store.segment_end import EndKind
+from unbroken.store.run import accept_identity
 
 pytestmark = pytest.mark.process
 

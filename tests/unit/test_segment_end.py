@@ -19,14 +19,13 @@ from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.report.facts import folder_facts
 from unbroken.report.status import NO_SLURM, status_of
 from unbroken.slurm.job import EndState
-from unbroken.store.history import Attempt, History
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.times import Times
 
 TELLS = """
 import json, sys
 from unbroken.job import end_note
-from unbroken.store.segment_end import SegmentEnd
+from unbroken.store.history import SegmentEnd
 end = SegmentEnd.parse(json.loads(sys.argv[1]))
 end.kind.is_before_work or end_note.tell_begun()
 end_note.tell_end(end)

@@ -21,8 +21,7 @@ from support.toyrun import (
 
 from unbroken.engines.testing.chain import is_alive
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, read_record
 
 pytestmark = pytest.mark.process
 

@@ -24,8 +24,7 @@ from support.toyrun import (
 
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
 from unbroken.store import results as final
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, read_record
 from unbroken.system import fs
 from unbroken.system.fs import unique_name
 

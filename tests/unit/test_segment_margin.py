@@ -9,8 +9,7 @@ from support.making import ATTEMPT
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 pytestmark = pytest.mark.process
 

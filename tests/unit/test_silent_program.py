@@ -4,7 +4,7 @@ import pytest
 from support.toyrun import run_program
 
 from unbroken.errors import SegmentError
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ from unbroken.job.deadline import NEARLY_ALL
 from unbroken.job.policy import Next, Rules, Situation, next_action
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.slurm import client, sbatch
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 SLOW = {"goal": 10**9, "step_seconds": 0.01, "save_steps": 0, "least_minutes": 0.01, "segment_minutes": 0.1}
 

@@ -23,9 +23,8 @@ from unbroken.report.account import account
 from unbroken.report.spans import Kind
 from unbroken.store.attempts import all_attempts
 from unbroken.store.exec_note import ExecNote, note_path, read_note
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.training import AtomicDirectory
 from unbroken.training.core.environment import DeadlineFile
 from unbroken.training.core.save_schedule import Phase, SaveSchedule

@@ -12,8 +12,8 @@ from support.toyrun import checkpoints, run_program, toy_job
 
 from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind, read_verdict
+from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress
-from unbroken.store.segment_end import EndKind
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 

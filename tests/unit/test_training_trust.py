@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from unbroken.errors import DivergedError, StalledError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.store.checkpoints import Store  # noqa: E402
-from unbroken.store.segment_end import EndCause, EndKind  # noqa: E402
+from unbroken.store.history import EndCause, EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.errors import SegmentError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
-from unbroken.store.segment_end import EndKind  # noqa: E402
+from unbroken.store.history import EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard  # noqa: E402
 from unbroken.training.core.live_log import Live, report_targets  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402

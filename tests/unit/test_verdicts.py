@@ -9,7 +9,7 @@ from support.toyrun import checkpoints, history, program, run_program, toy_job
 
 from unbroken.errors import DivergedError, SegmentError, StalledError
 from unbroken.program.verdict import Kind, Verdict, read_verdict, write_verdict
-from unbroken.store.segment_end import EndCause, EndKind
+from unbroken.store.history import EndCause, EndKind
 
 
 def three_steps(base: Path) -> list[str]:

@@ -13,9 +13,8 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from unbroken.job import control, needs, submissions
 from unbroken.job.spec import JobSpec
 from unbroken.slurm.job import EndState, ListedJob
-from unbroken.store.history import History
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 

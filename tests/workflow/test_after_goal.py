@@ -2,7 +2,7 @@
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 def jobs(text: str) -> int:

@@ -5,7 +5,7 @@ import os
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 def test_a_chain_runs_to_its_goal_and_the_same_command_then_does_nothing(work: WorkDir, whole) -> None:

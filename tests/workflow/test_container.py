@@ -12,7 +12,7 @@ from support.images import COUNTED, apptainer, counted, counting_run, make_image
 from support.registry import registry
 from support.workdir import WorkDir, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # A step each time it is started; /etc/fruit is in the image alone.
 STEP = """

@@ -11,8 +11,7 @@ import pytest
 from support.site_jobs import WALK, whole_walk
 from support.workdir import BIN, WorkDir
 
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 CHOSEN = """#!/bin/bash
 #SBATCH --job-name=walk

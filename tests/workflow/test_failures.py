@@ -2,7 +2,7 @@
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 # Counts, saves after every step, and crashes behind step 3 while there is no file `mended`; with ONCE it mends itself.
 PROGRAM = """

@@ -12,8 +12,7 @@ import pytest
 from support.histories import PLAIN
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.store.history import History
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind, History
 
 pytestmark = pytest.mark.xdist_group("first hour")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from support.workdir import Driver, WorkDir, one_long_segment, overlaps, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 def outcomes(work: WorkDir) -> list[EndKind]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.workdir import BIN, ROOT, WorkDir, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 PAGE = ROOT / "docs" / "module.md"
 

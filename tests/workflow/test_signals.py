@@ -6,7 +6,7 @@ import sys
 
 from support.workdir import ROOT, WorkDir, one_long_segment, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 COUNTER = ROOT / "tests" / "support" / "counter.py"
 

@@ -6,7 +6,7 @@ import pytest
 from support.slurm_at_hand import SlurmAtHand
 from support.workdir import WorkDir, one_step_segments, until
 
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
 
 
 @pytest.fixture

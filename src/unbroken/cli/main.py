@@ -60,9 +60,9 @@ from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.slurm.queue import Queue, RecentQueue, queue_of
 from unbroken.slurm.this_job import own_job_id
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoints import Store
-from unbroken.store.identity import accept_identity, identity_of
+from unbroken.store.run import accept_identity, identity_of
+from unbroken.store.select import refuse_newer
 from unbroken.system import fs, log
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)

@@ -16,8 +16,8 @@ from unbroken.report.known import existing_run_folder
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import in_short
 from unbroken.store import lease
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.layout import RESULTS, RunFolder
+from unbroken.store.select import refuse_newer
 from unbroken.system import log
 from unbroken.system.clock import folder_stamp, utc_now
 

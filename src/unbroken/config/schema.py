@@ -19,7 +19,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
 from unbroken.errors import Mistake
-from unbroken.store.identity import IdentityKeys
+from unbroken.store.run import IdentityKeys
 
 _IDENTITY = ("value", "content", "none", "layout", "switch")
 _OWN = {"identity_run_keys", "layout_run_keys"}

@@ -15,7 +15,7 @@ from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.layout import OUTPUT, PIECES, RunOutput, piece_place
 from unbroken.system import fs
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 # Two files with the same begin, and the same end up to some length, are the same up to there.
 EDGE_BYTES = 64 * 1024
@@ -79,7 +79,7 @@ class OutputTransfer:
         for folder in (self.target / OUTPUT, self.target / PIECES):
             if folder.is_dir():
                 flush_tree(folder)
-        fs.flush_folder(self.target)
+        fs.flush(self.target)
         self._copied |= set(outputs) - set(left)
         return [output.name for output in left]
 

@@ -13,12 +13,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError, UnbrokenError
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoints import Store
-from unbroken.store.formats import Format
-from unbroken.store.layout import RunFolder
-from unbroken.store.own_folder import confirm_all_own, confirm_own
+from unbroken.store.layout import Format, RunFolder, confirm_all_own, confirm_own
 from unbroken.store.run import RunSpec
+from unbroken.store.select import refuse_newer
 from unbroken.system import fs
 
 NOTE = "copies.json"
@@ -77,7 +75,7 @@ class Replica:
         if read_note(self.root) != note:
             self.root.mkdir(exist_ok=True)
             write_note(self.root, note)
-            fs.flush_folder(self.root.parent)
+            fs.flush(self.root.parent)
 
     def confirm(self, run: RunFolder) -> None:
         """Raise ConfigError if the folder is another run's by now, or this one's restored elsewhere.

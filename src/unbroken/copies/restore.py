@@ -18,19 +18,15 @@ from unbroken.copies.replica import NOTE, Note, Replica, read_note, write_note
 from unbroken.copies.transfer import is_draft
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
 from unbroken.store import lease
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import Checkpoint, age_by_name, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import Claim, claim_path
-from unbroken.store.history import Attempt, History
-from unbroken.store.layout import RunFolder
-from unbroken.store.own_folder import confirm_own
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
-from unbroken.store.select import verify
+from unbroken.store.history import Attempt, EndKind, History, read_record
+from unbroken.store.layout import RunFolder, confirm_own
+from unbroken.store.select import refuse_newer, verify
 from unbroken.system import copying, fs
 from unbroken.system.clock import utc_now
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 logger = logging.getLogger(__name__)
 # More claims may have followed the last one that the replica knows of: no job of the lost run meets its own number.
@@ -62,7 +58,7 @@ def restore(run: str, source: Path, base: Path, outputs_of: OutputsOf) -> Checkp
             held.forget_earlier()
             os.rename(draft.root, folder.root)
             held.folder = folder.lease
-            fs.flush_folder(folder.root.parent)
+            fs.flush(folder.root.parent)
     done = describe_done(newest)
     logger.info("%s: restored in %s from %s: %s, checkpoint %s", run, folder.root, replica.root, done, newest.name)
     return newest

@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import FILE_NAME, Checkpoint, reading
-from unbroken.store.own_folder import confirm_own
+from unbroken.store.layout import confirm_own
 from unbroken.store.progress import FileDigest
 from unbroken.system import disk, fs
 from unbroken.system.copying import append_part
 from unbroken.system.digests import digest_file
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 STEP_BYTES = 32 * 1024 * 1024
 # A crash of the machine costs no more of a copy, and the page cache holds no more that waits to be written.
@@ -59,7 +59,7 @@ class Transfer:
         self.confirm()
         confirm_own(self.target)
         os.rename(draft, self.target / checkpoint.name)
-        fs.flush_folder(self.target)
+        fs.flush(self.target)
 
     def unfinished(self) -> list[str]:
         """Return the names of the checkpoints whose copies were cut off."""

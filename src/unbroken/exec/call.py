@@ -13,7 +13,7 @@ from unbroken.config.found import absent
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.errors import AbsentFileError, ConfigError
 from unbroken.exec.options import Options
-from unbroken.store.formats import Format, known_fields
+from unbroken.store.layout import Format, known_fields
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 

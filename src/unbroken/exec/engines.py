@@ -111,7 +111,7 @@ class PlacingEngine(CalledEngine):
             self._replaced.move(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fs.flush_file(path)
+            fs.flush(path)
             os.replace(path, target)
         except OSError:  # another file system
             put_file(path, target)

@@ -28,16 +28,14 @@ from unbroken.program.contract import EXIT_PAUSED
 from unbroken.slurm.client import ask
 from unbroken.slurm.this_job import SlurmJob, job_around_us, own_job_id
 from unbroken.store import lease
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoints import Store
 from unbroken.store.driver_start import START
 from unbroken.store.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote, note_path, write_note
-from unbroken.store.history import Attempt, History
-from unbroken.store.identity import IdentityKeys
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import RunFolder, top_folder
 from unbroken.store.lease import Lease
-from unbroken.store.run import Resources, RunSpec
-from unbroken.store.segment_end import EndKind
+from unbroken.store.run import IdentityKeys, Resources, RunSpec
+from unbroken.store.select import refuse_newer
 from unbroken.system import fs, log
 
 # Slurm's times are whole seconds, and its clock and ours drift.

@@ -17,8 +17,9 @@ from unbroken.engines.files.stored import Replaced, original, put_file, stored
 from unbroken.exec.options import Options
 from unbroken.program.process import Streams
 from unbroken.store.checkpoint import Checkpoint, verify_files
+from unbroken.store.layout import parse_json
 from unbroken.store.run import RunSpec
-from unbroken.system import copying, fs, jsontext
+from unbroken.system import copying, fs
 from unbroken.system.digests import digest_file
 
 logger = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[
         put_file(checkpoint.folder / name, target)
         done.append(place)
     has_links = LINKS in checkpoint.passport.files
-    for place, leads_to in jsontext.parse((checkpoint.folder / LINKS).read_text()).items() if has_links else ():
+    for place, leads_to in parse_json((checkpoint.folder / LINKS).read_text()).items() if has_links else ():
         path = folder / place
         if not os.path.lexists(path):
             path.parent.mkdir(parents=True, exist_ok=True)

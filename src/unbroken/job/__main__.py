@@ -31,8 +31,8 @@ from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
 from unbroken.store import driver_start
-from unbroken.store.before_work import refuse_newer
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
+from unbroken.store.select import refuse_newer
 from unbroken.system import log
 from unbroken.system.clock import utc_now
 

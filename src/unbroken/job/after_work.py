@@ -21,8 +21,7 @@ from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
-from unbroken.store.history import Attempt, History
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import Attempt, EndKind, History, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,8 @@ from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.leaving import StopReason
 from unbroken.slurm.signal_relay import SignalListener
 from unbroken.store import driver_start
-from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import RunFolder
-from unbroken.store.run import RunSpec
+from unbroken.store.run import IdentityKeys, RunSpec
 from unbroken.system.clock import utc_now
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.

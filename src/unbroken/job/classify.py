@@ -33,9 +33,8 @@ from unbroken.store import attempts as endings
 from unbroken.store import driver_start
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import FIX, Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.lease import Lease
-from unbroken.store.segment_end import FIX, EndCause, EndKind, SegmentEnd
 from unbroken.store.times import killed_words
 from unbroken.system import disk
 from unbroken.system.clock import utc_now

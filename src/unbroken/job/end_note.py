@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from unbroken.errors import AbsentFileError, InterruptedSegment, LeaseError, StorageError, UnbrokenError
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import EndKind, SegmentEnd
 
 FILE = "UNBROKEN_JOB_NOTE"
 _BEGUN, _END = "begun", "end"

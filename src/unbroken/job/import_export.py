@@ -17,21 +17,18 @@ from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseEr
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
 from unbroken.job.recovery import IMPORTING, make_folders, unfinished_imports
-from unbroken.store import before_work, lease, times
-from unbroken.store.before_work import refuse_newer
+from unbroken.store import driver_start, lease, times
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
 from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.identity import Identity, identity_of, usable_identities
-from unbroken.store.layout import RunFolder
+from unbroken.store.layout import RunFolder, confirm_all_own
 from unbroken.store.lease import Lease
-from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
-from unbroken.store.run import RunSpec
-from unbroken.store.select import refusal, verify
+from unbroken.store.run import Identity, RunSpec, identity_of, usable_identities
+from unbroken.store.select import refusal, refuse_newer, verify
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
     none is refused until the import is repeated.
     """
     run, places = job.run, job.places
-    before_work.refuse_missing(places)
+    driver_start.refuse_missing(places)
     refuse_newer(places)
     _refuse_source(run, places, source.path)
     _refuse_begun(run, places)
@@ -67,7 +64,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
         for folder in unfinished_imports(places):
             fs.remove_tree(folder)
         held.forget_earlier()  # those of imports that were killed
-        before_work.note_begun(places)
+        driver_start.note_begun(places)
     return checkpoint
 
 
@@ -77,7 +74,7 @@ def _note_begun(places: RunFolder, held: Lease, source: Path) -> None:
     folder = places.attempt(held.claim.token)
     folder.mkdir(exist_ok=True)
     times.FORMAT.write(folder / times.FILE_NAME, {IMPORTING: os.fspath(source.resolve())})
-    fs.flush_folder(places.work)
+    fs.flush(places.work)
 
 
 def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identity: Identity) -> Checkpoint:
@@ -128,7 +125,7 @@ def _put_in_place(places: RunFolder, output: Path) -> None:
         kept.parent.mkdir(exist_ok=True)
         os.rename(places.output, kept)
     os.rename(output, places.output)
-    fs.flush_folder(places.root)
+    fs.flush(places.root)
 
 
 # --- what is refused ---
@@ -195,7 +192,7 @@ def export_run(job: Job, engine: Engine, target: Path, which: str) -> Checkpoint
             (draft / README).write_text(_readme(checkpoint, lines))
             flush_tree(draft)
             os.rename(draft, target)
-            fs.flush_folder(target.parent)
+            fs.flush(target.parent)
         finally:
             if draft.exists():
                 fs.remove_tree(draft)

@@ -36,18 +36,16 @@ from unbroken.job.recovery import Recovery, leave_note, refuse_unfinished
 from unbroken.job.settled import record_of, settled_kind
 from unbroken.job.supervisor import Work
 from unbroken.program.contract import AttemptFolder
-from unbroken.store import before_work, lease, times
-from unbroken.store.before_work import refuse_newer
+from unbroken.store import driver_start, lease, times
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.identity import identity_of, usable_identities
+from unbroken.store.history import EndCause, EndKind, Record
+from unbroken.store.layout import confirm_all_own
 from unbroken.store.lease import Lease
-from unbroken.store.moments import Moments
-from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import amount
-from unbroken.store.record import Record
-from unbroken.store.segment_end import EndCause, EndKind
-from unbroken.store.select import refusal, select
+from unbroken.store.run import identity_of, usable_identities
+from unbroken.store.select import refusal, refuse_newer, select
+from unbroken.store.times import Moments
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
@@ -63,7 +61,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
     """
     folder, segment_log = job.places, SegmentLog(job)
     with log.lines_to(segment_log.write), Alarm() as alarm, fs.os_errors(folder.root):
-        before_work.refuse_missing(folder)
+        driver_start.refuse_missing(folder)
         confirm_all_own(folder.own)
         refuse_newer(folder)
         with lease.take(
@@ -210,7 +208,7 @@ class _Segment:
     def _work(self, work: Work) -> Work | Record:
         """Return the written record; or other work, where the program rejected the checkpoint that it resumed from."""
         end_note.tell_begun()
-        before_work.note_begun(self.job.places)
+        driver_start.note_begun(self.job.places)
         error: UnbrokenError | None = None
         is_rejected = False
         try:
@@ -284,7 +282,7 @@ class _Segment:
             is_warned,
         )
         moments = Moments(attempt_folder.note, limits.slurm_job, self.held.clock_ahead_seconds, note)
-        moments.begin(own_start_unix(), next(reversed(attempts), None))
+        moments.begin(own_start_unix(), attempts[-1].job_without_end if attempts else None)
         publisher = Publisher(
             job, self.engine, self.store, self.held.claim.token, self.held.confirm, made, limits.slurm_job, origin,
             copier=self.copier, clock=moments.watch.clock,

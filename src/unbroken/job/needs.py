@@ -17,9 +17,8 @@ from unbroken.slurm.job import EndState, in_short
 from unbroken.slurm.partitions import ask_partition, own_partition, own_spare_nodes
 from unbroken.slurm.sbatch_options import more_to_exclude
 from unbroken.store.attempts import all_attempts, with_causes
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndCause, EndKind
 
 # A node is avoided after so many attempts that failed there without progress ...
 FAILURES_OF_A_NODE = 2

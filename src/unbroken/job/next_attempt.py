@@ -22,10 +22,10 @@ from unbroken.slurm.partitions import own_spare_nodes, spare_nodes
 from unbroken.slurm.queue import Queue, ended_job, jobs_by_accounting, my_jobs
 from unbroken.store import attempts as endings
 from unbroken.store import driver_start
-from unbroken.store.before_work import STATE, obstacle, state_path
-from unbroken.store.history import RECENT, Attempt
+from unbroken.store.driver_start import STATE, state_path
+from unbroken.store.history import RECENT, Attempt, EndKind, SegmentEnd
 from unbroken.store.layout import LOGS, RunFolder
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.select import obstacle
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from enum import Enum
 
 from unbroken.slurm.job import NOT_TO_BLAME, EndState
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt
+from unbroken.store.history import FIX, Attempt, EndCause, EndKind
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import FIX, EndCause, EndKind
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2

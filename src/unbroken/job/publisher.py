@@ -35,11 +35,9 @@ from unbroken.slurm.this_job import SlurmJob
 from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt
-from unbroken.store.identity import Identity
+from unbroken.store.history import Attempt, EndCause, EndKind, SegmentEnd
 from unbroken.store.progress import Handover, Progress, overshoot
-from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.store.run import Identity, RunSpec
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm

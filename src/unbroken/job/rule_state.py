@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from unbroken.store.before_work import STATE, state_path
+from unbroken.store.driver_start import STATE, state_path
 from unbroken.store.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
+from unbroken.store.history import EndKind
 from unbroken.store.layout import CHAINS, NOTES, RunFolder
 from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
 
 # An empty file next to the state: the rule's job has ended well.
 DONE = "done"

@@ -22,9 +22,8 @@ from unbroken.job.spec import JobSpec
 from unbroken.job.work import SegmentWork
 from unbroken.slurm.job import EndState
 from unbroken.store.exec_note import ExecNote, note_path, read_note
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.progress import amount
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 
 logger = logging.getLogger(__name__)
 

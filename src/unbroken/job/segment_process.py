@@ -19,10 +19,9 @@ from typing import Any
 from unbroken.job.end_note import NoteFile
 from unbroken.slurm.this_job import job_around_us
 from unbroken.store import attempts as endings
-from unbroken.store.before_work import obstacle
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.select import obstacle
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)

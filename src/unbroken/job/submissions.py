@@ -16,8 +16,7 @@ from pathlib import Path
 
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import job_of_anyone
-from unbroken.store.formats import Format
-from unbroken.store.layout import CHAINS
+from unbroken.store.layout import CHAINS, Format
 from unbroken.system import fs
 
 FORMAT = Format()

@@ -23,8 +23,8 @@ from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.history import KILLED_CODES
 from unbroken.store.lease import Lease
-from unbroken.store.moments import Moments
 from unbroken.store.progress import Handover, write_progress
+from unbroken.store.times import Moments
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from unbroken.job.spec import ChainJob
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind, SegmentEnd
+from unbroken.store.history import EndKind, SegmentEnd, read_record
 
 logger = logging.getLogger(__name__)
 

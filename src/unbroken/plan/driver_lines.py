@@ -14,13 +14,11 @@ from unbroken.plan import elsewhere
 from unbroken.plan.on_disk import RunOnDisk
 from unbroken.store import driver_start
 from unbroken.store.attempts import all_attempts
-from unbroken.store.history import Attempt
+from unbroken.store.history import Attempt, EndKind, Record
 from unbroken.store.layout import NOTES, RESULTS, RunFolder
 from unbroken.store.progress import amount
-from unbroken.store.record import Record
 from unbroken.store.rehearsal import Verdict, read_rehearsal
 from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
 from unbroken.system import disk, log
 
 _SNAKEMAKES_LOGGER = "snakemake.logging"

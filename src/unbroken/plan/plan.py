@@ -26,10 +26,9 @@ from unbroken.plan.driver_lines import standing
 from unbroken.plan.on_disk import RunOnDisk
 from unbroken.plan.slurm_jobs import SlurmPlan, shared
 from unbroken.slurm.this_job import current_job
-from unbroken.store.identity import content_files
 from unbroken.store.layout import RunFolder
 from unbroken.store.results import SUMMARY
-from unbroken.store.run import RunSpec
+from unbroken.store.run import RunSpec, content_files
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,9 @@ from typing import Any
 
 from unbroken.errors import UnbrokenError
 from unbroken.job.settled import settle_rest
+from unbroken.store.history import EndKind, read_record
 from unbroken.store.layout import RunFolder
-from unbroken.store.record import read_record
 from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
 
 logger = logging.getLogger(__name__)
 # Python's own (700, 10, 10) looks through all jobs again and again, although none of them is ever garbage.

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from unbroken.errors import Mistake, OutageError, SegmentError
 from unbroken.program import process
-from unbroken.store.layout import NOTES, RunFolder
+from unbroken.store.layout import NOTES, RunFolder, parse_json
 from unbroken.store.run import RunSpec
-from unbroken.system import fs, jsontext
+from unbroken.system import fs
 from unbroken.system.digests import sha256_of
 
 IMAGES = NOTES / "images"
@@ -180,7 +180,7 @@ def _of_file(path: Path, base: Path) -> str:
 
 def _known(path: Path) -> dict[str, object]:
     try:
-        data = jsontext.parse(path.read_text())
+        data = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

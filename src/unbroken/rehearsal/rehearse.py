@@ -19,11 +19,10 @@ from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage, alone
 from unbroken.rehearsal.verdict import blamed_of, listed, nothing_to_blame, reason_of
 from unbroken.rehearsal.wrong_restore import make_wrong
-from unbroken.store.identity import IdentityKeys, identity_of
+from unbroken.store.history import EndKind
 from unbroken.store.progress import amount
 from unbroken.store.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.store.run import RunSpec
-from unbroken.store.segment_end import EndKind
+from unbroken.store.run import IdentityKeys, RunSpec, identity_of
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)

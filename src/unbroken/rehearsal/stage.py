@@ -20,10 +20,9 @@ from unbroken.engines.found import engine_of
 from unbroken.errors import ConfigError
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
 from unbroken.store import driver_start
-from unbroken.store.identity import IdentityKeys
 from unbroken.store.layout import LOGS, RESULTS, STORES, RunFolder
 from unbroken.store.rehearsal import FOLDER
-from unbroken.store.run import RunSpec
+from unbroken.store.run import IdentityKeys, RunSpec
 from unbroken.system import fs
 
 # So much is copied for the whole run, the whole run again, and the pieces.

@@ -13,8 +13,7 @@ from unbroken.report.run_folders import run_folder
 from unbroken.report.spans import WITHOUT_NODES, Kind, Span, Work, array_of, set_back, with_moments, work_of
 from unbroken.slurm.queue import Queue
 from unbroken.store.attempts import all_attempts, attempt_at_work
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.system.clock import duration
 
 

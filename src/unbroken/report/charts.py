@@ -16,10 +16,8 @@ from typing import TypeVar
 from unbroken.engines.gromacs.tool import ENERGY_TABLE, SHOWN, UNITS
 from unbroken.report.spans import Kind, Span
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.history import Attempt
+from unbroken.store.history import Attempt, EndKind, read_record
 from unbroken.store.layout import RunFolder
-from unbroken.store.record import read_record
-from unbroken.store.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
 from unbroken.training.core.live_log import METRICS_FILE
 

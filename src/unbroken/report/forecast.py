@@ -16,8 +16,7 @@ from statistics import fmean, median
 
 from unbroken.report.spans import Kind
 from unbroken.report.turns import OTHER, Turn, log_rates, start_seconds, turns_of, waits
-from unbroken.store.history import Attempt
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import Attempt, EndKind
 from unbroken.system.clock import duration
 
 SIMULATIONS = 160

@@ -22,7 +22,6 @@ from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
 from unbroken.store import lease, results
 from unbroken.store.attempts import all_attempts
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import Claim, if_stopped
@@ -31,6 +30,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress, overshoot, read_progress
 from unbroken.store.rehearsal import read_rehearsal
 from unbroken.store.run import RunSpec
+from unbroken.store.select import refuse_newer
 from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
 

@@ -1,11 +1,23 @@
-"""Say where the files of a run stand: the one map from names to paths, relative to the working directory."""
+"""The files of a run: where they stand, the one codec of the JSON in them, and that the folders are the run's own.
+
+All paths are relative to the working directory.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
+
+from unbroken import __version__
+from unbroken.errors import ForeignFolderError, FormatError
+from unbroken.system import fs
 
 RESULTS = Path("results")
 LOGS = Path("logs")
@@ -103,3 +115,130 @@ class RunOutput:
 def piece_place(number: int, name: str) -> str:
     """Return where, below the run's folder, an output lies as it was at the checkpoint of that number."""
     return f"{PIECES}/{number:06d}/{name}"
+
+
+# --- JSON ---
+
+FIRST = 1
+
+
+@dataclass(frozen=True)
+class Format:
+    """The format of one kind of file, and the key of its number."""
+
+    newest: int = FIRST
+    key: str = "format"
+
+    def text(self, data: Mapping[str, Any], indent: int | None = 2) -> str:
+        """Return the text to be written."""
+        number = {self.key: self.newest} if self.newest > FIRST else {}
+        return json.dumps({**number, **data}, indent=indent) + "\n"
+
+    def write(self, path: Path, data: Mapping[str, Any], indent: int | None = 2) -> None:
+        """Write a file in one step."""
+        fs.write_atomic(path, self.text(data, indent))
+
+    def update(self, path: Path, changes: Mapping[str, Any]) -> None:
+        """Change some keys of a file, which is made if it is not there; the last of several writers counts."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.write(path, {**self.found(path), **changes})
+
+    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
+        """Return the object in a text; raise ValueError if there is none, FormatError if it is of another format."""
+        data = parse_json(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"found {type(data).__name__}, allowed: an object")
+        found = data.get(self.key, FIRST)
+        if found != self.newest:
+            raise self.refusal(source, found)
+        return data
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file; as `parse`, and OSError if it cannot be read."""
+        return self.parse(path.read_text(), path)
+
+    def found(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file, an empty one where none can be read; FormatError as above."""
+        try:
+            return self.read(path)
+        except (OSError, ValueError):
+            return {}
+
+    def refusal(self, source: Path | str, found: object) -> FormatError:
+        """Return the error: which file, what was found, what is read, what to type."""
+        return FormatError(
+            f"{source}: found format {found!r}, unbroken {__version__} reads {self.newest}; nothing was changed; "
+            "install the version that wrote it (a newer one: pip install --upgrade), and start again"
+        )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value in a text, which another program may have written; raise ValueError for any mistake in it."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a dataclass has a field for; a later version may have added keys."""
+    names = {entry.name for entry in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
+# --- foreign folders ---
+
+_ADVICE = (
+    "a run's folders stay where unbroken made them: let the program write into them, and link only the run's whole "
+    "folder to another place"
+)
+OPEN_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def confirm_own(path: Path, inode: int | None = None) -> None:
+    """Raise ForeignFolderError if `path` is a link, no folder, a mounted file system, or another folder than noted."""
+    with foreign_folders(path):
+        found = os.open(path, _LOOK | os.O_NOFOLLOW)
+    try:
+        if inode is not None and os.fstat(found).st_ino != inode:
+            raise ForeignFolderError(_foreign(path))
+        parent = os.open(path.parent, _LOOK)
+        try:
+            if fs.mount_of(found) != fs.mount_of(parent):
+                raise ForeignFolderError(_said(path, "another file system, mounted there"))
+        finally:
+            os.close(parent)
+    finally:
+        os.close(found)
+
+
+def confirm_all_own(folders: Iterable[Path]) -> None:
+    """Call `confirm_own` for each of these folders that exists."""
+    for path in folders:
+        if os.path.lexists(path):
+            confirm_own(path)
+
+
+@contextmanager
+def foreign_folders(path: Path) -> Iterator[None]:
+    """Turn the errors by which open(2) refuses a link, or what is no folder, into ForeignFolderError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
+            raise
+        raise ForeignFolderError(_foreign(path)) from error
+
+
+def _foreign(path: Path) -> str:
+    if path.is_symlink():
+        return _said(path, f"a link to {os.readlink(path)}")
+    if not path.exists():
+        return f"{path}: gone; {_ADVICE}"
+    return _said(path, "another folder than the one that unbroken made" if path.is_dir() else "no folder")
+
+
+def _said(path: Path, found: str) -> str:
+    """Return what stands there, and what to do."""
+    return f"{path}: {found}; nothing there was touched; {_ADVICE}"

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.store.formats import Format
-from unbroken.store.layout import RESULTS
+from unbroken.store.layout import RESULTS, Format
 
 FOLDER = RESULTS / ".rehearsal"
 FORMAT = Format()

@@ -1,16 +1,27 @@
-"""Select the checkpoint that a run resumes from, the newest that proves to be good and its own; and its ancestors."""
+"""Look at a run before it is touched: what keeps it from being written, and the checkpoint that it resumes from.
+
+That is the newest one that proves to be good and its own.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
-from unbroken.store.checkpoint import Checkpoint, age_by_name, folder_name, read_passport, verify_files
+from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError, UnbrokenError
+from unbroken.store import claim, history
+from unbroken.store.checkpoint import FILE_NAME, Checkpoint, age_by_name, folder_name, read_passport, verify_files
+from unbroken.store.checkpoint import FORMAT as MANIFEST
 from unbroken.store.checkpoints import QUARANTINE, Store
-from unbroken.store.identity import Identity
+from unbroken.store.driver_start import missed_by
+from unbroken.store.layout import RunFolder, confirm_all_own
+from unbroken.store.lease import claim_paths
+from unbroken.store.run import Identity
+from unbroken.system import disk
 
 logger = logging.getLogger(__name__)
 # How long a file server may be silent, and how often it is asked.
@@ -174,3 +185,40 @@ def ancestors(store: Store, checkpoint: Checkpoint) -> list[Checkpoint]:
             raise CheckpointError(f"{folder}: not the checkpoint that {line[0].name} was made from")
         line.insert(0, parent)
     return line
+
+
+# --- what keeps a run from being touched ---
+
+
+def refuse_newer(folder: RunFolder) -> None:
+    """Raise FormatError, with what to type, if another unbroken wrote a file of the run; what is bad is left to others.
+
+    Of what may be thousands, the newest speaks for the others.
+    """
+    store = Store(folder.checkpoints)
+    folders = [store.root / name for name in store.names()]
+    folders += [store.archive / name for name in store.archived()[-1:]]
+    for path in folders:
+        MANIFEST.found(path / FILE_NAME)
+    records = [path for path in folder.segments.glob("*.json") if path.stem.isdecimal()]
+    if records:
+        history.FORMAT.found(max(records, key=lambda path: int(path.stem)))
+    history.History(folder.history).attempts(1)
+    for path in claim_paths(folder.lease):
+        claim.FORMAT.found(path)
+
+
+def obstacle(folder: RunFolder) -> str:
+    """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
+    if missed_by(folder):
+        return f"{folder.root} is missing on {os.uname().nodename}, or empty"
+    try:
+        confirm_all_own(folder.own)
+        for path in (folder.root, folder.lease, folder.history):
+            if path.exists() and not os.access(path, os.W_OK):
+                return f"{path} cannot be written"
+        return disk.full_words(folder.root)
+    except UnbrokenError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or folder.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"

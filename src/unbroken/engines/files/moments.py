@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.engines.files.states import Stamp
-from unbroken.system import jsontext
+from unbroken.store.layout import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -111,4 +111,4 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in text.splitlines():
         with suppress(ValueError):
-            yield jsontext.parse(line)
+            yield parse_json(line)

@@ -18,8 +18,7 @@ from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.states import LISTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.layout import RunOutput
-from unbroken.system import jsontext
+from unbroken.store.layout import RunOutput, parse_json
 from unbroken.system.digests import preferred_algorithm
 
 LIST = f"{LISTED}/list.json"
@@ -79,7 +78,7 @@ def read_list(folder: Path) -> OutputList:
     """Return the list of outputs in the folder of a checkpoint, or in its draft."""
     path = folder / LIST
     try:
-        data = jsontext.parse(path.read_text())
+        data = parse_json(path.read_text())
         if data["schema_version"] > SCHEMA_VERSION:
             raise FormatError(f"{path}: format {data['schema_version']}, this unbroken reads up to {SCHEMA_VERSION}")
         return OutputList(

@@ -22,7 +22,8 @@ from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, is_as_in
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.system import fs, jsontext
+from unbroken.store.layout import parse_json
+from unbroken.system import fs
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class BeforeNote:
             text, self._last_sign = self._path.read_text(), self._path.stat().st_mtime
             self.is_new = False
             with suppress(ValueError, TypeError, AttributeError, KeyError):  # damaged: then nothing is known to be ours
-                data = jsontext.parse(text)
+                data = parse_json(text)
                 self.foreign, self.late = _stamps(data["foreign"]), _stamps(data["late"])
                 self._written = set(data["written"])
 

@@ -53,7 +53,7 @@ def put_file(source: Path, target: Path) -> None:
     fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, DRAFT)
     draft = target.parent / fs.unique_name(DRAFT)
     copying.copy_file(source, draft)
-    fs.flush_file(draft)
+    fs.flush(draft)
     os.replace(draft, target)
 
 

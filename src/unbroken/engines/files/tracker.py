@@ -15,7 +15,7 @@ from unbroken.engines.files.listing import Known, NewList, ProgramEnd, TrackedOu
 from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
-from unbroken.system.flush import flush_paths
+from unbroken.system.fs import flush_paths
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from unbroken.engines.files.pieces import drop_pieces, piece_path, pieces_of, re
 from unbroken.engines.files.stored import REPLACED, Replaced
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.layout import OUTPUT, PIECES
-from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.layout import OUTPUT, PIECES, confirm_all_own
 from unbroken.system import copying, fs
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class Workspace:
             stray.parent.mkdir(exist_ok=True)
             os.rename(self.resting, stray)
         os.rename(self.folder, self.resting)
-        fs.flush_folder(self.run_folder)
+        fs.flush(self.run_folder)
 
     def _is_outdated(self) -> bool:
         """Return True if an attempt with a higher token holds the run, or has held it."""
@@ -92,7 +91,7 @@ class Workspace:
             fs.remove_tree(draft)
             raise
         os.rename(draft, self.resting)
-        fs.flush_folder(self.run_folder)
+        fs.flush(self.run_folder)
 
     # --- to what it was at a checkpoint ---
 

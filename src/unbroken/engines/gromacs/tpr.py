@@ -20,7 +20,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 # The files that a tpr is made of; all of them are settings, in the order of grompp's arguments.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}

@@ -18,12 +18,11 @@ from unbroken.store.attempts import note_died, reached, times_path
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.exec_note import ExecNote, note_path, write_note
-from unbroken.store.history import Attempt, History
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder, top_folder
 from unbroken.store.lease import Lease
-from unbroken.store.moments import Moments
 from unbroken.store.progress import Handover
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.store.times import Moments
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 from unbroken.training.core.environment import say
@@ -39,7 +38,8 @@ class Account:
         self._segment = next_segment(places)
         self._slurm_job = slurm_job
         self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
-        self._moments.begin(own_start_unix(), next(reversed(self._history.attempts()), None))
+        before = self._history.attempts()
+        self._moments.begin(own_start_unix(), before[-1].job_without_end if before else None)
         self._started, self._started_utc = self._moments.watch.clock(), utc_now()
         self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
         top = top_folder(Path.cwd())

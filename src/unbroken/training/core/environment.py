@@ -20,8 +20,8 @@ from typing import Any
 
 from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.store.checkpoint import FILE_NAME
+from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Handover
-from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.

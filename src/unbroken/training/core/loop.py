@@ -13,8 +13,8 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
 from unbroken.store.checkpoint import read_import
+from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Metric, Progress
-from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest

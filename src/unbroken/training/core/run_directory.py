@@ -20,14 +20,12 @@ from unbroken.program.contract import FINAL
 from unbroken.slurm.this_job import job_around_us
 from unbroken.store import lease
 from unbroken.store import results as final
-from unbroken.store.before_work import refuse_newer
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.layout import RunFolder
-from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.history import EndCause, EndKind
+from unbroken.store.layout import RunFolder, confirm_all_own
 from unbroken.store.progress import Handover
-from unbroken.store.segment_end import EndCause, EndKind
-from unbroken.store.select import select
+from unbroken.store.select import refuse_newer, select
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress, write_progress
-from unbroken.store.segment_end import EndKind
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,

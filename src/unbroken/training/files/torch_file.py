@@ -39,7 +39,7 @@ def atomic_torch_save(obj: object, path: Location, **options: Any) -> FileDigest
     with _draft_of(target, tensor_bytes(obj)) as draft:
         made = save_verified(obj, draft, zip_checksums=True, **options)
         entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
-        fs.flush_file(draft)
+        fs.flush(draft)
         _show(draft, target, entry)
     return entry.made
 
@@ -91,7 +91,7 @@ def _show(draft: Path, target: Path, entry: _Entry) -> None:
     before = [] if not target.exists() else _read_entries(target) or [_digested(target)]
     _write_entries(target, [entry, *before])
     os.replace(draft, target)
-    fs.flush_folder(target.parent)
+    fs.flush(target.parent)
     if before:
         _write_entries(target, [entry])
 

@@ -128,7 +128,7 @@ def write_state(state: KerasState, folder: Path, workers: Workers) -> None:
         path = folder / OWN_FILE.format(workers.rank)
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(state.notes["random"]) + "\n")
-        fs.flush_file(path)  # unbroken flushes on the first worker's node
+        fs.flush(path)  # unbroken flushes on the first worker's node
     workers.meet()
 
 

@@ -225,7 +225,7 @@ class FrameworkSession:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
             save_verified(torch_state.canonical(dict(state), "state"), path)
-            fs.flush_file(path)
+            fs.flush(path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
@@ -236,7 +236,7 @@ class FrameworkSession:
     def flush(self, path: Path) -> None:
         """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
         if not self.ranks.is_first:
-            fs.flush_file(path)
+            fs.flush(path)
 
 
 class Omitted:

@@ -79,7 +79,7 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
         (draft / name).parent.mkdir(exist_ok=True)
         made[name] = save_verified(pieces[name], draft / name)
         if not ranks.is_first:  # unbroken flushes on the first rank's node
-            fs.flush_file(draft / name)
+            fs.flush(draft / name)
     return {name: digest for name, digest in made.items() if digest}
 
 
