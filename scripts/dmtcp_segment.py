@@ -8,8 +8,8 @@ from unbroken.engines.dmtcp.programs import Programs
 from unbroken.engines.dmtcp.protocol import supervisor_command
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.history import Record
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 
 

@@ -6,7 +6,7 @@ from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 
 

@@ -3,7 +3,7 @@
 from unbroken.engines.found import engine_of
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 
 
 def segment(job: Job) -> Record:

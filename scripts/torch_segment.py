@@ -3,7 +3,7 @@
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.job.attempt import Job, main
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 
 

@@ -18,7 +18,8 @@ from unbroken.copies.outputs import OutputPlace
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndKind, Record
+from unbroken.store.history import EndKind
+from unbroken.store.record import Record
 from unbroken.system import disk, fs
 from unbroken.system.log import lines_to
 

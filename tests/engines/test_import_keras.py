@@ -15,7 +15,8 @@ from unbroken.job.attempt import Job
 from unbroken.job.import_export import export_run, import_run
 from unbroken.job.lifecycle import run_segment
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.history import EndKind, Record
+from unbroken.store.history import EndKind
+from unbroken.store.record import Record
 
 pytestmark = pytest.mark.process
 

@@ -18,7 +18,8 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import contract
 from unbroken.program.contract import HandedOver
-from unbroken.store.history import EndKind, Record
+from unbroken.store.history import EndKind
+from unbroken.store.record import Record
 
 pytestmark = pytest.mark.process
 

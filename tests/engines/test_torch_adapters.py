@@ -16,7 +16,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.store.history import EndKind, Record
+from unbroken.store.history import EndKind
+from unbroken.store.record import Record
 
 IN_PIECES = [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
 

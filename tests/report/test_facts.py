@@ -21,9 +21,10 @@ from unbroken.report.spans import Kind, Span
 from unbroken.report.status import RunState, status_of
 from unbroken.slurm.queue import Queue
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndKind, History, Record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress
+from unbroken.store.record import Record
 
 NO_SLURM = Queue(is_known=False)
 BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["']?data:)[^"'> ]*""")

@@ -18,7 +18,7 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import AttemptFolder
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 
 WALKER = Path(__file__).with_name("walker.py")

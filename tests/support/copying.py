@@ -13,7 +13,7 @@ from unbroken.job.copier import Copier
 from unbroken.store import lease
 from unbroken.store.checkpoint import verified_parts
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 from unbroken.store.select import ancestors
 from unbroken.system.log import lines_to

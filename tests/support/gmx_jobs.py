@@ -19,7 +19,8 @@ from unbroken.errors import UnbrokenError
 from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.program.process import Child
-from unbroken.store.history import EndKind, Record
+from unbroken.store.history import EndKind
+from unbroken.store.record import Record
 from unbroken.store.run import RunSpec
 
 RUN = "demo"

@@ -14,7 +14,7 @@ from support.toyrun import rewrite_passport
 
 from unbroken.job import spec
 from unbroken.job.spec import JobSpec
-from unbroken.store import claim, history, lease
+from unbroken.store import claim, history, lease, record
 from unbroken.store.checkpoint import FORMAT, folder_name
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import History
@@ -49,9 +49,9 @@ def newer_archived_passport(places: RunFolder) -> Path:
 def newer_record(places: RunFolder) -> Path:
     """Of the last segment that has one."""
     path = sorted(places.segments.glob("*.json"))[-1]
-    found = history.read_record(path)
+    found = record.read_record(path)
     assert found is not None
-    with patch.object(history, "FORMAT", later(history.FORMAT)):
+    with patch.object(record, "FORMAT", later(record.FORMAT)):
         found.write(path)
     return path
 

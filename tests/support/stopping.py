@@ -9,7 +9,7 @@ from pathlib import Path
 from support.toyrun import ProgramEngine, toy_job
 
 from unbroken.job.lifecycle import run_segment
-from unbroken.store.history import Record
+from unbroken.store.record import Record
 
 
 def script_segment(base: Path, number: int, goal: int, words: list[str], stop_at: float | None = None) -> Record:

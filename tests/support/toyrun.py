@@ -20,7 +20,8 @@ from unbroken.job.attempt import Job
 from unbroken.job.lifecycle import run_segment
 from unbroken.store.checkpoint import FILE_NAME, Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History, Record
+from unbroken.store.history import Attempt, History
+from unbroken.store.record import Record
 from unbroken.store.run import CopySettings, IdentityKeys, RunSpec
 
 ROOT = Path(__file__).parents[2]

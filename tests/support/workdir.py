@@ -21,8 +21,9 @@ from support.toyrun import PATIENCE_SECONDS, ROOT, until, whole_toy
 from unbroken.program import guard
 from unbroken.store.checkpoint import Passport
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, History, Record, read_record
+from unbroken.store.history import Attempt, History
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record, read_record
 
 __all__ = ["PATIENCE_SECONDS", "ROOT", "until"]
 BIN = Path(sys.executable).parent

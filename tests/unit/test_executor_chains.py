@@ -22,9 +22,10 @@ from unbroken.job.end_note import exit_code_for
 from unbroken.job.next_attempt import note_stop
 from unbroken.job.spec import path_of, read
 from unbroken.slurm.job import chain_comment
-from unbroken.store.history import EndKind, History, read_record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import take
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

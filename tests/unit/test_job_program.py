@@ -14,8 +14,9 @@ from unbroken.job.next_attempt import note_stop, stop_of
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.slurm.job import chain_comment
-from unbroken.store.history import EndKind, History, read_record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import CHAINS, RunFolder
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

@@ -26,9 +26,10 @@ from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
 from unbroken.store import lease
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import History, read_record
+from unbroken.store.history import History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Handover, Progress
+from unbroken.store.record import read_record
 from unbroken.store.select import select
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home

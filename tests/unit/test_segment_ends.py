@@ -21,7 +21,8 @@ from support.toyrun import (
 
 from unbroken.engines.testing.chain import is_alive
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from unbroken.store.history import EndKind, read_record
+from unbroken.store.history import EndKind
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

@@ -24,7 +24,8 @@ from support.toyrun import (
 
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
 from unbroken.store import results as final
-from unbroken.store.history import EndKind, read_record
+from unbroken.store.history import EndKind
+from unbroken.store.record import read_record
 from unbroken.system import fs
 from unbroken.system.fs import unique_name
 

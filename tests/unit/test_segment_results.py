@@ -18,7 +18,8 @@ from unbroken.job.lifecycle import run_segment
 from unbroken.program.contract import HandedOver
 from unbroken.report.status import RunState, status_of
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.history import EndCause, EndKind, Record, read_record
+from unbroken.store.history import EndCause, EndKind
+from unbroken.store.record import Record, read_record
 from unbroken.store.run import RunSpec
 
 pytestmark = pytest.mark.process

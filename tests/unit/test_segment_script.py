@@ -16,9 +16,10 @@ from support.toyrun import PYTHONPATH, toy_run
 from unbroken.job import segment_script
 from unbroken.job.spec import path_of
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndKind, History, Record, read_record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress
+from unbroken.store.record import Record, read_record
 
 pytestmark = pytest.mark.process
 

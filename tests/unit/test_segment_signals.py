@@ -25,7 +25,7 @@ from support.toyrun import (
 from unbroken.engines.testing.chain import is_alive
 from unbroken.job import supervisor
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import read_record
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

@@ -10,9 +10,10 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.job.settled import is_done, settle_rest, settled_record
 from unbroken.store import lease
-from unbroken.store.history import EndKind, History, read_record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import take
+from unbroken.store.record import read_record
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,9 @@ from support.toy_spec import segment_command, toy_spec
 from support.toyrun import PYTHONPATH, ROOT, toy_run
 
 from unbroken.config.package_files import root_folder
-from unbroken.store.history import EndKind, History, read_record
+from unbroken.store.history import EndKind, History
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.store.run import IdentityKeys, RunSpec
 
 pytestmark = pytest.mark.gpu

@@ -18,7 +18,7 @@ from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
 from unbroken.job import spec
-from unbroken.store import checkpoint, claim, history
+from unbroken.store import checkpoint, claim, record
 from unbroken.store.history import History
 
 RUN = "count"
@@ -130,7 +130,7 @@ def test_the_recordings_are_of_the_formats_of_today(tmp_path: Path) -> None:
         work = unpacked(name, tmp_path / name)
         places, notes = work.places(RUN), work.root / spec.path_of(RUN)
         found = [(checkpoint.FORMAT, path) for path in places.root.glob("*/0*/manifest.json")]
-        found += [(history.FORMAT, path) for path in places.segments.glob("*.json")]
+        found += [(record.FORMAT, path) for path in places.segments.glob("*.json")]
         found += [(claim.FORMAT, path) for path in places.lease.glob("*.json")]
         found += [(spec.FORMAT, notes)] if notes.exists() else []
 

@@ -10,8 +10,8 @@ from unbroken.report.run_folders import goes_on_with, run_folder
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import QUARANTINE, Store
-from unbroken.store.history import read_record
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.system import log
 
 REASON = "set aside by hand: unbroken back"

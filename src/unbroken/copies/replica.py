@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError, UnbrokenError
 from unbroken.store.checkpoints import Store
-from unbroken.store.layout import Format, RunFolder, confirm_all_own, confirm_own
+from unbroken.store.layout import Format, RunFolder
+from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.run import RunSpec
 from unbroken.store.select import refuse_newer
 from unbroken.system import fs

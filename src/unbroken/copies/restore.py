@@ -21,8 +21,10 @@ from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, age_by_name, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import Claim, claim_path
-from unbroken.store.history import Attempt, EndKind, History, read_record
-from unbroken.store.layout import RunFolder, confirm_own
+from unbroken.store.history import Attempt, EndKind, History
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_own
+from unbroken.store.record import read_record
 from unbroken.store.select import refuse_newer, verify
 from unbroken.system import copying, fs
 from unbroken.system.clock import utc_now

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import FILE_NAME, Checkpoint, reading
-from unbroken.store.layout import confirm_own
+from unbroken.store.own_folder import confirm_own
 from unbroken.store.progress import FileDigest
 from unbroken.system import disk, fs
 from unbroken.system.copying import append_part

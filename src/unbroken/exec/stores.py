@@ -13,7 +13,8 @@ from unbroken.engines.files.stored import by_number, numbered
 from unbroken.errors import ConfigError
 from unbroken.exec.call import CALL, Call, read_call
 from unbroken.exec.engine import PRINTED_NAME
-from unbroken.store.layout import STORES, RunFolder, confirm_all_own, top_folder
+from unbroken.store.layout import STORES, RunFolder, top_folder
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 

@@ -21,8 +21,9 @@ from unbroken.store import driver_start, lease, times
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
 from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.layout import RunFolder, confirm_all_own
+from unbroken.store.layout import RunFolder
 from unbroken.store.lease import Lease
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
 from unbroken.store.run import Identity, RunSpec, identity_of, usable_identities
 from unbroken.store.select import refusal, refuse_newer, verify

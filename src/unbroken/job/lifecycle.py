@@ -39,10 +39,11 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.store import driver_start, lease, times
 from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndCause, EndKind, Record
-from unbroken.store.layout import confirm_all_own
+from unbroken.store.history import EndCause, EndKind
 from unbroken.store.lease import Lease
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import amount
+from unbroken.store.record import Record
 from unbroken.store.run import identity_of, usable_identities
 from unbroken.store.select import refusal, refuse_newer, select
 from unbroken.store.times import Moments

@@ -32,8 +32,9 @@ from unbroken.store.checkpoint import Checkpoint, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import Claim, Life, claim_path, life_of
 from unbroken.store.history import History
-from unbroken.store.layout import RunFolder, confirm_all_own, confirm_own
+from unbroken.store.layout import RunFolder
 from unbroken.store.lease import Lease
+from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.run import Identity
 from unbroken.store.times import FILE_NAME, FORMAT
 from unbroken.system import disk, fs

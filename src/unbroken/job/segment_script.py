@@ -23,8 +23,8 @@ from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.store.checkpoint import age_by_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import read_record
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.store.select import refuse_newer
 from unbroken.system import fs
 

@@ -15,8 +15,9 @@ from unbroken.store import lease
 from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, age_by_name
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, EndKind, History, Record, read_record
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import Record, read_record
 from unbroken.store.run import RunSpec
 from unbroken.system.clock import utc_now
 

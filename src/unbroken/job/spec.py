@@ -18,8 +18,9 @@ from typing import Any
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
 from unbroken.job.attempt import Assignment
-from unbroken.store.history import EndKind, read_record
+from unbroken.store.history import EndKind
 from unbroken.store.layout import CHAINS, Format, RunFolder, known_fields
+from unbroken.store.record import read_record
 from unbroken.store.run import CopySettings, IdentityKeys, RunSpec
 
 FORMAT = Format(1, "version")

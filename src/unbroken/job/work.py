@@ -15,7 +15,8 @@ from unbroken.job.spec import ChainJob
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import my_jobs
-from unbroken.store.history import EndKind, SegmentEnd, read_record
+from unbroken.store.history import EndKind, SegmentEnd
+from unbroken.store.record import read_record
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from unbroken.plan import elsewhere
 from unbroken.plan.on_disk import RunOnDisk
 from unbroken.store import driver_start
 from unbroken.store.attempts import all_attempts
-from unbroken.store.history import Attempt, EndKind, Record
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.layout import NOTES, RESULTS, RunFolder
 from unbroken.store.progress import amount
+from unbroken.store.record import Record
 from unbroken.store.rehearsal import Verdict, read_rehearsal
 from unbroken.store.run import RunSpec
 from unbroken.system import disk, log

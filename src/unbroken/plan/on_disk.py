@@ -13,8 +13,10 @@ from unbroken.program import environment
 from unbroken.program.environment_changes import changes
 from unbroken.program.environment_changes import refusal as environment_refusal
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndKind, Record, read_record
-from unbroken.store.layout import RunFolder, confirm_all_own
+from unbroken.store.history import EndKind
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.record import Record, read_record
 from unbroken.store.results import SUMMARY
 from unbroken.store.run import identity_of, usable_identities
 from unbroken.store.select import refusal, refuse_newer

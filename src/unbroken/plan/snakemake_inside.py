@@ -20,8 +20,9 @@ from typing import Any
 
 from unbroken.errors import UnbrokenError
 from unbroken.job.settled import settle_rest
-from unbroken.store.history import EndKind, read_record
+from unbroken.store.history import EndKind
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.store.run import RunSpec
 
 logger = logging.getLogger(__name__)

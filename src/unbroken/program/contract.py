@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError
 from unbroken.program.held_folder import HeldFolder
-from unbroken.store.layout import confirm_own
+from unbroken.store.own_folder import confirm_own
 from unbroken.store.progress import Handover, parse_handover, read_progress, read_told
 from unbroken.store.times import FILE_NAME as NOTE
 from unbroken.system.copying import link_or_copy

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from unbroken.store.layout import OPEN_FOLDER, confirm_own, foreign_folders
+from unbroken.store.own_folder import OPEN_FOLDER, confirm_own, foreign_folders
 
 
 class HeldFolder:

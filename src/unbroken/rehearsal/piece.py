@@ -23,8 +23,9 @@ from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import Stage
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import Attempt, EndKind, History, read_record
+from unbroken.store.history import Attempt, EndKind, History
 from unbroken.store.progress import read_progress
+from unbroken.store.record import read_record
 from unbroken.store.run import RunSpec
 from unbroken.store.times import read_times
 from unbroken.system.file_events import FileEvents, Happened

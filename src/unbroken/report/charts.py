@@ -16,8 +16,9 @@ from typing import TypeVar
 from unbroken.engines.gromacs.tool import ENERGY_TABLE, SHOWN, UNITS
 from unbroken.report.spans import Kind, Span
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.history import Attempt, EndKind, read_record
+from unbroken.store.history import Attempt, EndKind
 from unbroken.store.layout import RunFolder
+from unbroken.store.record import read_record
 from unbroken.system.clock import unix_seconds
 from unbroken.training.core.live_log import METRICS_FILE
 

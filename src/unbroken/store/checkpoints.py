@@ -18,7 +18,8 @@ from unbroken.store.checkpoint import (
     names_in,
     read_passport,
 )
-from unbroken.store.layout import Format, confirm_all_own, confirm_own
+from unbroken.store.layout import Format
+from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, new_hasher

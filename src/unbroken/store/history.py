@@ -1,7 +1,6 @@
-"""How attempts end: one type from a segment's process to job and report, the run's history of them, and the records.
+"""How an attempt at a segment ends, as one type from its process to job and report; and the history of a run.
 
-The history has a line of JSON for each attempt, appended by the owner of the lease.  A record is the small file that a
-segment's rule emits, `results/<run>/segments/<segment>.json`.
+The history has a line of JSON for each attempt, appended by the owner of the lease.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Self
 
-from unbroken.errors import CheckpointError
 from unbroken.slurm.job import EndState
-from unbroken.store.layout import Format, known_fields
-from unbroken.store.progress import Progress, parse_progress
+from unbroken.store.layout import Format
 from unbroken.store.times import NO_TIMES, JobStart, Times, parse_times
 from unbroken.system import fs
 from unbroken.system.clock import unix_seconds
 
-FORMAT = Format(2)  # of each line, and of a record
+FORMAT = Format(2)  # of each line
 
 
 class EndKind(StrEnum):
@@ -245,40 +242,3 @@ def _missing_newline(descriptor: int) -> str:
     """Return a newline if a kill left half a line, so that the next one is not glued to it; else ''."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
-
-
-@dataclass(frozen=True)
-class Record:
-    """Record the checkpoint and the end of a segment; `has_worked` is false where it only passed a finish on."""
-
-    run: str
-    segment: int
-    kind: EndKind
-    has_worked: bool
-    checkpoint: str
-    progress: Progress
-    written_utc: str
-
-    def write(self, path: Path) -> None:
-        """Publish the record in one step."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        FORMAT.write(path, {**vars(self), "progress": self.progress.to_json()})
-        with suppress(OSError):
-            _let_no_older_one_be_newer(path, path.with_name(f"{self.segment - 1:03d}.json"))
-
-
-def read_record(path: Path) -> Record | None:
-    """Return the record at `path`, None without a valid one; raise FormatError if it is of another format."""
-    data = FORMAT.found(path)
-    try:
-        progress = parse_progress(data["progress"], str(path))
-        return Record(**{**known_fields(Record, data), "kind": EndKind(data["kind"]), "progress": progress})
-    except (ValueError, TypeError, KeyError, CheckpointError):
-        return None
-
-
-def _let_no_older_one_be_newer(path: Path, before: Path) -> None:
-    """Set the time of the record before to this one's if it is newer: Snakemake fails a job whose input is newer."""
-    written = path.stat().st_mtime_ns
-    if before.stat().st_mtime_ns > written:
-        os.utime(before, ns=(written, written))

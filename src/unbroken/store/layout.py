@@ -1,22 +1,16 @@
-"""The files of a run: where they stand, the one codec of the JSON in them, and that the folders are the run's own.
-
-All paths are relative to the working directory.
-"""
+"""The files of a run: where they stand, relative to the working directory, and the one codec of the JSON in them."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from unbroken import __version__
-from unbroken.errors import ForeignFolderError, FormatError
+from unbroken.errors import FormatError
 from unbroken.system import fs
 
 RESULTS = Path("results")
@@ -184,61 +178,3 @@ def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a dataclass has a field for; a later version may have added keys."""
     names = {entry.name for entry in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
-
-
-# --- foreign folders ---
-
-_ADVICE = (
-    "a run's folders stay where unbroken made them: let the program write into them, and link only the run's whole "
-    "folder to another place"
-)
-OPEN_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-def confirm_own(path: Path, inode: int | None = None) -> None:
-    """Raise ForeignFolderError if `path` is a link, no folder, a mounted file system, or another folder than noted."""
-    with foreign_folders(path):
-        found = os.open(path, _LOOK | os.O_NOFOLLOW)
-    try:
-        if inode is not None and os.fstat(found).st_ino != inode:
-            raise ForeignFolderError(_foreign(path))
-        parent = os.open(path.parent, _LOOK)
-        try:
-            if fs.mount_of(found) != fs.mount_of(parent):
-                raise ForeignFolderError(_said(path, "another file system, mounted there"))
-        finally:
-            os.close(parent)
-    finally:
-        os.close(found)
-
-
-def confirm_all_own(folders: Iterable[Path]) -> None:
-    """Call `confirm_own` for each of these folders that exists."""
-    for path in folders:
-        if os.path.lexists(path):
-            confirm_own(path)
-
-
-@contextmanager
-def foreign_folders(path: Path) -> Iterator[None]:
-    """Turn the errors by which open(2) refuses a link, or what is no folder, into ForeignFolderError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
-            raise
-        raise ForeignFolderError(_foreign(path)) from error
-
-
-def _foreign(path: Path) -> str:
-    if path.is_symlink():
-        return _said(path, f"a link to {os.readlink(path)}")
-    if not path.exists():
-        return f"{path}: gone; {_ADVICE}"
-    return _said(path, "another folder than the one that unbroken made" if path.is_dir() else "no folder")
-
-
-def _said(path: Path, found: str) -> str:
-    """Return what stands there, and what to do."""
-    return f"{path}: {found}; nothing there was touched; {_ADVICE}"

@@ -12,7 +12,8 @@ from typing import Any
 from unbroken.errors import CheckpointError, ResultsError
 from unbroken.store.checkpoint import Checkpoint, data_digest
 from unbroken.store.history import Attempt, EndCause, EndKind
-from unbroken.store.layout import Format, RunFolder, confirm_own
+from unbroken.store.layout import Format, RunFolder
+from unbroken.store.own_folder import confirm_own
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.fs import flush_tree

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError, UnbrokenError
-from unbroken.store import claim, history
+from unbroken.store import claim, record
 from unbroken.store.checkpoint import FILE_NAME, Checkpoint, age_by_name, folder_name, read_passport, verify_files
 from unbroken.store.checkpoint import FORMAT as MANIFEST
 from unbroken.store.checkpoints import QUARANTINE, Store
 from unbroken.store.driver_start import missed_by
-from unbroken.store.layout import RunFolder, confirm_all_own
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
 from unbroken.store.lease import claim_paths
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.run import Identity
 from unbroken.system import disk
 
@@ -202,8 +204,8 @@ def refuse_newer(folder: RunFolder) -> None:
         MANIFEST.found(path / FILE_NAME)
     records = [path for path in folder.segments.glob("*.json") if path.stem.isdecimal()]
     if records:
-        history.FORMAT.found(max(records, key=lambda path: int(path.stem)))
-    history.History(folder.history).attempts(1)
+        record.FORMAT.found(max(records, key=lambda path: int(path.stem)))
+    History(folder.history).attempts(1)
     for path in claim_paths(folder.lease):
         claim.FORMAT.found(path)
 

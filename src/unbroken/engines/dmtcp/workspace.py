@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.engines.dmtcp.checkpoint import FILES, IMAGES, DmtcpState, link_images, put_back, walk
 from unbroken.engines.dmtcp.programs import ENDED, OUTPUT
 from unbroken.errors import SegmentError
-from unbroken.store.layout import confirm_own
+from unbroken.store.own_folder import confirm_own
 
 SLOTS = "images"
 _TAIL_LINES = 20

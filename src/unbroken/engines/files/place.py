@@ -36,7 +36,7 @@ from unbroken.engines.files.tables import Tables
 from unbroken.engines.files.tracker import OutputTracker
 from unbroken.engines.files.workspace import Workspace
 from unbroken.program.contract import HandedOver
-from unbroken.store.layout import confirm_own
+from unbroken.store.own_folder import confirm_own
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from unbroken.engines.files.pieces import drop_pieces, piece_path, pieces_of, re
 from unbroken.engines.files.stored import REPLACED, Replaced
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.layout import OUTPUT, PIECES, confirm_all_own
+from unbroken.store.layout import OUTPUT, PIECES
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.system import copying, fs
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.leaving import lead_seconds
 from unbroken.program.process import Child
 from unbroken.store.checkpoint import Checkpoint
-from unbroken.store.layout import confirm_all_own, confirm_own
+from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.progress import write_progress
 from unbroken.store.run import RunSpec
 from unbroken.system import fs

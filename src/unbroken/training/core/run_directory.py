@@ -23,7 +23,8 @@ from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndCause, EndKind
-from unbroken.store.layout import RunFolder, confirm_all_own
+from unbroken.store.layout import RunFolder
+from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
 from unbroken.store.select import refuse_newer, select
 from unbroken.system import fs, log
