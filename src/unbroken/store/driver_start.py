@@ -7,7 +7,6 @@ disk is missing, no job must begin again.
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +23,9 @@ CONSOLE = "UNBROKEN_CONSOLE"
 STATE = Format()  # of what is noted outside of a run's folder
 
 
-def begin(environment: MutableMapping[str, str] = os.environ) -> str:
+def begin() -> None:
     """Name this start, for the driver and all jobs that it starts."""
-    start = f"{folder_stamp(utc_now())}-{os.urandom(4).hex()}"
-    environment[START] = start
-    return start
+    os.environ[START] = f"{folder_stamp(utc_now())}-{os.urandom(4).hex()}"
 
 
 def current() -> str:

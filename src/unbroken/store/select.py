@@ -50,23 +50,21 @@ def select(
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
-    give_up: float | None = None,
 ) -> Checkpoint | None:
     """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and logged.
 
-    One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
-    (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
-    and one before that is good is taken.  Raises its OutageError if there is none, IdentityError if the newest good one
-    is of another computation and FormatError if another version made it (nothing is moved then), NoCheckpointError if
-    there were checkpoints (the store or, by `has_worked`, the history says so) and none of them is good.  The one named
-    `skip` is passed over.
+    One that cannot be read now is tried for `PATIENCE_SECONDS`, with `rest` in between, which may raise to end it; then
+    it stays where it is, as all others do, and one before that is good is taken.  Raises its OutageError if there is
+    none, IdentityError if the newest good one is of another computation and FormatError if another version made it
+    (nothing is moved then), NoCheckpointError if there were checkpoints (the store or, by `has_worked`, the history
+    says so) and none of them is good.  The one named `skip` is passed over.
     """
     names = [name for name in _newest_first(store) if name != skip]
     outage: OutageError | None = None
     for name in names:
         try:
             folder = store.root / name
-            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest, give_up)
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest)
         except CheckpointError as error:
             _leave_out(store, name, error, is_in_doubt=outage is not None)
         except OutageError as error:
@@ -120,16 +118,15 @@ def _back_again(store: Store, run: str, is_accepted: Callable[[str], bool]) -> C
     return None
 
 
-def _patiently(folder: Path, run: str, rest: Callable[[float], None], give_up: float | None) -> Checkpoint:
+def _patiently(folder: Path, run: str, rest: Callable[[float], None]) -> Checkpoint:
     """Return the checkpoint, checked; an outage has ten minutes to pass."""
     since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
-    until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
     while True:
         try:
             return verify(folder, run)
         except OutageError as error:
             error.since = since
-            left = until - time.monotonic()
+            left = since + PATIENCE_SECONDS - time.monotonic()
             if left <= 0:
                 raise
             if not has_told:
