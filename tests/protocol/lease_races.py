@@ -62,7 +62,7 @@ def _read_all(descriptor: int) -> str:
 
 def stale(folder: Path, rounds: int) -> list[list[str]]:
     process = subprocess.Popen(["sleep", "60"])
-    dead = lease._claim_next(folder, None, 1, 0).claim  # type: ignore[union-attr]
+    dead = lease._claim_next(folder, None, 1, {}, 0).claim  # type: ignore[union-attr]
     dead = lease.replace(dead, pid=process.pid, pid_start=host.process_start(process.pid))
     process.kill()
     process.wait()

@@ -81,20 +81,16 @@ def test_the_first_one_gets_the_run(folder: Path) -> None:
         assert (held.claim.token, held.claim.pid, held.claim.segment) == (1, os.getpid(), 2)
 
 
-def test_a_claim_says_which_process_of_which_job_holds_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_says_which_process_of_which_job_holds_the_run(folder: Path) -> None:
     job = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "big", START: "4711"}
-    for name, value in job.items():
-        monkeypatch.setenv(name, value)
-    with take(folder, 2, 0, mem_mb=4000) as held:
+    with take(folder, 2, 0, environment=job, mem_mb=4000) as held:
         claim = held.claim
     assert (claim.slurm_job, claim.slurm_node, claim.slurm_cluster, claim.start) == ("17", "n1", "big", "4711")
     assert claim.mem_mb == 4000
     assert (claim.host, claim.pid, claim.pid_start) == (platform.node(), os.getpid(), host.process_start(os.getpid()))
     assert (claim.pid_namespace, claim.boot_id, claim.user) == (host.pid_namespace(), host.boot_id(), getpass.getuser())
 
-    for name in job:
-        monkeypatch.delenv(name)
-    with take(folder, 2, 0) as held:
+    with take(folder, 2, 0, environment={}) as held:
         claim = held.claim
     assert (claim.slurm_job, claim.slurm_node, claim.slurm_cluster, claim.start) == ("", "", "", "")
     assert claim.mem_mb == 0

@@ -16,14 +16,14 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
 from unbroken.slurm.this_job import own_job_id
 from unbroken.store.claim import STALE_POLLS, Claim, HolderWatch, Life, claim_path, life_of, read_claim
-from unbroken.store.driver_start import current
+from unbroken.store.driver_start import START
 from unbroken.system import disk, fs, host
 from unbroken.system.clock import duration, utc_now
 
@@ -120,6 +120,7 @@ def take(
     wait_seconds: float,
     *,
     check: Callable[[], None] = lambda: None,
+    environment: Mapping[str, str] = os.environ,
     mem_mb: int = 0,
     leaves_to: Callable[[Claim], bool] = lambda held: False,
 ) -> Lease:
@@ -138,7 +139,7 @@ def take(
             if held is not None and not reason:
                 reason = watch.why_free(claim_path(folder, held.token), held)
             if held is None or reason:
-                lease = _claim_next(folder, held, segment, mem_mb)
+                lease = _claim_next(folder, held, segment, environment, mem_mb)
                 if lease is None:
                     continue
                 if held is not None and not held.released_utc:
@@ -213,7 +214,9 @@ def claim_paths(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.json") if path.stem.isdecimal())
 
 
-def _claim_next(folder: Path, held: Claim | None, segment: int, mem_mb: int) -> Lease | None:
+def _claim_next(
+    folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str], mem_mb: int
+) -> Lease | None:
     token = 1 + (held.token if held else 0)
     claim = Claim(
         token,
@@ -223,13 +226,13 @@ def _claim_next(folder: Path, held: Claim | None, segment: int, mem_mb: int) -> 
         host.process_start(os.getpid()),
         host.pid_namespace(),
         host.boot_id(),
-        own_job_id(),
+        own_job_id(environment),
         getpass.getuser(),
         utc_now(),
-        slurm_node=os.environ.get("SLURMD_NODENAME", ""),
-        slurm_cluster=os.environ.get("SLURM_CLUSTER_NAME", ""),
+        slurm_node=environment.get("SLURMD_NODENAME", ""),
+        slurm_cluster=environment.get("SLURM_CLUSTER_NAME", ""),
         mem_mb=mem_mb,
-        start=current(),
+        start=environment.get(START, ""),
     )
     if not fs.create_exclusive(claim_path(folder, token), claim.text):
         return None
