@@ -19,6 +19,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.job.attempt import Job
 from unbroken.job.import_export import export_run, import_run
+from unbroken.job.recovery import unfinished_imports
 from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
@@ -167,8 +168,30 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(spoil: str, line: str, 
         taken(job, source, 100.0 if spoil == "done" else None)
 
     assert Store(job.places.checkpoints).names() == []
-    assert not (job.places.root / "importing.txt").exists()
+    assert not unfinished_imports(job.places)
     assert command_segment(tmp_path, settings).kind is EndKind.FINISHED  # from the start
+
+
+def test_an_import_that_was_broken_off_is_still_to_be_repeated_after_another_one_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = walker_settings()
+    half, job = walked(tmp_path / "half", "--goal", 100), command_job(tmp_path, settings)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CommandEngine, "import_files", lambda *_: signal.raise_signal(signal.SIGINT))
+        taken(job, half)
+    with pytest.raises(ConfigError):
+        taken(job, tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError):
+        taken(job, tmp_path / "empty")
+
+    with pytest.raises(ConfigError, match=rf"the import of {half} was interrupted"):
+        command_segment(tmp_path, settings)
+    taken(job, half)
+
+    assert not unfinished_imports(job.places)
+    assert list(job.places.work.iterdir()) == []
 
 
 def test_a_run_that_has_a_checkpoint_imports_none(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from support.toyrun import hidden
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
+from unbroken.job.recovery import unfinished_imports
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndKind
 
@@ -61,7 +62,7 @@ def _is_refused_or_new(base: Path) -> None:
     """A segment does not begin at the start where an import was begun."""
     beside = base.with_name(f"{base.name}-beside")
     shutil.copytree(base, beside, symlinks=True)
-    if (command_job(beside, SETTINGS).places.root / "importing.txt").exists():
+    if unfinished_imports(command_job(beside, SETTINGS).places):
         with pytest.raises(ConfigError, match=r"import of .* was interrupted.* unbroken import demo --from"):
             command_segment(beside, SETTINGS)
     else:  # killed before it had done anything
@@ -80,8 +81,8 @@ def test_a_disk_that_is_too_small_for_it_leaves_no_checkpoint_and_says_what_is_m
     with pytest.raises(StorageError, match=r"\.import-\S+: No space left on device; .* missing"):
         imported(base)
 
-    root = command_job(base, SETTINGS).places.root
-    assert (Store(root / "checkpoints").names(), hidden(root), (root / "importing.txt").exists()) == ([], [], False)
+    places = command_job(base, SETTINGS).places
+    assert (Store(places.checkpoints).names(), hidden(places.root), unfinished_imports(places)) == ([], [], {})
 
 
 def test_an_import_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -584,7 +584,7 @@ def test_a_claim_that_is_spoilt_or_just_forgotten_is_of_no_newer_unbroken(
     path = folder / "000003.json"
     if is_there:
         path.write_text("{")
-    monkeypatch.setattr(before_work, "claim_paths", lambda folder: [path])
+    monkeypatch.setattr(f"{refuse_newer.__module__}.claim_paths", lambda folder: [path])
 
     refuse_newer(RunFolder("demo", store=folder.parent))
 

@@ -16,8 +16,8 @@ from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSourc
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseError, NoCheckpointError, UnbrokenError
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
-from unbroken.job.recovery import make_folders
-from unbroken.store import driver_start, lease
+from unbroken.job.recovery import IMPORTING, make_folders, unfinished_imports
+from unbroken.store import driver_start, lease, times
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
 from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
 from unbroken.store.checkpoints import Store
@@ -59,19 +59,28 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
     with held, fs.os_errors(places.root):
         held.confirm()
         _refuse_begun(run, places)
-        fs.write_atomic(places.importing, f"{source.path.resolve()}\n")
+        _note_begun(places, held, source.path)
         checkpoint = _publish(job, engine, source, held, identity)
         held.confirm()
-        places.importing.unlink(missing_ok=True)
+        for folder in unfinished_imports(places):
+            fs.remove_tree(folder)
         held.forget_earlier()  # those of imports that were killed
         driver_start.note_begun(places)
     return checkpoint
 
 
+def _note_begun(places: RunFolder, held: Lease, source: Path) -> None:
+    """Leave the note of an attempt: should this process be killed, no segment begins at the start (`recovery`)."""
+    make_folders(places)
+    folder = places.attempt(held.claim.token)
+    folder.mkdir(exist_ok=True)
+    times.FORMAT.write(folder / times.FILE_NAME, {IMPORTING: os.fspath(source.resolve())})
+    fs.flush(places.work)
+
+
 def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identity: Identity) -> Checkpoint:
     run, places = job.run, job.places
     store = Store(places.checkpoints)
-    make_folders(places)
     store.remove_leftovers()
     for path in places.root.glob(f".{DRAFT}-*"):  # of imports that were killed
         fs.remove_tree(path)
@@ -102,7 +111,7 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
         published = store.publish(draft, manifest, held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
         if not store.names():
-            places.importing.unlink(missing_ok=True)
+            fs.remove_tree(places.attempt(held.claim.token))
         raise
     finally:
         fs.remove_tree(scratch)

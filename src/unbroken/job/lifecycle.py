@@ -282,7 +282,7 @@ class _Segment:
             is_warned,
         )
         moments = Moments(attempt_folder.note, limits.slurm_job, self.held.clock_ahead_seconds, note)
-        moments.begin(own_start_unix(), next(reversed(attempts), None))
+        moments.begin(own_start_unix(), attempts[-1].job_without_end if attempts else None)
         publisher = Publisher(
             job, self.engine, self.store, self.held.claim.token, self.held.confirm, made, limits.slurm_job, origin,
             copier=self.copier, clock=moments.watch.clock,

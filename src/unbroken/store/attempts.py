@@ -12,13 +12,12 @@ from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.slurm.job import NOT_TO_BLAME, EndState, ListedJob
 from unbroken.slurm.queue import ended
 from unbroken.store import driver_start, lease
-from unbroken.store.before_work import is_missing
 from unbroken.store.checkpoint import IMPORT_SEGMENT, Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.claim import Claim, claim_path
-from unbroken.store.history import Attempt, History
+from unbroken.store.driver_start import is_missing
+from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder
-from unbroken.store.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.store.times import FILE_NAME as NOTE
 from unbroken.store.times import Times, killed_words, read_times
 from unbroken.system.clock import unix_seconds, utc_now

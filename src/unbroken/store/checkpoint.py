@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import CheckpointError, OutageError, StorageError
-from unbroken.store.formats import Format
+from unbroken.store.layout import Format
 from unbroken.store.progress import FileDigest, Progress, how_far, parse_progress
-from unbroken.system import fs
+from unbroken.system import disk
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file
 
@@ -136,7 +136,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _BAD_ERRNOS:
             raise CheckpointError(f"{path}: {error.strerror}") from error
-        if error.errno in fs.OUTAGE_ERRNOS:
+        if error.errno in disk.OUTAGE_ERRNOS:
             raise OutageError(f"{path}: {error.strerror}; that says nothing about the checkpoint") from error
         raise StorageError(f"{path}: {error.strerror}", todo="make it readable") from error
 

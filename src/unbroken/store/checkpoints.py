@@ -18,12 +18,12 @@ from unbroken.store.checkpoint import (
     names_in,
     read_passport,
 )
-from unbroken.store.formats import Format
+from unbroken.store.layout import Format
 from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, new_hasher
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 QUARANTINE = ".quarantine"
 # Next to a quarantined checkpoint: `reason`, and `is_whole` of one that the user or the program rejected.
@@ -129,12 +129,12 @@ class Store:
             whole = replace(passport, files=_complete(draft, sizes, passport))
             flush_tree(draft)
             fs.write_new(draft / FILE_NAME, whole.to_text())
-            fs.flush_folder(draft)
+            fs.flush(draft)
             folder = self.root / folder_name(whole)
             confirm()
             confirm_own(self.root)
             os.rename(draft, folder)
-            fs.flush_folder(self.root)
+            fs.flush(self.root)
             confirm()  # of a sleeper that wakes up here the checkpoint does no harm, but `latest` is not its any more
             self.point_links(Checkpoint(folder, whole))
         return Checkpoint(folder, read_passport(folder))
@@ -209,7 +209,7 @@ class Store:
             self.archive.mkdir(exist_ok=True)
             confirm_own(self.archive)
             os.rename(checkpoint.folder, kept)
-            fs.flush_folder(self.archive)
+            fs.flush(self.archive)
             _strip_archived(kept)
         except OSError as error:
             return f"{error.filename or kept}: {error.strerror}"

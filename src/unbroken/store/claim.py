@@ -16,7 +16,7 @@ from typing import Any
 
 from unbroken.errors import LeaseError
 from unbroken.slurm.queue import ended
-from unbroken.store.formats import Format, known_fields
+from unbroken.store.layout import Format, known_fields
 from unbroken.system import host
 from unbroken.system.clock import unix_seconds
 

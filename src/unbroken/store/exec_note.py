@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.slurm.this_job import own_job_id
-from unbroken.store.formats import Format
-from unbroken.store.layout import EXEC_NOTES
-from unbroken.store.segment_end import EndKind
+from unbroken.store.history import EndKind
+from unbroken.store.layout import EXEC_NOTES, Format
 
 FORMAT = Format()
 # So many attempts that bring nothing new end a run, for the job and for the driver.

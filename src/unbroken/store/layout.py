@@ -1,11 +1,17 @@
-"""Say where the files of a run stand: the one map from names to paths, relative to the working directory."""
+"""The files of a run: where they stand, relative to the working directory, and the one codec of the JSON in them."""
 
 from __future__ import annotations
 
+import json
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
+
+from unbroken import __version__
+from unbroken.errors import FormatError
+from unbroken.system import fs
 
 RESULTS = Path("results")
 LOGS = Path("logs")
@@ -45,7 +51,6 @@ class RunFolder:
         self.replaced = root / "replaced"  # what had to be moved and is not unbroken's
         self.history = root / "history.jsonl"
         self.accepted = root / "accepted.json"
-        self.importing = root / "importing.txt"  # while an import is under way
 
     @property
     def own(self) -> tuple[Path, ...]:
@@ -104,3 +109,72 @@ class RunOutput:
 def piece_place(number: int, name: str) -> str:
     """Return where, below the run's folder, an output lies as it was at the checkpoint of that number."""
     return f"{PIECES}/{number:06d}/{name}"
+
+
+# --- JSON ---
+
+FIRST = 1
+
+
+@dataclass(frozen=True)
+class Format:
+    """The format of one kind of file, and the key of its number."""
+
+    newest: int = FIRST
+    key: str = "format"
+
+    def text(self, data: Mapping[str, Any], indent: int | None = 2) -> str:
+        """Return the text to be written."""
+        number = {self.key: self.newest} if self.newest > FIRST else {}
+        return json.dumps({**number, **data}, indent=indent) + "\n"
+
+    def write(self, path: Path, data: Mapping[str, Any], indent: int | None = 2) -> None:
+        """Write a file in one step."""
+        fs.write_atomic(path, self.text(data, indent))
+
+    def update(self, path: Path, changes: Mapping[str, Any]) -> None:
+        """Change some keys of a file, which is made if it is not there; the last of several writers counts."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.write(path, {**self.found(path), **changes})
+
+    def parse(self, text: str, source: Path | str) -> dict[str, Any]:
+        """Return the object in a text; raise ValueError if there is none, FormatError if it is of another format."""
+        data = parse_json(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"found {type(data).__name__}, allowed: an object")
+        found = data.get(self.key, FIRST)
+        if found != self.newest:
+            raise self.refusal(source, found)
+        return data
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file; as `parse`, and OSError if it cannot be read."""
+        return self.parse(path.read_text(), path)
+
+    def found(self, path: Path) -> dict[str, Any]:
+        """Return the object in a file, an empty one where none can be read; FormatError as above."""
+        try:
+            return self.read(path)
+        except (OSError, ValueError):
+            return {}
+
+    def refusal(self, source: Path | str, found: object) -> FormatError:
+        """Return the error: which file, what was found, what is read, what to type."""
+        return FormatError(
+            f"{source}: found format {found!r}, unbroken {__version__} reads {self.newest}; nothing was changed; "
+            "install the version that wrote it (a newer one: pip install --upgrade), and start again"
+        )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value in a text, which another program may have written; raise ValueError for any mistake in it."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a dataclass has a field for; a later version may have added keys."""
+    names = {entry.name for entry in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}

@@ -24,7 +24,7 @@ from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, 
 from unbroken.slurm.this_job import own_job_id
 from unbroken.store.claim import STALE_POLLS, Claim, HolderWatch, Life, claim_path, life_of, read_claim
 from unbroken.store.driver_start import START
-from unbroken.system import fs, host
+from unbroken.system import disk, fs, host
 from unbroken.system.clock import duration, utc_now
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class Lease:
                 todo="put it back",
             ) from error
         except OSError as error:
-            if error.errno in fs.OUTAGE_ERRNOS:
-                raise OutageError(f"{self.folder}: {error.strerror}", todo=fs.PASSING) from error
+            if error.errno in disk.OUTAGE_ERRNOS:
+                raise OutageError(f"{self.folder}: {error.strerror}", todo=disk.PASSING) from error
             raise StorageError(f"{self.folder}: {error.strerror}") from error
         if newest != self.claim.token:
             self.is_lost = True

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from unbroken.errors import CheckpointError
-from unbroken.system import jsontext
+from unbroken.store.layout import parse_json
 
 Metric = int | float | str | bool | None
 # Of what was found instead, so much is shown.
@@ -105,7 +105,7 @@ class Handover:
 
 def read_told(path: Path) -> object:
     """Return the JSON value that a program wrote; raise OSError if it cannot be read, ValueError if it is no JSON."""
-    return jsontext.parse(path.read_bytes())
+    return parse_json(path.read_bytes())
 
 
 def parse_progress(data: object, source: str) -> Progress:

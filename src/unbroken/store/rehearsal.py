@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.store.formats import Format, known_fields
-from unbroken.store.layout import RESULTS
+from unbroken.store.layout import RESULTS, Format, known_fields
 
 FOLDER = RESULTS / ".rehearsal"
 FORMAT = Format()

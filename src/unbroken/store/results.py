@@ -11,14 +11,12 @@ from typing import Any
 
 from unbroken.errors import CheckpointError, ResultsError
 from unbroken.store.checkpoint import Checkpoint, data_digest
-from unbroken.store.formats import Format
-from unbroken.store.history import Attempt
-from unbroken.store.layout import RunFolder
+from unbroken.store.history import Attempt, EndCause, EndKind
+from unbroken.store.layout import Format, RunFolder
 from unbroken.store.own_folder import confirm_own
-from unbroken.store.segment_end import EndCause, EndKind
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
-from unbroken.system.flush import flush_tree
+from unbroken.system.fs import flush_tree
 
 logger = logging.getLogger(__name__)
 SUMMARY = "summary.json"
@@ -80,7 +78,7 @@ def write(
             confirm()
             old = _out_of_the_way(folder)
             os.rename(draft, folder.final)
-            fs.flush_folder(folder.root)
+            fs.flush(folder.root)
     except BaseException:
         fs.remove_tree(draft)  # it may be what fills the disk
         raise

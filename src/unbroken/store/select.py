@@ -1,16 +1,29 @@
-"""Select the checkpoint that a run resumes from, the newest that proves to be good and its own; and its ancestors."""
+"""Look at a run before it is touched: what keeps it from being written, and the checkpoint that it resumes from.
+
+That is the newest one that proves to be good and its own.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
-from unbroken.store.checkpoint import Checkpoint, age_by_name, folder_name, read_passport, verify_files
+from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError, UnbrokenError
+from unbroken.store import claim, record
+from unbroken.store.checkpoint import FILE_NAME, Checkpoint, age_by_name, folder_name, read_passport, verify_files
+from unbroken.store.checkpoint import FORMAT as MANIFEST
 from unbroken.store.checkpoints import QUARANTINE, Store
-from unbroken.store.identity import Identity
+from unbroken.store.driver_start import missed_by
+from unbroken.store.history import History
+from unbroken.store.layout import RunFolder
+from unbroken.store.lease import claim_paths
+from unbroken.store.own_folder import confirm_all_own
+from unbroken.store.run import Identity
+from unbroken.system import disk
 
 logger = logging.getLogger(__name__)
 # How long a file server may be silent, and how often it is asked.
@@ -37,23 +50,21 @@ def select(
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
-    give_up: float | None = None,
 ) -> Checkpoint | None:
     """Return the newest good checkpoint, None if the run has none yet; bad ones on the way are quarantined and logged.
 
-    One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
-    (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
-    and one before that is good is taken.  Raises its OutageError if there is none, IdentityError if the newest good one
-    is of another computation and FormatError if another version made it (nothing is moved then), NoCheckpointError if
-    there were checkpoints (the store or, by `has_worked`, the history says so) and none of them is good.  The one named
-    `skip` is passed over.
+    One that cannot be read now is tried for `PATIENCE_SECONDS`, with `rest` in between, which may raise to end it; then
+    it stays where it is, as all others do, and one before that is good is taken.  Raises its OutageError if there is
+    none, IdentityError if the newest good one is of another computation and FormatError if another version made it
+    (nothing is moved then), NoCheckpointError if there were checkpoints (the store or, by `has_worked`, the history
+    says so) and none of them is good.  The one named `skip` is passed over.
     """
     names = [name for name in _newest_first(store) if name != skip]
     outage: OutageError | None = None
     for name in names:
         try:
             folder = store.root / name
-            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest, give_up)
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, rest)
         except CheckpointError as error:
             _leave_out(store, name, error, is_in_doubt=outage is not None)
         except OutageError as error:
@@ -107,16 +118,15 @@ def _back_again(store: Store, run: str, is_accepted: Callable[[str], bool]) -> C
     return None
 
 
-def _patiently(folder: Path, run: str, rest: Callable[[float], None], give_up: float | None) -> Checkpoint:
+def _patiently(folder: Path, run: str, rest: Callable[[float], None]) -> Checkpoint:
     """Return the checkpoint, checked; an outage has ten minutes to pass."""
     since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
-    until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
     while True:
         try:
             return verify(folder, run)
         except OutageError as error:
             error.since = since
-            left = until - time.monotonic()
+            left = since + PATIENCE_SECONDS - time.monotonic()
             if left <= 0:
                 raise
             if not has_told:
@@ -174,3 +184,40 @@ def ancestors(store: Store, checkpoint: Checkpoint) -> list[Checkpoint]:
             raise CheckpointError(f"{folder}: not the checkpoint that {line[0].name} was made from")
         line.insert(0, parent)
     return line
+
+
+# --- what keeps a run from being touched ---
+
+
+def refuse_newer(folder: RunFolder) -> None:
+    """Raise FormatError, with what to type, if another unbroken wrote a file of the run; what is bad is left to others.
+
+    Of what may be thousands, the newest speaks for the others.
+    """
+    store = Store(folder.checkpoints)
+    folders = [store.root / name for name in store.names()]
+    folders += [store.archive / name for name in store.archived()[-1:]]
+    for path in folders:
+        MANIFEST.found(path / FILE_NAME)
+    records = [path for path in folder.segments.glob("*.json") if path.stem.isdecimal()]
+    if records:
+        record.FORMAT.found(max(records, key=lambda path: int(path.stem)))
+    History(folder.history).attempts(1)
+    for path in claim_paths(folder.lease):
+        claim.FORMAT.found(path)
+
+
+def obstacle(folder: RunFolder) -> str:
+    """Return what keeps a run from writing, as far as that can be seen without writing; empty if nothing does."""
+    if missed_by(folder):
+        return f"{folder.root} is missing on {os.uname().nodename}, or empty"
+    try:
+        confirm_all_own(folder.own)
+        for path in (folder.root, folder.lease, folder.history):
+            if path.exists() and not os.access(path, os.W_OK):
+                return f"{path} cannot be written"
+        return disk.full_words(folder.root)
+    except UnbrokenError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or folder.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"

@@ -1,4 +1,4 @@
-"""Say how much space is left on a disk, and tell a full one from other errors."""
+"""Say how much space is left on a disk, and tell a full one, one without rights and a silent one apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from unbroken.errors import StorageError
+
 FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+# What a user can fix by freeing space or giving rights; anything else is a mistake of ours and keeps its traceback.
+STORAGE_ERRNOS = FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+# The disk, the file server or the network to it does not answer: that may pass, and says nothing of the file.
+# EKEYEXPIRED is what NFS says without a ticket.
+_OUTAGES = (
+    "EIO ESTALE ENOTCONN ESHUTDOWN ETIMEDOUT EREMOTEIO ENOLINK EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH "
+    "ECONNABORTED ECONNREFUSED ECONNRESET EKEYEXPIRED"
+)
+# Not all systems have all of them.
+OUTAGE_ERRNOS = frozenset(getattr(errno, name) for name in _OUTAGES.split() if hasattr(errno, name))
+UNTOUCHED = "earlier checkpoints are untouched"
+PASSING = "wait until that is over"
 # As a program of any kind ends with them; other errors of a disk it may mean of something else.
 _STORAGE_WORDS = tuple(os.strerror(code) for code in (*FULL_ERRNOS, errno.EROFS, errno.EIO, errno.ESTALE))
 # With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
@@ -49,6 +63,22 @@ def full_words(folder: Path, needed_bytes: int = 0) -> str:
     if free > needed:
         return ""
     return f"{folder}: the disk is full, {free:,} bytes free, at least {needed - free:,} missing"
+
+
+def storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageError:
+    """Return the error in one line, with the path, and of a full disk with the bytes that are missing."""
+    line = f"{error.filename or path}: {error.strerror}"
+    if error.errno in FULL_ERRNOS:
+        line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
+        free = free_bytes(path)
+        missing = max(needed_bytes - free, 0)
+        if free != UNCOUNTED:
+            line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
+            is_full = not free and error.errno == errno.ENOSPC
+            line += "" if missing or is_full else ": a quota, or the number of files, is used up"
+        return StorageError(f"{line}; {UNTOUCHED}", todo="free room")
+    advice = {errno.EXDEV: "keep the run's folder on one file system", errno.EIO: PASSING}
+    return StorageError(f"{line}; {UNTOUCHED}", todo=advice.get(error.errno or 0, "make it writable"))
 
 
 def is_full(error: OSError) -> bool:

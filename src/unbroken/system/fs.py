@@ -12,27 +12,19 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unbroken.errors import OutageError, StorageError
 from unbroken.system import disk
 
-# What a user can fix by freeing space or giving rights; anything else is a mistake of ours and keeps its traceback.
-_STORAGE_ERRNOS = disk.FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
-# The disk, the file server or the network to it does not answer: that may pass, and says nothing of the file.
-# EKEYEXPIRED is what NFS says without a ticket.
-_OUTAGES = (
-    "EIO ESTALE ENOTCONN ESHUTDOWN ETIMEDOUT EREMOTEIO ENOLINK EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH "
-    "ECONNABORTED ECONNREFUSED ECONNRESET EKEYEXPIRED"
-)
-# Not all systems have all of them.
-OUTAGE_ERRNOS = frozenset(getattr(errno, name) for name in _OUTAGES.split() if hasattr(errno, name))
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; no process still writes one so old.
 DRAFT_SECONDS = 3600.0
-UNTOUCHED = "earlier checkpoints are untouched"
-PASSING = "wait until that is over"
+# From so many files on threads are worth their start.
+MANY = 256
+_AT_A_TIME = 16
 _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
@@ -52,9 +44,9 @@ def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _STORAGE_ERRNOS:
+        if error.errno not in disk.STORAGE_ERRNOS:
             raise
-        raise _storage_error(path, needed_bytes, error) from error
+        raise disk.storage_error(path, needed_bytes, error) from error
 
 
 @contextmanager
@@ -64,27 +56,12 @@ def os_errors(path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            line = f"{error.filename or path}: {error.strerror or error}; {UNTOUCHED}"
-            if error.errno in OUTAGE_ERRNOS:
-                raise OutageError(line, todo=PASSING) from error
-            if error.errno in _STORAGE_ERRNOS:
+            line = f"{error.filename or path}: {error.strerror or error}; {disk.UNTOUCHED}"
+            if error.errno in disk.OUTAGE_ERRNOS:
+                raise OutageError(line, todo=disk.PASSING) from error
+            if error.errno in disk.STORAGE_ERRNOS:
                 raise
             raise StorageError(line) from error
-
-
-def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageError:
-    line = f"{error.filename or path}: {error.strerror}"
-    if error.errno in disk.FULL_ERRNOS:
-        line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
-        free = disk.free_bytes(path)
-        missing = max(needed_bytes - free, 0)
-        if free != disk.UNCOUNTED:
-            line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
-            is_full = not free and error.errno == errno.ENOSPC
-            line += "" if missing or is_full else ": a quota, or the number of files, is used up"
-        return StorageError(f"{line}; {UNTOUCHED}", todo="free room")
-    advice = {errno.EXDEV: "keep the run's folder on one file system", errno.EIO: PASSING}
-    return StorageError(f"{line}; {UNTOUCHED}", todo=advice.get(error.errno or 0, "make it writable"))
 
 
 def write_new(path: Path, text: str) -> None:
@@ -114,7 +91,7 @@ def write_atomic(path: Path, text: str) -> None:
         except OSError:
             draft.unlink(missing_ok=True)
             raise
-        flush_folder(path.parent)
+        flush(path.parent)
 
 
 def overwrite(path: Path, text: str) -> None:
@@ -140,26 +117,52 @@ def create_exclusive(path: Path, text: str) -> bool:
             return os.stat(draft).st_nlink == 2
         finally:
             draft.unlink(missing_ok=True)
-        flush_folder(path.parent)
+        flush(path.parent)
         return True
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def flush_file(path: Path) -> None:
-    """Make a file's content survive a power loss."""
+def flush(path: Path | str) -> None:
+    """Make a file's content, or the names in a folder, survive a power loss; OSError names it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
+
+
+def flush_tree(folder: Path) -> None:
+    """Flush every file and folder below, then the folder itself; raise OSError with what did not reach the disk."""
+    flush_paths(list(_flushed(str(folder))))
+
+
+def flush_paths(paths: list[str]) -> None:
+    """Flush files and folders, the last one after all others, which readers look for; OSError as above.
+
+    Each by itself: only fsync says of a file whether its own data arrived, on a file server too.  Each is a commit of
+    the file system's journal, or a round trip to a server, so of many files several are flushed at a time.
+    """
+    if len(paths) < MANY:
+        for path in paths:
+            flush(path)
+        return
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for _ in pool.map(flush, paths[:-1]):
+            pass
+    flush(paths[-1])
+
+
+def _flushed(folder: str) -> Iterator[str]:
+    """Yield the files and folders below in order of name, each folder after all that is in it."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir():
+            yield from _flushed(entry.path)
+        else:
+            yield entry.path
+    yield folder
 
 
 def point_link(link: Path, target: str) -> None:

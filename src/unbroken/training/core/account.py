@@ -38,7 +38,8 @@ class Account:
         self._segment = next_segment(places)
         self._slurm_job = slurm_job
         self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
-        self._moments.begin(own_start_unix(), next(reversed(self._history.attempts()), None))
+        before = self._history.attempts()
+        self._moments.begin(own_start_unix(), before[-1].job_without_end if before else None)
         self._started, self._started_utc = self._moments.watch.clock(), utc_now()
         self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
         top = top_folder(Path.cwd())
