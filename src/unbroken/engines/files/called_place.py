@@ -21,8 +21,7 @@ from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_na
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.place import Place, RunPlace
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
-from unbroken.engines.files.reading import Reading
-from unbroken.engines.files.settings import SavedBy
+from unbroken.engines.files.reading import Reading, last_number
 from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
 from unbroken.engines.files.stored import KEPT, kept_names, stored
 from unbroken.errors import CheckpointError
@@ -69,12 +68,18 @@ class CalledPlace(Place):
             name for name in listed.files if self._keep.is_state(name) and name not in self._wanted
         }
         found, known = self._found(), before.foreign
+        # Of states before this one; a higher number may be torn, and would be taken for the newest.
+        older = {
+            name
+            for name in self._keep.older(found, self._wanted)
+            if before.has_written(self.folder / name, name, found[name])
+        }
         # State files that no attempt of this run has written, and that are not saved yet.
         is_there_before = origin is None and bool(found) and (before.is_new or (found == known and not before.late))
-        self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found))
+        self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found, older))
         found = self._found()
         self._in_source = {name: stamp for name, stamp in found.items() if name in self._wanted}
-        foreign = {name: stamp for name, stamp in found.items() if name not in self._wanted}
+        foreign = {name: stamp for name, stamp in found.items() if name not in older and name not in self._wanted}
         is_late = origin is None and not before.is_new
         before.late = {name: stamp for name, stamp in found.items() if is_late and known.get(name) != stamp}
         before.write(foreign)
@@ -106,21 +111,9 @@ class CalledPlace(Place):
         found = {name: plain_stamp(self.folder / name) for name in self._keep.names(self._observer.appended)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
 
-    def _own(self) -> list[str]:
-        """Return those that are this run's: the others are as they were before it began."""
-        return [name for name, stamp in self._found().items() if self._foreign.get(name) != stamp]
-
     def states(self) -> list[RestartState]:
-        """Return all own files as one state; where the next one shows it, after those of the highest number."""
-        own, is_next = self._own(), self.program.saved_by is SavedBy.NEXT
-        number = self._keep.number(own)
-        highest = [name for name in own if is_next and self._keep.number_in(name) == number]
-        rest = [name for name in own if name not in highest]
-        return [RestartState(self.folder, tuple(names)) for names in (highest, rest) if names]
-
-    def last_state(self) -> RestartState | None:
-        own = self._own()
-        return RestartState(self.folder, tuple(own)) if own else None
+        """Return the states of this run's own files: the others are as they were before it began."""
+        return self._keep.states(name for name, stamp in self._found().items() if self._foreign.get(name) != stamp)
 
     def saved(self) -> dict[str, Stamp]:
         return dict(self._in_source)
@@ -135,13 +128,18 @@ class CalledPlace(Place):
         return False
 
     def reading(self, state: RestartState) -> Reading:
-        done, program = self._keep.reached(state.files), self.program
-        if done is None and program.progress_file:
+        program = self.program
+        if not program.progress_file:
+            return Reading(float(state.number) if state.number else None, "the number in their names")
+        if (done := self.reached()) is None:
             raise CheckpointError(f"--progress: {program.progress_pattern} matches nothing in {program.progress_file}")
-        return Reading(done, "--progress" if program.progress_file else "the number in their names")
+        return Reading(done, "--progress")
 
     def reached(self) -> float | None:
-        return self._keep.reached(() if self.program.progress_file else self._own())
+        program = self.program
+        if program.progress_file:
+            return last_number(self.folder / program.progress_file, program.progress_pattern)
+        return super().reached()
 
     def live(self) -> float | None:
         return self.reached()

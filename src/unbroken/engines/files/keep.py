@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.files.databases import is_beside
-from unbroken.engines.files.reading import last_number
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import ELSEWHERE, PRINTED, glob_pattern, is_handed_over, may_hold
+from unbroken.engines.files.states import (
+    ELSEWHERE,
+    PRINTED,
+    RestartState,
+    glob_pattern,
+    is_handed_over,
+    may_hold,
+    states_of,
+)
 from unbroken.system import fs
 
 # No wildcard means what lies in these; the first three are never kept.
@@ -88,18 +95,13 @@ class Keep:
         named = {os.path.normpath(each) for each in self.outputs}
         return name == PRINTED or any(path in named for path in (name, *map(str, Path(name).parents)))
 
-    def reached(self, files: Iterable[str]) -> float | None:
-        """Return how far the program is by --progress, or by the names of these files; None if it is not known."""
-        name = self.program.progress_file
-        return last_number(self.folder / name, self.program.progress_pattern) if name else self.number(files)
+    def states(self, names: Iterable[str]) -> list[RestartState]:
+        """Return the states that these files are, the furthest first; with {progress} one for each number."""
+        globs = self.program.files
+        return states_of(self.folder, names, globs, needed=[each for each in globs if "{progress}" in each])
 
-    def number(self, names: Iterable[str]) -> float | None:
-        """Return the highest number in place of {progress} in these names."""
-        return max((number for name in names if (number := self.number_in(name)) is not None), default=None)
-
-    def number_in(self, name: str) -> float | None:
-        """Return the number in place of {progress} in a name; None if there is none."""
-        patterns = [glob_pattern(pattern) for pattern in self.program.files if _NUMBER.search(pattern)]
-        paths = (name, *map(str, Path(name).parents))
-        found = (match for pattern in patterns for path in paths if (match := pattern.fullmatch(path)) is not None)
-        return next((float(match[1]) for match in found), None)
+    def older(self, names: Iterable[str], wanted: Collection[str]) -> set[str]:
+        """Return the files of lower numbers than those that are wanted: no program resumes from them."""
+        newest = next((float(state.number) for state in self.states(wanted) if state.number), 0.0)
+        states = [state for state in self.states(names) if state.number and float(state.number) < newest]
+        return {name for state in states for name in state.numbered}

@@ -64,6 +64,19 @@ class Place(ABC):
     def states(self) -> list[RestartState]:
         """Return the state files that belong together, the furthest first."""
 
+    def last_state(self) -> RestartState | None:
+        """Return the newest state files, complete or not; None if there are none."""
+        return next(iter(self.states()), None)
+
+    @abstractmethod
+    def reading(self, state: RestartState) -> Reading:
+        """Return how far a state is, or a copy of it; raise CheckpointError if it does not say it, as it should."""
+
+    def reached(self) -> float | None:
+        """Return how far the newest state is; None if there is none, or nothing says it."""
+        state = self.last_state()
+        return self.reading(state).done if state else None
+
     @abstractmethod
     def outputs(self) -> Mapping[str, Path]:
         """Return where the outputs of now are."""
@@ -182,18 +195,8 @@ class RunPlace(Place):
         """Return True if a state file is as it was when it was saved last."""
         return stamp == saved
 
-    def last_state(self) -> RestartState | None:
-        """Return the newest state files, complete or not; None if there are none."""
-        return next(iter(self.states()), None)
-
     def reading(self, state: RestartState) -> Reading:
-        """Return how far a state is, or a copy of it; raise CheckpointError if it does not say it, as it should."""
         return reading_of(self.task.run, self.program, state.folder, state.number)
-
-    def reached(self) -> float | None:
-        """Return how far the newest state is; None if there is none, or nothing says it."""
-        state = self.last_state()
-        return self.reading(state).done if state else None
 
     def live(self) -> float | None:
         """Return how far the program is while it runs, by the last record of a table or by its restart files."""
