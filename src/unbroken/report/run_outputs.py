@@ -9,8 +9,7 @@ from pathlib import Path
 
 from unbroken.engines.command.engine import OWN_FOLDER
 from unbroken.engines.files.content import OutputFile, is_as_listed
-from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_outputs
-from unbroken.engines.files.pieces import piece_path, pieces_of
+from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, piece_path, pieces_of, read_outputs
 from unbroken.engines.files.states import PRINTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call

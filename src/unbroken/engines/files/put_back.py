@@ -15,9 +15,8 @@ from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, cut, is_as_listed
 from unbroken.engines.files.databases import beside, has_journal, is_database
-from unbroken.engines.files.keep import Keep
-from unbroken.engines.files.outputs import OutputList
-from unbroken.engines.files.pieces import remove_emptied
+from unbroken.engines.files.kinds import Keep
+from unbroken.engines.files.outputs import OutputList, remove_emptied
 from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, is_as_in
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.errors import CheckpointError

@@ -266,8 +266,8 @@ def state_stamp_of(path: Path) -> Stamp | None:
 
 def is_as_in(origin: Checkpoint, name: str, path: Path) -> bool:
     """Return True if a plain file has the bytes that the checkpoint has under that name."""
-    entry = origin.passport.files[name]
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
+    entry = origin.passport.files.get(name)
+    if entry is None or path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
         return False
     return digest_file(path, origin.passport.algorithm) == entry.digest
 
