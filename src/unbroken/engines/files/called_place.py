@@ -65,18 +65,13 @@ class CalledPlace(Place):
             name for name in listed.files if self._keep.is_state(name) and name not in self._wanted
         }
         found, known = self._found(), before.foreign
-        # Of states before this one; a higher number may be torn, and would be taken for the newest.
-        older = {
-            name
-            for name in self._keep.older(found, self._wanted)
-            if before.has_written(self.folder / name, name, found[name])
-        }
         # State files that no attempt of this run has written, and that are not saved yet.
         is_there_before = origin is None and bool(found) and (before.is_new or (found == known and not before.late))
-        self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found, older))
+        self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found))
         found = self._found()
         self._put_back = frozenset(found.keys() & set(self._wanted))
-        foreign = {name: stamp for name, stamp in found.items() if name not in older and name not in self._wanted}
+        others = {name: stamp for name, stamp in found.items() if name not in self._wanted}
+        foreign = {name: stamp for name, stamp in others.items() if not before.has_written(self.folder, name, stamp)}
         is_late = origin is None and not before.is_new
         before.late = {name: stamp for name, stamp in found.items() if is_late and known.get(name) != stamp}
         before.write(foreign)

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,14 +43,13 @@ class PutBack:
         self._replaced = Replaced(keep.store, keep.folder)
         self._moved: list[str] = []
 
-    def put_back(
-        self, origin: Checkpoint | None, listed: OutputList, found: Mapping[str, Stamp], older: Collection[str] = ()
-    ) -> tuple[str, ...]:
+    def put_back(self, origin: Checkpoint | None, listed: OutputList, found: Mapping[str, Stamp]) -> tuple[str, ...]:
         """Make all files what they were; `found` are those that are there.  Return the doubts about the result."""
         wanted = kept_names(origin)
-        stay = {*wanted, *listed.files, *older}
+        # A higher number may be torn, and would be taken for the newest.
+        stay = {*wanted, *listed.files, *self._keep.older(found, wanted)}
         for name, stamp in found.items():
-            if name not in stay and self._before.has_written(self._folder / name, name, stamp):
+            if name not in stay and self._before.has_written(self._folder, name, stamp):
                 self._move(name, is_database=is_database(self._folder / name))
         put_back = [name for name in wanted if origin is not None and self._is_put_back(origin, name)]
         put_back += [name for name, leads_to in listed.links.items() if self._is_link_made(name, leads_to)]
@@ -133,13 +132,13 @@ class BeforeNote:
                 self.foreign, self.late = _stamps(data["foreign"]), _stamps(data["late"])
                 self._written = set(data["written"])
 
-    def has_written(self, path: Path, name: str, stamp: Stamp) -> bool:
+    def has_written(self, folder: Path, name: str, stamp: Stamp) -> bool:
         """Return True if the program wrote it, by its events, or by the time at which the last attempt lived."""
         if self.late.get(name) == stamp:
             return True
         if self.is_new or self.foreign.get(name) == stamp:
             return False
-        return name in self._written or path.lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
+        return name in self._written or (folder / name).lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
 
     def write(self, foreign: Mapping[str, Stamp], written: Iterable[str] = ()) -> None:
         """Write the note in one step."""
