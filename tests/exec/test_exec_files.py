@@ -92,8 +92,15 @@ def test_a_log_that_stays_open_beside_the_state_holds_up_no_checkpoint(called, k
 def test_an_output_that_is_written_again_and_again_is_no_doubt(called, tmp_path_factory, kill):
     more = made(called, BEST, goal=43)
     options = ("--outputs", "best.txt", "--save-minutes", "0", "--keep", "state")
-    for number in (18, 33):
-        killed_at(called, number, kill, options, more)
+    for number in (15, 30):
+        called.rest_at(number)
+        called.rest_at(number + 3)
+        process = called.start(*options, **more)
+        wait_for_kept(called, "state", f"{number} ")
+        (called.folder / f"rest-at-{number}").unlink()
+        wait_for(called, f"rests-at-{number + 3}")
+        kill(called, process)
+        called.go_on()
 
     done = called.call(*options, **more)
 
