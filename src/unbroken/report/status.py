@@ -9,7 +9,6 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
@@ -17,7 +16,7 @@ from unbroken.job.settled import is_finished
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
-from unbroken.report.run_outputs import listed_doubts, output_space
+from unbroken.report.run_outputs import OutputSpace, listed_doubts, output_space
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
 from unbroken.store import lease, results

@@ -179,31 +179,6 @@ def _folders(run_folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
-# --- how much space they take ---
-
-
-@dataclass(frozen=True)
-class OutputSpace:
-    """Count the output files of a checkpoint and their bytes, and list the globs of what the run drops."""
-
-    files: int = 0
-    size_bytes: int = 0
-    dropped: tuple[str, ...] = ()
-
-    def words(self) -> str:
-        """Return it as `unbroken status` shows it; empty if the run has no list of outputs and drops nothing."""
-        files = "1 file" if self.files == 1 else f"{self.files:,} files"
-        told = [f"output: {files}, {bytes_words(self.size_bytes)}"] if self.files else []
-        told += [f"dropped, as `discard` says: {', '.join(self.dropped)}"] if self.dropped else []
-        return "; ".join(told)
-
-
-def output_size(listed: OutputList) -> tuple[int, int]:
-    """Return how many files the outputs of a checkpoint are, pieces too, and their size in bytes."""
-    sizes = [entry.size_bytes for entry in listed.files.values()] + [piece.size_bytes for piece in listed.pieces]
-    return len(sizes), sum(sizes)
-
-
 def bytes_words(size_bytes: float) -> str:
     """Return a size such as `3.41 GB`."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
