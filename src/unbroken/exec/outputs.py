@@ -156,10 +156,5 @@ def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[
         put_file(checkpoint.folder / name, target)
         done.append(place)
     has_links = LINKS in checkpoint.passport.files
-    for place, leads_to in jsontext.parse((checkpoint.folder / LINKS).read_text()).items() if has_links else ():
-        path = folder / place
-        if not os.path.lexists(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(leads_to)
-            done.append(place)
-    return done
+    links = jsontext.parse((checkpoint.folder / LINKS).read_text()) if has_links else {}
+    return [*done, *(place for place, leads_to in links.items() if replaced.put_link(place, leads_to))]
