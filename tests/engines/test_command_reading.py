@@ -145,6 +145,7 @@ def test_links_are_inputs_and_never_restart_files(tmp_path):
         ("a[!b]c", "abc", False),
         ("a[!b]c", "a/c", False),
         ("a[b", "a[b", True),
+        ("x[[]1]", "x[1]", True),
     ],
 )
 def test_globs_mean_what_they_mean_in_a_shell(glob, name, is_match):

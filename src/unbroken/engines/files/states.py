@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,10 +57,9 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 def _expression(part: str) -> str:
     """Return the regular expression of a part of a glob; one of several characters is never a slash."""
-    if not part.startswith("[") or len(part) == 1:
-        return _MEANING.get(part, re.escape(part))
-    characters = part[1:-1].replace("\\", r"\\")
-    return f"[^{characters[1:]}/]" if characters.startswith("!") else f"[{characters}]"
+    if len(part) > 1 and part.startswith("["):
+        return f"(?!/){translate(part)[4:-3]}"  # without what is around it for a whole name: (?s:...)\Z
+    return _MEANING.get(part, re.escape(part))
 
 
 def matches(globs: Sequence[str], name: str) -> bool:
