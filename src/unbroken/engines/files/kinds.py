@@ -15,6 +15,7 @@ from unbroken.engines.files.states import (
     ELSEWHERE,
     PRINTED,
     RestartState,
+    glob_of,
     glob_pattern,
     is_handed_over,
     matches,
@@ -28,7 +29,6 @@ _NO_OUTPUT = re.compile(r"(?:.*/)?(?:core(?:\.\d+)?|__pycache__/.*|\.cache/.*)")
 # No wildcard means what lies in these; the first three are never kept.
 _NEVER = (".unbroken", ".snakemake", ".git")
 _NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
-_NUMBER = re.compile(r"\{progress\}")
 
 
 class FileKinds:
@@ -88,10 +88,9 @@ class Keep:
         return sorted(name for name in names if name not in appended)
 
     def _matching(self, pattern: str) -> Iterator[str]:
-        names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
-        has_number = bool(_NUMBER.search(pattern))
-        for name in names:
-            if not has_number or glob_pattern(pattern).fullmatch(name):
+        any_number = pattern.replace("{progress}", "*")
+        for name in glob.glob(any_number, root_dir=self.folder, recursive=True, include_hidden=True):
+            if any_number == pattern or glob_pattern(pattern).fullmatch(name):
                 found = map(os.path.normpath, self.files_of(name))
                 yield from (each for each in found if self._is_meant(each, pattern))
 
@@ -120,13 +119,8 @@ class Keep:
         """Return True for a name that matches, or is below a folder that does."""
         if name.startswith(ELSEWHERE):
             return is_handed_over(name)
-        paths = [name, *map(str, Path(name).parents)][:-1]
-        matching = (
-            pattern
-            for pattern in self.program.files
-            if os.path.normpath(pattern) == "." or any(glob_pattern(pattern).fullmatch(path) for path in paths)
-        )
-        return any(self._is_meant(name, pattern) for pattern in matching)
+        patterns = (each for each in self.program.files if each == "." or glob_of(name, [each])[0])
+        return any(self._is_meant(name, each) for each in patterns)
 
     def is_watched(self, folder: str) -> bool:
         """Return True for a folder below which files may match."""

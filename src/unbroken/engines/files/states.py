@@ -155,7 +155,7 @@ def states_of(folder: Path, names: Iterable[str], globs: Sequence[str], needed: 
 
 def glob_of(name: str, globs: Sequence[str]) -> tuple[str, str]:
     """Return the glob that means a file, or a folder that it is in, and the number in it; two empty texts if none."""
-    paths = (name, *map(str, Path(name).parents))
+    paths = (name, *map(str, Path(name).parents))[:-1]
     hits = ((glob, hit) for path in paths for glob in globs if (hit := glob_pattern(glob).fullmatch(path)))
     glob, hit = next(hits, ("", None))
     return glob, hit[1] if hit is not None and hit.re.groups else ""
