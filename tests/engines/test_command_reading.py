@@ -141,6 +141,11 @@ def test_links_are_inputs_and_never_restart_files(tmp_path):
         ("**/a.dat", "a.dat", True),
         ("a.?", "a.b", True),
         ("a+b", "aab", False),
+        ("t[0-9]*/U", "t12/U", True),
+        ("a[!b]c", "abc", False),
+        ("a[!b]c", "a/c", False),
+        ("a[b", "a[b", True),
+        ("x[[]1]", "x[1]", True),
     ],
 )
 def test_globs_mean_what_they_mean_in_a_shell(glob, name, is_match):

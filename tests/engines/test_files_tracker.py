@@ -13,7 +13,6 @@ from unbroken.engines.files.kinds import FileKinds
 from unbroken.engines.files.listing import UnsteadyOutputError
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.settings import program_of
-from unbroken.engines.files.tracker import MANY_FILES
 from unbroken.errors import CheckpointError, FormatError
 
 # --- what is what ---
@@ -291,20 +290,7 @@ def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_
     assert doubted(finished) == (["table"] if is_doubt else [])
 
 
-# --- many, large, damaged, no room ---
-
-
-@pytest.mark.process
-def test_ten_thousand_files_are_told_of_once_with_what_to_type(kept, caplog):
-    for number in range(MANY_FILES + 1):
-        kept.write(f"{number % 100}/{number}", "x" * (number == 7))
-
-    kept.save()
-    kept.save()
-
-    lines = [line for line in caplog.messages if "output files" in line]
-    assert len(lines) == 1
-    assert "keeps 10,001 output files; the largest: 7/7" in lines[0] and "discard: ['7/7']" in lines[0]
+# --- large, damaged, no room ---
 
 
 @pytest.mark.parametrize(

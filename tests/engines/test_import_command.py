@@ -350,7 +350,7 @@ def test_the_commands_say_what_they_did(tmp_path: Path) -> None:
     typed(tmp_path, "run")
 
     lines = imported.splitlines()
-    assert re.fullmatch(r"demo: imported 000001_120-steps_\S+_t1 \(120 of 200 steps\)", lines[1])
+    assert re.fullmatch(r"demo: imported 000001_120-steps_\S+_t1 \(120 of 200 steps\)", lines[0])
     assert "  checked: trace.csv: its records up to 120, each once" in lines
     assert "  not checked: whether they are complete: no check_command says it (saved_by: rename)" in lines
     assert lines[-1] == "demo: to continue, type: unbroken run"

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from support.exec_calls import KEEP, Called, expected
+from support.file_programs import wait_for_moment
 
 from unbroken.store.exec_note import read_note
 
@@ -166,16 +167,17 @@ def test_a_goal_or_a_file_decides_what_exit_code_0_means(called, way):
 
 
 def test_a_program_that_is_done_just_after_it_was_told_to_leave_is_done(called):
-    leave = "echo 2 > ckpt/n; echo done > sum.txt; exit 0"
-    work = f"mkdir -p ckpt; echo 1 > ckpt/n; trap '{leave}' TERM; touch ready; while :; do sleep 0.05; done"
-    options = ("--keep", "ckpt/*", "--save-minutes", "60", "--outputs", "sum.txt", "--done-if", "sum.txt")
+    leave = "save 2; echo done > sum.txt; exit 0"
+    save = "save() { echo $1 > new; mv new n; }"
+    work = f"{save}; trap '{leave}' TERM; save 1; touch ready; while :; do sleep 0.05; done"
+    options = ("--keep", "n", "--save-minutes", "60", "--outputs", "sum.txt", "--done-if", "sum.txt")
     process = called.start(*options, program=("sh", "-c", work))
     called.wait_until((called.folder / "ready").exists)
-    time.sleep(3)  # until the save is seen to be over, which takes 2 s of quiet
+    wait_for_moment(called, "n")  # a file that is always renamed is complete from then on
     process.send_signal(signal.SIGTERM)
 
     assert process.wait(600) == 0
-    kept = sorted(called.store().glob("checkpoints/0*/kept/ckpt/n"))
+    kept = sorted(called.store().glob("checkpoints/0*/kept/n"))
     assert [path.read_text() for path in kept] == ["1\n", "2\n"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.exec_calls import KEEP, Called, expected
+from support.file_programs import NUMBERED, made, wait_for, wait_for_moment
 
 pytestmark = pytest.mark.process
 
@@ -100,6 +101,26 @@ def test_back_goes_on_from_an_earlier_checkpoint(called):
     assert called.call(*KEEP).returncode == 0
     assert kept == [3, 6]
     assert (called.starts()[-1], called.result()) == (3, expected())
+
+
+def test_back_among_numbered_files_moves_all_higher_ones_away_and_leaves_the_lower_ones(called):
+    more = made(called, NUMBERED, goal=9)
+    options = ("--outputs", "result.txt", "--save-minutes", "99", "--checkpoints", "9")
+    for number in (3, 6, 7):
+        called.rest_at(number)
+        process = called.start(*options, "--keep", "restart.{progress}.json", **more)
+        wait_for(called, f"rests-at-{number}")
+        wait_for_moment(called, f"restart.{number}.json")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(600) == 85
+        called.go_on()
+    first = min(path.name for path in called.store().glob("checkpoints/0*"))
+
+    assert unbroken(called, "back", "count", "--to", first).returncode == 0
+
+    assert called.call(*options, "--keep", "restart.{progress}.json", **more).returncode == 0
+    assert called.starts() == [0, 3, 6, 3]
+    assert called.replaced() == [f"restart.{number}.json" for number in (4, 5, 6, 7)]
 
 
 def test_accept_takes_the_command_line_that_was_refused(paused):

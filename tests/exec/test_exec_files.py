@@ -16,6 +16,7 @@ from support.file_programs import (
     FOLDERS,
     KILLS,
     NEWEST,
+    NUMBERED,
     OPEN_LOG,
     RENAMED,
     TOLD_AFTER_STATE,
@@ -91,8 +92,15 @@ def test_a_log_that_stays_open_beside_the_state_holds_up_no_checkpoint(called, k
 def test_an_output_that_is_written_again_and_again_is_no_doubt(called, tmp_path_factory, kill):
     more = made(called, BEST, goal=43)
     options = ("--outputs", "best.txt", "--save-minutes", "0", "--keep", "state")
-    for number in (18, 33):
-        killed_at(called, number, kill, options, more)
+    for number in (15, 30):
+        called.rest_at(number)
+        called.rest_at(number + 3)
+        process = called.start(*options, **more)
+        wait_for_kept(called, "state", f"{number} ")
+        (called.folder / f"rest-at-{number}").unlink()
+        wait_for(called, f"rests-at-{number + 3}")
+        kill(called, process)
+        called.go_on()
 
     done = called.call(*options, **more)
 
@@ -260,6 +268,30 @@ def test_files_that_are_put_back_have_their_times_so_that_the_newest_is_found(ca
     done = called.call(*options, **more)
 
     assert (done.returncode, called.starts()) == (0, [0, 4]), done.stderr
+
+
+@kills
+@pytest.mark.parametrize("how", ["tear", "part"])
+def test_of_numbered_files_the_highest_that_is_complete_is_the_newest_state(called, tmp_path_factory, kill, how):
+    more = made(called, NUMBERED, goal=9)
+    keep = ("restart.{progress}.json", "more.{progress}.txt")
+    options = ("--outputs", "result.txt", "--save-minutes", "99", "--keep", *keep)
+    (called.folder / f"{how}-at-5").touch()
+    process = called.start(*options, **more)
+    wait_for(called, f"{how}s-at-5")
+    wait_for_moment(called, "more.4.txt")
+    kill(called, process)
+    (called.folder / f"{how}-at-5").unlink()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 4]), done.stderr
+    same = whole(tmp_path_factory.mktemp("whole") / "run", NUMBERED, goal=9)
+    assert (called.folder / "result.txt").read_text() == (same.folder / "result.txt").read_text()
+    assert called.replaced() == ["restart.5.json"]
+    assert {f"restart.{n}.json" for n in range(1, 10)} <= set(os.listdir(called.folder))
+    kept = sorted(path.name for path in called.store().glob("checkpoints/000001*/kept/*"))
+    assert kept == ["more.4.txt", "restart.4.json"]
 
 
 def test_files_that_somebody_removed_come_back_with_their_times(called):

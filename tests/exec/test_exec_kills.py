@@ -179,12 +179,10 @@ def test_a_file_that_is_half_written_is_in_no_checkpoint(called, way):
     (called.folder / "rest-at-3").touch()
     (called.folder / "rest").touch()
     process = called.start(*options, program=program)
-    wanted = 2 if way == "next" else 3
-    called.wait_until(lambda: len(_checkpointed(called)) >= wanted)
+    called.wait_until(lambda: ("2.chk" if way == "next" else "3.chk") in _checkpointed(called))
     called.go_on()
     called.wait_until(lambda: (called.folder / "ckpt/4.chk").exists())
-    if way == "next":
-        called.wait_until(lambda: len(_checkpointed(called)) == 3)
+    called.wait_until(lambda: "3.chk" in _checkpointed(called))
     process.kill()
     process.wait()
     called.wait_until(lambda: not _pids("writer.py", str(called.folder)))  # it dies a moment later

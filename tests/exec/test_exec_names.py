@@ -119,6 +119,7 @@ def test_a_pipe_a_socket_and_a_broken_link_hold_nothing_up(called):
 
     done = called.call(*options, **more)
     (called.folder / "out/broken").unlink()
+    (called.folder / "out/broken").symlink_to("elsewhere")
     (called.folder / "out/data").unlink()
     again = called.call(*options, **more)
 

@@ -91,6 +91,10 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
         (["--checkpoints", "1", "--", "p"], "exec: --checkpoints: found 1, allowed: 2 or more"),
         (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
         (["--saved-by", "next", "--keep", "a*", "--", "p"], "exec: --saved-by next: no {progress} in --keep"),
+        (
+            ["--progress", "log:(1)", "--keep", "a.{progress}", "--", "p"],
+            "exec: --progress: found beside {progress} in --keep, whose numbers say how far it is; allowed: one",
+        ),
         (["--progress", "log:step", "--", "p"], "exec: --progress: found log:step, allowed: FILE:PATTERN"),
         (["--resume", "p 'x", "--", "p"], "exec: --resume: invalid split value: "),
         (["--goal", "3", "--", "p"], "exec: --goal: nothing says how far the program is"),

@@ -197,6 +197,28 @@ while n < goal:
 open("result.txt", "w").write(str(n))
 """
 
+# Writes a new file for each number, in two halves, and a second one after it; it resumes from the highest number.
+NUMBERED = """
+numbers = [int(name.split(".")[1]) for name in os.listdir() if name.startswith("restart.")]
+n = max(numbers, default=0)
+x = json.load(open(f"restart.{n}.json"))["x"] if n else 1
+begin(n)
+while n < goal:
+    n, x = n + 1, (x * 31 + n) % 1000003
+    time.sleep(0.1)
+    with open(f"restart.{n}.json", "w") as file:
+        text = json.dumps({"x": x})
+        file.write(text[:5])
+        file.flush()
+        rest(n, "tear")
+        file.write(text[5:])
+    rest(n, "part")
+    with open(f"more.{n}.txt", "w") as file:
+        file.write(str(n))
+    rest(n)
+open("result.txt", "w").write(str(x))
+"""
+
 # Saves its number in place at every tenth line that it prints; at a TERM it saves and leaves with 0, if it is `polite`.
 # With `flush` each line is flushed, with `print` that is Python's own matter; else lines are in a buffer of 4096 bytes,
 # as those of a program in C are.

@@ -10,7 +10,7 @@ from pathlib import Path
 from unbroken.engines.base import Task
 from unbroken.engines.files.called_place import CalledPlace
 from unbroken.engines.files.engine import SupervisedEngine
-from unbroken.engines.files.keep import Keep
+from unbroken.engines.files.kinds import Keep
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.stored import put_file
 from unbroken.exec.options import Options

@@ -179,6 +179,8 @@ def _mistakes(options: Options) -> Iterator[str]:
         yield "--marker FILE and --saved-by marker go together; give both or neither"
     if options.saved_by is SavedBy.NEXT and not has_numbers:
         yield "--saved-by next: no {progress} in --keep; write it where the number stands in the files' names"
+    if options.progress[0] and has_numbers:
+        yield "--progress: found beside {progress} in --keep, whose numbers say how far it is; allowed: one"
     if options.goal is not None and not (options.progress[0] or has_numbers):
         yield "--goal: nothing says how far the program is; add --progress FILE:PATTERN"
     if given := [name for name in _BESIDE[options.engine] if getattr(options, name) != getattr(without, name)]:

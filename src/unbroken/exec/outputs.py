@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.files.states import is_as_in
 from unbroken.engines.files.stored import Replaced, original, put_file, stored
 from unbroken.exec.options import Options
 from unbroken.program.process import Streams
@@ -20,7 +21,6 @@ from unbroken.store.checkpoint import Checkpoint, verify_files
 from unbroken.store.layout import parse_json
 from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
-from unbroken.system.digests import digest_file
 
 logger = logging.getLogger(__name__)
 
@@ -144,13 +144,12 @@ def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[
     """
     replaced = Replaced(store, folder)
     done: list[str] = []
-    for name, entry in checkpoint.passport.files.items():
+    for name in checkpoint.passport.files:
         if not name.startswith(f"{OUTPUTS}/"):
             continue
         place = original(name.removeprefix(f"{OUTPUTS}/"))
         target = folder / place
-        is_of_size = target.is_file() and target.stat().st_size == entry.size_bytes
-        if is_of_size and digest_file(target, checkpoint.passport.algorithm) == entry.digest:
+        if is_as_in(checkpoint, name, target.resolve()):  # the user may have put a link in its place
             continue
         if not done:
             verify_files(checkpoint)
@@ -158,10 +157,5 @@ def put_back_results(checkpoint: Checkpoint, folder: Path, store: Path) -> list[
         put_file(checkpoint.folder / name, target)
         done.append(place)
     has_links = LINKS in checkpoint.passport.files
-    for place, leads_to in parse_json((checkpoint.folder / LINKS).read_text()).items() if has_links else ():
-        path = folder / place
-        if not os.path.lexists(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(leads_to)
-            done.append(place)
-    return done
+    links = parse_json((checkpoint.folder / LINKS).read_text()) if has_links else {}
+    return [*done, *(place for place, leads_to in links.items() if replaced.put_link(place, leads_to))]

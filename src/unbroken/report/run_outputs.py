@@ -9,8 +9,7 @@ from pathlib import Path
 
 from unbroken.engines.command.engine import OWN_FOLDER
 from unbroken.engines.files.content import OutputFile, is_as_listed
-from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_outputs
-from unbroken.engines.files.pieces import piece_path, pieces_of
+from unbroken.engines.files.outputs import OutputList, bytes_words, piece_path, pieces_of, read_outputs
 from unbroken.engines.files.settings import words
 from unbroken.engines.files.states import PRINTED
 from unbroken.errors import CheckpointError, FormatError
@@ -21,6 +20,22 @@ from unbroken.store import lease
 from unbroken.store.checkpoint import Checkpoint, read_passport
 from unbroken.store.layout import RunFolder
 from unbroken.store.run import RunSpec
+
+
+@dataclass(frozen=True)
+class OutputSpace:
+    """Count the output files of a checkpoint and their bytes, and list the globs of what the run drops."""
+
+    files: int = 0
+    size_bytes: int = 0
+    dropped: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """Return it as `unbroken status` shows it; empty if the run has no list of outputs and drops nothing."""
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        told = [f"output: {files}, {bytes_words(self.size_bytes)}"] if self.files else []
+        told += [f"dropped, as `discard` says: {', '.join(self.dropped)}"] if self.dropped else []
+        return "; ".join(told)
 
 
 def output_space(newest: Checkpoint | None, run: RunSpec | None) -> OutputSpace:
@@ -40,7 +55,8 @@ def _totals(folder: Path, _digest: str) -> tuple[int, int, tuple[str, ...]]:
         listed = read_outputs(Checkpoint(folder, read_passport(folder)))
     except (CheckpointError, FormatError, FileNotFoundError):  # corrupt, as `unbroken verify` says; or just pruned
         return 0, 0, ()
-    return *output_size(listed), listed.doubts
+    sizes = [entry.size_bytes for entry in listed.files.values()] + [piece.size_bytes for piece in listed.pieces]
+    return len(sizes), sum(sizes), listed.doubts
 
 
 # --- compared with the list ---

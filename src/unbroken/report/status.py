@@ -9,14 +9,13 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.engines.files.outputs import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.forecast import Forecast, budget_words, finish_words, forecast
 from unbroken.report.known import goes_on_with, known_names, results_of, run_folder, runs_of
-from unbroken.report.run_outputs import listed_doubts, output_space
+from unbroken.report.run_outputs import OutputSpace, listed_doubts, output_space
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import Queue, described
 from unbroken.store import lease, results

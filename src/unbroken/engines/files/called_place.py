@@ -15,15 +15,14 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.growing import GrowingFiles
-from unbroken.engines.files.keep import Keep
+from unbroken.engines.files.kinds import Keep
 from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.observed import ObservedFiles, SaveCycle, literal_names
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.place import Place, RunPlace
 from unbroken.engines.files.put_back import LAST_SIGN_SECONDS, BeforeNote, PutBack
-from unbroken.engines.files.reading import Reading
-from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, is_as_in, plain_stamp
+from unbroken.engines.files.reading import Reading, last_number
+from unbroken.engines.files.states import PRINTED, SAVE, RestartState, Stamp, are_copied, plain_stamp
 from unbroken.engines.files.stored import KEPT, kept_names, stored
 from unbroken.errors import CheckpointError
 from unbroken.program.handover import HandedOver
@@ -55,10 +54,7 @@ class CalledPlace(Place):
         self._wanted = kept_names(task.origin)
         observed.cycle = SaveCycle(self._wanted or literal_names(keep.program.files))
         self._foreign: dict[str, Stamp] = {}  # how the files are that no attempt has written
-        # The kept files of the last checkpoint, and how they were; of the state that was copied last.
-        self._source = task.origin.folder / KEPT if task.origin else None
-        self._in_source: Mapping[str, Stamp] = {}
-        self._copied: Mapping[str, Stamp] = {}
+        self._source = task.origin.folder / KEPT if task.origin else None  # the kept files of the last checkpoint
 
     # --- life ---
 
@@ -73,8 +69,9 @@ class CalledPlace(Place):
         is_there_before = origin is None and bool(found) and (before.is_new or (found == known and not before.late))
         self._growing.take(listed, PutBack(self._keep, before).put_back(origin, listed, found))
         found = self._found()
-        self._in_source = {name: stamp for name, stamp in found.items() if name in self._wanted}
-        foreign = {name: stamp for name, stamp in found.items() if name not in self._wanted}
+        self._put_back = frozenset(found.keys() & set(self._wanted))
+        others = {name: stamp for name, stamp in found.items() if name not in self._wanted}
+        foreign = {name: stamp for name, stamp in others.items() if not before.has_written(self.folder, name, stamp)}
         is_late = origin is None and not before.is_new
         before.late = {name: stamp for name, stamp in found.items() if is_late and known.get(name) != stamp}
         before.write(foreign)
@@ -86,14 +83,9 @@ class CalledPlace(Place):
         self._growing.begin()
 
     def know_before(self) -> None:
-        origin, self._foreign = self.task.origin, self._before.foreign
-        self._in_source = {
-            name: stamp
-            for name, stamp in self._found().items()
-            if origin and name in self._wanted and is_as_in(origin, f"{KEPT}/{stored(name)}", self.folder / name)
-        }
+        self._foreign = self._before.foreign
         self.observed.know_before()
-        self._growing.know_before(read_outputs(origin))
+        self._growing.know_before(read_outputs(self.task.origin))
 
     def look(self, *, is_last: bool = False) -> None:
         if self.program.files or is_last:
@@ -106,24 +98,12 @@ class CalledPlace(Place):
         found = {name: plain_stamp(self.folder / name) for name in self._keep.names(self._observer.appended)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
 
-    def _own(self) -> list[str]:
-        """Return those that are this run's: the others are as they were before it began."""
-        return [name for name, stamp in self._found().items() if self._foreign.get(name) != stamp]
-
     def states(self) -> list[RestartState]:
-        """Return all own files as one state; where the next one shows it, after those of the highest number."""
-        own, is_next = self._own(), self.program.saved_by is SavedBy.NEXT
-        number = self._keep.number(own)
-        highest = [name for name in own if is_next and self._keep.number_in(name) == number]
-        rest = [name for name in own if name not in highest]
-        return [RestartState(self.folder, tuple(names)) for names in (highest, rest) if names]
+        """Return the states of this run's own files: the others are as they were before it began."""
+        return self._keep.states(name for name, stamp in self._found().items() if self._foreign.get(name) != stamp)
 
-    def last_state(self) -> RestartState | None:
-        own = self._own()
-        return RestartState(self.folder, tuple(own)) if own else None
-
-    def saved(self) -> dict[str, Stamp]:
-        return dict(self._in_source)
+    def kept_as(self, name: str) -> str:
+        return f"{KEPT}/{stored(name)}"
 
     def is_as_saved(self, name: str, stamp: Stamp, saved: Stamp | None) -> bool:
         """Return True also for the same content: a program that writes the same again made no step."""
@@ -135,31 +115,35 @@ class CalledPlace(Place):
         return False
 
     def reading(self, state: RestartState) -> Reading:
-        done, program = self._keep.reached(state.files), self.program
-        if done is None and program.progress_file:
+        program = self.program
+        if not program.progress_file:
+            return Reading(float(state.number) if state.number else None, "the number in their names")
+        if (done := self.reached()) is None:
             raise CheckpointError(f"--progress: {program.progress_pattern} matches nothing in {program.progress_file}")
-        return Reading(done, "--progress" if program.progress_file else "the number in their names")
+        return Reading(done, "--progress")
 
     def reached(self) -> float | None:
-        return self._keep.reached(() if self.program.progress_file else self._own())
+        program = self.program
+        if program.progress_file:
+            return last_number(self.folder / program.progress_file, program.progress_pattern)
+        return super().reached()
 
     def live(self) -> float | None:
         return self.reached()
 
-    def is_copied(self, state: RestartState, draft: Path, *, is_over: bool = False) -> bool:
+    def is_copied(self, state: RestartState, draft: Path, saved: Mapping[str, Stamp], *, is_over: bool = False) -> bool:
         """Copy the files to `draft/kept`; one that is as in the last checkpoint gets a second name there."""
         stamps = dict(state.complete_stamps or state.stamps)
-        targets = {name: draft / KEPT / stored(name) for name in stamps}
-        new = {name: stamp for name, stamp in stamps.items() if not self._is_linked(name, stamp, targets[name])}
-        if not are_copied(self.folder, new, targets):
-            fs.remove_tree(draft)
-            return False
-        self._copied = stamps
-        return True
+        targets = {name: draft / self.kept_as(name) for name in stamps}
+        same = {name for name, stamp in stamps.items() if saved.get(name) == stamp and self._is_linked(name, targets)}
+        if are_copied(self.folder, {name: stamps[name] for name in stamps if name not in same}, targets):
+            return True
+        fs.remove_tree(draft)
+        return False
 
-    def _is_linked(self, name: str, stamp: Stamp, target: Path) -> bool:
-        source = self._source / stored(name) if self._source else None
-        if source is None or self._in_source.get(name) != stamp or not source.exists():
+    def _is_linked(self, name: str, targets: Mapping[str, Path]) -> bool:
+        source, target = self._source / stored(name) if self._source else None, targets[name]
+        if source is None or not source.exists():
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
         copying.link_or_copy(source, target)
@@ -167,7 +151,6 @@ class CalledPlace(Place):
 
     def handed_over(self, done: float) -> None:
         self._source = self._keep.store / "checkpoints" / "latest" / KEPT  # by the next save
-        self._in_source = self._copied
 
     def judged(self, found: HandedOver) -> HandedOver:
         """Return a state without its goal: only the program's end says that it is done."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, described, is_buffered, is_changed_inside, is_cut_by_a_buffer
-from unbroken.engines.files.keep import Keep
+from unbroken.engines.files.kinds import Keep
 from unbroken.engines.files.listing import ProgramEnd
 from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import OutputList

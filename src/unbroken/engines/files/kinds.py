@@ -1,17 +1,34 @@
-"""Classify each name in the program's folder: state, output, or neither."""
+"""Classify the names of a program's files: state, output, or neither; in a folder of its run, or in the user's own."""
 
 from __future__ import annotations
 
+import glob
+import os
 import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.files.databases import is_beside
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import ELSEWHERE, matches
+from unbroken.engines.files.states import (
+    ELSEWHERE,
+    PRINTED,
+    RestartState,
+    glob_of,
+    glob_pattern,
+    is_handed_over,
+    matches,
+    may_hold,
+    states_of,
+)
 from unbroken.system import fs
 
 # What no program means as a result.
 _NO_OUTPUT = re.compile(r"(?:.*/)?(?:core(?:\.\d+)?|__pycache__/.*|\.cache/.*)")
+# No wildcard means what lies in these; the first three are never kept.
+_NEVER = (".unbroken", ".snakemake", ".git")
+_NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
 
 
 class FileKinds:
@@ -53,3 +70,76 @@ class FileKinds:
     def is_finished_mark(self, name: str) -> bool:
         """Return True for the file that says that the program is done."""
         return matches([self._program.finished_file], name)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Hold the user's request: the program, with globs of the files from which it resumes, and what else it writes."""
+
+    program: Program
+    outputs: tuple[str, ...]
+    folder: Path  # where the program runs
+    store: Path
+    printed: Path | None = None  # what the program prints, if that is a result
+
+    def names(self, appended: Collection[str]) -> list[str]:
+        """Return the names of all that matches now, but not of what was found to be `appended` to, in order."""
+        names = {name for pattern in self.program.files for name in self._matching(pattern)}
+        return sorted(name for name in names if name not in appended)
+
+    def _matching(self, pattern: str) -> Iterator[str]:
+        any_number = pattern.replace("{progress}", "*")
+        for name in glob.glob(any_number, root_dir=self.folder, recursive=True, include_hidden=True):
+            if any_number == pattern or glob_pattern(pattern).fullmatch(name):
+                found = map(os.path.normpath, self.files_of(name))
+                yield from (each for each in found if self._is_meant(each, pattern))
+
+    def _is_meant(self, name: str, pattern: str) -> bool:
+        """Return False for what no wildcard means, for the store, for our drafts, and for a database's other files."""
+        first = Path(name).parts[0] if name else ""
+        if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
+            return False
+        is_ours = fs.is_unique_name(Path(name).name) or (self.folder / name).absolute().is_relative_to(self.store)
+        return not is_ours and not is_beside(name, self.is_state)
+
+    def files_of(self, name: str) -> list[str]:
+        """Return the files of a folder that matches; of a file, itself."""
+        path = self.folder / name
+        if not path.is_dir() or path.is_symlink():
+            return [name]
+        found = []
+        for base, folders, names in os.walk(path):
+            below = os.path.relpath(base, self.folder)
+            folders[:] = [each for each in folders if below != "." or each not in _NOT_BY_WILDCARD]
+            links = [each for each in folders if os.path.islink(os.path.join(base, each))]
+            found += [os.path.join(below, each) for each in (*names, *links)]
+        return found
+
+    def is_state(self, name: str) -> bool:
+        """Return True for a name that matches, or is below a folder that does."""
+        if name.startswith(ELSEWHERE):
+            return is_handed_over(name)
+        patterns = (each for each in self.program.files if each == "." or glob_of(name, [each])[0])
+        return any(self._is_meant(name, each) for each in patterns)
+
+    def is_watched(self, folder: str) -> bool:
+        """Return True for a folder below which files may match."""
+        if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.store):
+            return False
+        return any(may_hold(folder, each) for each in (*self.program.files, *self.outputs))
+
+    def is_output(self, name: str) -> bool:
+        """Return True for what the program prints, and for an output, or what is below one."""
+        named = {os.path.normpath(each) for each in self.outputs}
+        return name == PRINTED or any(path in named for path in (name, *map(str, Path(name).parents)))
+
+    def states(self, names: Iterable[str]) -> list[RestartState]:
+        """Return the states that these files are, the furthest first; with {progress} one for each number."""
+        globs = self.program.files
+        return states_of(self.folder, names, globs, needed=[each for each in globs if "{progress}" in each])
+
+    def older(self, names: Iterable[str], wanted: Collection[str]) -> set[str]:
+        """Return the files of lower numbers than those that are wanted: no program resumes from them."""
+        newest = next((float(state.number) for state in self.states(wanted) if state.number), 0.0)
+        states = [state for state in self.states(names) if state.number and float(state.number) < newest]
+        return {name for state in states for name in state.numbered}

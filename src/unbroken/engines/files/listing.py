@@ -20,8 +20,7 @@ from unbroken.engines.files.content import (
 )
 from unbroken.engines.files.databases import copy_database, has_journal
 from unbroken.engines.files.kinds import FileKinds
-from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece
-from unbroken.engines.files.pieces import piece_of, piece_path, pieces_of
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece, piece_of, piece_path, pieces_of
 from unbroken.engines.files.states import Stamp, stamp_in, stamp_of
 from unbroken.engines.files.workspace import Workspace, without
 from unbroken.system import copying, fs

@@ -58,11 +58,42 @@ class Place(ABC):
         self.task, self.program = task, program
         self.observed, self.folder = observed, observed.root
         self.tables = Tables(program.outputs, self.folder)
+        self._put_back: frozenset[str] = frozenset()  # the state files that were put back
         self._is_in_place_told = self._is_open_told = False
 
     @abstractmethod
     def states(self) -> list[RestartState]:
         """Return the state files that belong together, the furthest first."""
+
+    def last_state(self) -> RestartState | None:
+        """Return the newest state files, complete or not; None if there are none."""
+        return next(iter(self.states()), None)
+
+    def saved(self) -> dict[str, Stamp]:
+        """Return the state files, as they are, that have the content of the checkpoint."""
+        found = {name: stamp for state in self.states() for name, stamp in state.stamps.items()}
+        return {name: stamp for name, stamp in found.items() if name in self._put_back or self._is_in_origin(name)}
+
+    def _is_in_origin(self, name: str) -> bool:
+        origin = self.task.origin
+        return origin is not None and is_as_in(origin, self.kept_as(name), self.folder / name)
+
+    def kept_as(self, name: str) -> str:
+        """Return the name of a state file in a checkpoint."""
+        return name
+
+    def is_as_saved(self, name: str, stamp: Stamp, saved: Stamp | None) -> bool:
+        """Return True if a state file is as it was when it was saved last."""
+        return stamp == saved
+
+    @abstractmethod
+    def reading(self, state: RestartState) -> Reading:
+        """Return how far a state is, or a copy of it; raise CheckpointError if it does not say it, as it should."""
+
+    def reached(self) -> float | None:
+        """Return how far the newest state is; None if there is none, or nothing says it."""
+        state = self.last_state()
+        return self.reading(state).done if state else None
 
     @abstractmethod
     def outputs(self) -> Mapping[str, Path]:
@@ -100,6 +131,10 @@ class Place(ABC):
             if not is_running or observed.is_save_over(stamps, saved):
                 yield replace(state, complete_stamps=stamps)
 
+    def judged(self, found: HandedOver) -> HandedOver:
+        """Return a state that was handed over, with what counts of it."""
+        return found
+
     def tell_of_open_files(self, since_seconds: float) -> None:
         """Name the state files that are open at each look, if nothing was saved for so long."""
         if self._is_open_told or since_seconds <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
@@ -128,7 +163,6 @@ class RunPlace(Place):
         observed.cycle = SaveCycle(restart_files(origin) if origin else literal_names(program.files))
         super().__init__(task, program, observed)
         self._prepare = prepare
-        self._put_back: frozenset[str] = frozenset()
         self._tracker = OutputTracker(
             Workspace(task.run_folder, folder),
             task.segment,
@@ -168,32 +202,8 @@ class RunPlace(Place):
     def states(self) -> list[RestartState]:
         return states_in(self.folder, self.program.files) if self.program.files else []
 
-    def saved(self) -> dict[str, Stamp]:
-        """Return the state files, as they are, that have the content of the checkpoint."""
-        found = {name: stamp for state in self.states() for name, stamp in state.stamps.items()}
-        origin, names = self.task.origin, set(restart_files(self.task.origin)) if self.task.origin else set()
-        return {
-            name: stamp
-            for name, stamp in found.items()
-            if name in self._put_back or (origin and name in names and is_as_in(origin, name, self.folder / name))
-        }
-
-    def is_as_saved(self, name: str, stamp: Stamp, saved: Stamp | None) -> bool:
-        """Return True if a state file is as it was when it was saved last."""
-        return stamp == saved
-
-    def last_state(self) -> RestartState | None:
-        """Return the newest state files, complete or not; None if there are none."""
-        return next(iter(self.states()), None)
-
     def reading(self, state: RestartState) -> Reading:
-        """Return how far a state is, or a copy of it; raise CheckpointError if it does not say it, as it should."""
         return reading_of(self.task.run, self.program, state.folder, state.number)
-
-    def reached(self) -> float | None:
-        """Return how far the newest state is; None if there is none, or nothing says it."""
-        state = self.last_state()
-        return self.reading(state).done if state else None
 
     def live(self) -> float | None:
         """Return how far the program is while it runs, by the last record of a table or by its restart files."""
@@ -205,7 +215,9 @@ class RunPlace(Place):
             return last_number(self.folder / names[-1], program.progress_pattern) if names else None
         return self.reached() if program.has_numbered_files else None
 
-    def is_copied(self, state: RestartState, draft: Path, *, is_over: bool = False) -> bool:
+    def is_copied(
+        self, state: RestartState, draft: Path, _saved: Mapping[str, Stamp], *, is_over: bool = False
+    ) -> bool:
         """Copy a state; return False, without a copy, if it changes.  Of a program that `is_over` links will do."""
         if is_over:
             linked(state, draft)
@@ -217,10 +229,6 @@ class RunPlace(Place):
             if float(state.number) < done:
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)
-
-    def judged(self, found: HandedOver) -> HandedOver:
-        """Return a state that was handed over, with what counts of it."""
-        return found
 
     # --- its outputs ---
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, cut, is_as_listed
 from unbroken.engines.files.databases import beside, has_journal, is_database
-from unbroken.engines.files.keep import Keep
-from unbroken.engines.files.outputs import OutputList
-from unbroken.engines.files.pieces import remove_emptied
+from unbroken.engines.files.kinds import Keep
+from unbroken.engines.files.outputs import OutputList, remove_emptied
 from unbroken.engines.files.states import ELSEWHERE, PRINTED, Stamp, is_as_in
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.errors import CheckpointError
@@ -43,29 +42,31 @@ class PutBack:
     def __init__(self, keep: Keep, before: BeforeNote) -> None:
         self._keep, self._before, self._folder = keep, before, keep.folder
         self._replaced = Replaced(keep.store, keep.folder)
-        self._moved: list[str] = []
 
     def put_back(self, origin: Checkpoint | None, listed: OutputList, found: Mapping[str, Stamp]) -> tuple[str, ...]:
         """Make all files what they were; `found` are those that are there.  Return the doubts about the result."""
         wanted = kept_names(origin)
+        # A higher number may be torn, and would be taken for the newest.
+        stay = {*wanted, *listed.files, *self._keep.older(found, wanted)}
         for name, stamp in found.items():
-            is_saved = name in wanted or name in listed.files
-            if not is_saved and self._before.is_newer(self._folder / name, name, stamp):
+            if name not in stay and self._before.has_written(self._folder, name, stamp):
                 self._move(name, is_database=is_database(self._folder / name))
         put_back = [name for name in wanted if origin is not None and self._is_put_back(origin, name)]
-        put_back += [name for name, leads_to in listed.links.items() if self._is_link_made(name, leads_to)]
+        put_back += [name for name, leads_to in listed.links.items() if self._replaced.put_link(name, leads_to)]
+        moved = list(self._replaced.names)
         doubts = self._cut_back(listed)
-        remove_emptied(self._folder, self._moved)
+        remove_emptied(self._folder, moved)
         if put_back:
             logger.info(f"put back from the checkpoint: {', '.join(put_back)}")
-        if self._moved:
-            shown = ", ".join(self._moved)
+        if moved:
+            shown = ", ".join(moved)
             logger.info(f"moved to {self._replaced.root}, being newer than what was saved complete: {shown}")
         return doubts
 
     def _move(self, name: str, *, is_database: bool = False) -> None:
         """Move a file away; with a database, also the files next to it."""
-        self._moved += [each for each in (name, *(beside(name) if is_database else ())) if self._replaced.move(each)]
+        for each in (name, *(beside(name) if is_database else ())):
+            self._replaced.move(each)
 
     def _is_put_back(self, origin: Checkpoint, name: str) -> bool:
         """Put a kept file back; return False if it is there as it was."""
@@ -74,15 +75,6 @@ class PutBack:
             return False
         self._move(name, is_database=is_database(source))
         put_file(source, target)
-        return True
-
-    def _is_link_made(self, name: str, leads_to: str) -> bool:
-        path = self._folder / name
-        if path.is_symlink() and os.readlink(path) == leads_to:
-            return False
-        self._move(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(leads_to)
         return True
 
     def _cut_back(self, listed: OutputList) -> tuple[str, ...]:
@@ -133,13 +125,13 @@ class BeforeNote:
                 self.foreign, self.late = _stamps(data["foreign"]), _stamps(data["late"])
                 self._written = set(data["written"])
 
-    def is_newer(self, path: Path, name: str, stamp: Stamp) -> bool:
+    def has_written(self, folder: Path, name: str, stamp: Stamp) -> bool:
         """Return True if the program wrote it, by its events, or by the time at which the last attempt lived."""
         if self.late.get(name) == stamp:
             return True
         if self.is_new or self.foreign.get(name) == stamp:
             return False
-        return name in self._written or path.lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
+        return name in self._written or (folder / name).lstat().st_ctime <= self._last_sign + LAST_SIGN_SECONDS
 
     def write(self, foreign: Mapping[str, Stamp], written: Iterable[str] = ()) -> None:
         """Write the note in one step."""

@@ -11,8 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, is_as_listed, put_head_back
-from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
-from unbroken.engines.files.pieces import drop_pieces, piece_path, place_of, remove_emptied
+from unbroken.engines.files.outputs import (
+    REWRITTEN,
+    OutputList,
+    drop_pieces,
+    piece_path,
+    place_of,
+    read_outputs,
+    remove_emptied,
+)
 from unbroken.engines.files.tables import is_joined
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,7 +34,7 @@ ELSEWHERE = "\0"
 PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
-_IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
+_IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _MEANING = {"{progress}": _NUMBER, "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
@@ -52,7 +52,14 @@ Stamp = tuple[int, int, int]
 @lru_cache(maxsize=1024)
 def glob_pattern(glob: str) -> re.Pattern[str]:
     """Return a regular expression for the names that a glob means; `{progress}` is a number."""
-    return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
+    return re.compile("".join(_expression(part[0]) for part in _IN_GLOB.finditer(glob)))
+
+
+def _expression(part: str) -> str:
+    """Return the regular expression of a part of a glob; one of several characters is never a slash."""
+    if len(part) > 1 and part.startswith("["):
+        return f"(?!/){translate(part)[4:-3]}"  # without what is around it for a whole name: (?s:...)\Z
+    return _MEANING.get(part, re.escape(part))
 
 
 def matches(globs: Sequence[str], name: str) -> bool:
@@ -120,25 +127,38 @@ class RestartState:
 
 
 def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
-    """Return the states with a file for every glob, the furthest first; one if the names have no number."""
+    """Return the states below a folder, each with a file for every glob; the furthest first."""
+    names = matching(folder, globs) if folder.is_dir() else []
+    plain = [name for name in names if not is_beside(name, lambda each: is_database(folder / each))]
+    return states_of(folder, plain, globs, needed=globs)
+
+
+def states_of(folder: Path, names: Iterable[str], globs: Sequence[str], needed: Collection[str]) -> list[RestartState]:
+    """Return the states that these files are, the furthest first; one if the globs have no number.
+
+    To a state belong the files of one number, and all without one.  It has a file for each glob that is `needed`.
+    """
     found: dict[str, list[str]] = {"": []}
-    matched: dict[str, set[int]] = {"": set()}
-    patterns = [glob_pattern(glob) for glob in globs]
-    for name in plain_files(folder) if folder.is_dir() else ():
-        if is_beside(name, lambda each: is_database(folder / each)):
-            continue
-        at, match = next(((at, hit) for at, each in enumerate(patterns) if (hit := each.fullmatch(name))), (0, None))
-        if match is not None:
-            number = match[1] if patterns[at].groups else ""
-            found.setdefault(number, []).append(name)
-            matched.setdefault(number, set()).add(at)
-    common, is_numbered = found[""], any(pattern.groups for pattern in patterns)
+    met: dict[str, set[str]] = {"": set()}
+    for name in names:
+        glob, number = glob_of(name, globs)
+        found.setdefault(number, []).append(name)
+        met.setdefault(number, set()).add(glob)
+    common, is_numbered = found[""], any("{progress}" in glob for glob in globs)
     numbers = sorted(found.keys() - {""}, key=float, reverse=True) if is_numbered else [""]
     return [
         RestartState(folder, tuple(sorted({*found[number], *common})), number, tuple(found[number] if number else ()))
         for number in numbers
-        if len(matched[number] | matched[""]) == len(patterns)
+        if met[number] | met[""] >= set(needed) and (found[number] or common)
     ]
+
+
+def glob_of(name: str, globs: Sequence[str]) -> tuple[str, str]:
+    """Return the glob that means a file, or a folder that it is in, and the number in it; two empty texts if none."""
+    paths = (name, *map(str, Path(name).parents))[:-1]
+    hits = ((glob, hit) for path in paths for glob in globs if (hit := glob_pattern(glob).fullmatch(path)))
+    glob, hit = next(hits, ("", None))
+    return glob, hit[1] if hit is not None and hit.re.groups else ""
 
 
 def complete_states(states: Iterable[RestartState], program: Program) -> Iterator[RestartState]:
@@ -245,8 +265,8 @@ def state_stamp_of(path: Path) -> Stamp | None:
 
 def is_as_in(origin: Checkpoint, name: str, path: Path) -> bool:
     """Return True if a plain file has the bytes that the checkpoint has under that name."""
-    entry = origin.passport.files[name]
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
+    entry = origin.passport.files.get(name)
+    if entry is None or path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
         return False
     return digest_file(path, origin.passport.algorithm) == entry.digest
 

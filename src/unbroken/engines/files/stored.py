@@ -95,6 +95,16 @@ class Replaced:
             shutil.move(path, target)
         return True
 
+    def put_link(self, name: str, leads_to: str) -> bool:
+        """Make a link where it was, and move what is in the way; return False if it is there."""
+        path = self._folder / name
+        if path.is_symlink() and os.readlink(path) == leads_to:
+            return False
+        self.move(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(leads_to)
+        return True
+
 
 def numbered(folder: Path, name: str) -> Path:
     """Return a path in `folder` whose name begins with the next number: `000003_NAME`."""

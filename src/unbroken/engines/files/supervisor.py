@@ -209,7 +209,7 @@ class FileSupervisor:
             return False
         if self._check.has_refused(stamps):
             return False
-        if not self.place.is_copied(replace(state, complete_stamps=stamps), draft):
+        if not self.place.is_copied(replace(state, complete_stamps=stamps), draft, self._saved):
             if is_running:
                 self._skip(f"{', '.join(state.files[:3])} changed while copied")
             return False
@@ -241,7 +241,9 @@ class FileSupervisor:
             return []
         stamps, done = state.stamps, self._done(reading)
         self._why = self._why_no_step(stamps, reading)
-        if self._why or not self.place.is_copied(state, draft, is_over=True) or not self._check.accepts(draft, stamps):
+        if self._why or not self.place.is_copied(state, draft, self._saved, is_over=True):
+            return []
+        if not self._check.accepts(draft, stamps):
             return []
         self._list_at_end(draft, stamps, ProgramEnd(done=done))
         return [self._found(draft, done)]
@@ -258,7 +260,7 @@ class FileSupervisor:
         if state is not None:
             reading = self._reading(state)
             done = self._done(reading) if reading else done
-            if not self.place.is_copied(state, draft, is_over=True):
+            if not self.place.is_copied(state, draft, self._saved, is_over=True):
                 raise CheckpointError(f"{self.place.folder}: the state files change although the program is gone")
         end = ProgramEnd(is_finished=True, done=done)
         has_results = self._list_at_end(draft, state.stamps if state else {}, end) or self.place.names_results

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 
-from unbroken.engines.files.pieces import pieces_of
+from unbroken.engines.files.outputs import pieces_of
 from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
 from unbroken.system.copying import append_range
 

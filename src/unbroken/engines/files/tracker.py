@@ -12,16 +12,12 @@ from pathlib import Path
 from unbroken.engines.files.content import described
 from unbroken.engines.files.databases import database_of, is_database
 from unbroken.engines.files.listing import Known, NewList, ProgramEnd, TrackedOutputs, in_buffer
-from unbroken.engines.files.outputs import OutputList, OutputSpace, output_size, read_list
+from unbroken.engines.files.outputs import read_list
 from unbroken.engines.files.states import stamp_of
 from unbroken.system import fs
 from unbroken.system.fs import flush_paths
 
 logger = logging.getLogger(__name__)
-
-# Above these a line names the largest outputs, and what to type.
-MANY_FILES = 10_000
-MANY_BYTES = 10 * 1000**3
 
 
 class OutputTracker(TrackedOutputs):
@@ -62,7 +58,6 @@ class OutputTracker(TrackedOutputs):
         # These lines are missing only if a program is resumed from this very state.
         doubts = (*listed.doubts, *(in_buffer(name) for name in made.buffered))
         replace(listed, doubts=tuple(dict.fromkeys(doubts))).write(draft)
-        self._watch_size(listed, is_at_end=end is not None)
         self.listed, self._known = listed, made.known
 
     def list_tables(self, draft: Path) -> None:
@@ -95,25 +90,7 @@ class OutputTracker(TrackedOutputs):
                 continue
             if is_link or (is_output and stat.S_ISREG(state.st_mode)):  # a link to a restart file is kept as a link
                 found.append((name, state))
-            elif is_output:
-                self._say(name, f"{name} is no file (a pipe, socket or device), and is not kept")
+            elif is_output and name not in self._told:
+                self._told.add(name)
+                logger.warning(f"{name} is no file (a pipe, socket or device), and is not kept")
         return found
-
-    def _watch_size(self, listed: OutputList, *, is_at_end: bool) -> None:
-        (count, total), files = output_size(listed), listed.files
-        if is_at_end and count:
-            logger.info(OutputSpace(count, total).words())
-        if not files or (count <= MANY_FILES and total <= MANY_BYTES):
-            return
-        largest = sorted(files, key=lambda name: files[name].size_bytes, reverse=True)[:3]
-        shown = ", ".join(f"{name} ({files[name].size_bytes / 1e9:.2g} GB)" for name in largest)
-        self._say(
-            "",
-            f"keeps {count:,} output files; the largest: {shown}; to drop what nobody needs, type for example "
-            f"discard: ['{largest[0]}'] in the run's settings",
-        )
-
-    def _say(self, name: str, line: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            logger.warning(line)

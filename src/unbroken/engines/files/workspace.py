@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.files.content import OutputFile, cut, is_as_listed
-from unbroken.engines.files.outputs import REWRITTEN, OutputList
-from unbroken.engines.files.pieces import drop_pieces, piece_path, pieces_of, remove_emptied
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, drop_pieces, piece_path, pieces_of, remove_emptied
 from unbroken.engines.files.stored import REPLACED, Replaced
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Checkpoint
