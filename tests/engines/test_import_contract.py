@@ -12,7 +12,7 @@ from unbroken.engines.imports import ImportSource
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.import_export import export_run, import_run
-from unbroken.job.recovery import unfinished_imports
+from unbroken.store.attempts import unfinished_imports
 from unbroken.store.checkpoint import Checkpoint, Imported
 from unbroken.store.checkpoints import Store
 
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
     places = toy_job(tmp_path).places
     assert Store(places.checkpoints).names() == []
     assert list(places.root.glob(".*")) == []
-    assert not unfinished_imports(places)
+    assert not unfinished_imports(places.work)
 
 
 def test_a_checkpoint_of_unbroken_is_imported_by_its_manifest(tmp_path: Path) -> None:

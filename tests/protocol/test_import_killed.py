@@ -17,7 +17,7 @@ from support.toyrun import hidden
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
-from unbroken.job.recovery import unfinished_imports
+from unbroken.store.attempts import unfinished_imports
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndKind
 
@@ -62,7 +62,7 @@ def _is_refused_or_new(base: Path) -> None:
     """A segment does not begin at the start where an import was begun."""
     beside = base.with_name(f"{base.name}-beside")
     shutil.copytree(base, beside, symlinks=True)
-    if unfinished_imports(command_job(beside, SETTINGS).places):
+    if unfinished_imports(command_job(beside, SETTINGS).places.work):
         with pytest.raises(ConfigError, match=r"import of .* was interrupted.* unbroken import demo --from"):
             command_segment(beside, SETTINGS)
     else:  # killed before it had done anything
@@ -82,7 +82,7 @@ def test_a_disk_that_is_too_small_for_it_leaves_no_checkpoint_and_says_what_is_m
         imported(base)
 
     places = command_job(base, SETTINGS).places
-    assert (Store(places.checkpoints).names(), hidden(places.root), unfinished_imports(places)) == ([], [], {})
+    assert (Store(places.checkpoints).names(), hidden(places.root), unfinished_imports(places.work)) == ([], [], {})
 
 
 def test_an_import_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

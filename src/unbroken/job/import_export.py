@@ -16,8 +16,8 @@ from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSourc
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseError, NoCheckpointError, UnbrokenError
 from unbroken.job.attempt import Job
 from unbroken.job.publisher import passport_of
-from unbroken.job.recovery import IMPORTING, make_folders, unfinished_imports
-from unbroken.store import driver_start, lease, times
+from unbroken.job.recovery import make_folders
+from unbroken.store import attempts, driver_start, lease
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
 from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
 from unbroken.store.checkpoints import Store
@@ -62,7 +62,7 @@ def import_run(job: Job, engine: Engine, source: ImportSource) -> Checkpoint:
         _note_begun(places, held, source.path)
         checkpoint = _publish(job, engine, source, held, identity)
         held.confirm()
-        for folder in unfinished_imports(places):
+        for folder in attempts.unfinished_imports(places.work):
             fs.remove_tree(folder)
         held.forget_earlier()  # those of imports that were killed
         driver_start.note_begun(places)
@@ -74,7 +74,7 @@ def _note_begun(places: RunFolder, held: Lease, source: Path) -> None:
     make_folders(places)
     folder = places.attempt(held.claim.token)
     folder.mkdir(exist_ok=True)
-    times.FORMAT.write(folder / times.FILE_NAME, {IMPORTING: os.fspath(source.resolve())})
+    attempts.note_import(folder, source)
     fs.flush(places.work)
 
 

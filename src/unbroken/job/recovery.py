@@ -37,7 +37,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.lease import Lease
 from unbroken.store.own_folder import confirm_all_own, confirm_own
 from unbroken.store.run import Identity
-from unbroken.store.times import FILE_NAME, FORMAT
+from unbroken.store.times import FORMAT
 from unbroken.system import disk, fs
 from unbroken.system.clock import unix_seconds
 from unbroken.system.host import boot_id
@@ -52,8 +52,6 @@ _CANNOT_BE_SAVED = (
 # How long the guards of an attempt that has just died may take.
 LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
-# In the note of an import: what is imported.
-IMPORTING = "importing"
 
 
 def make_folders(places: RunFolder) -> None:
@@ -283,7 +281,7 @@ def _worked_seconds(lease: Path, claim: Claim) -> float:
 
 def refuse_unfinished(places: RunFolder) -> None:
     """Raise ConfigError if an import was killed: its run has no checkpoint yet, and must not begin at the start."""
-    sources = list(unfinished_imports(places).values())
+    sources = list(attempts.unfinished_imports(places.work).values())
     if not sources:
         return
     source, run = sources[-1], places.name
@@ -293,17 +291,3 @@ def refuse_unfinished(places: RunFolder) -> None:
             f"unbroken import {run} --from {source} (or begin at the start: unbroken restart {run})"
         ]
     )
-
-
-def unfinished_imports(places: RunFolder) -> dict[Path, str]:
-    """Return the folders of imports that are under way, or were killed, with what each imports, oldest first."""
-    found = {path.parent: _imported_by(path) for path in sorted(places.work.glob(f"[0-9]*/{FILE_NAME}"))}
-    return {folder: source for folder, source in found.items() if source}
-
-
-def _imported_by(note: Path) -> str:
-    """Return what an import's note names; '' for that of an attempt, which a kill may have torn."""
-    try:
-        return str(FORMAT.read(note).get(IMPORTING, ""))
-    except (FileNotFoundError, ValueError):
-        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,9 +20,11 @@ from unbroken.store.driver_start import is_missing
 from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder
 from unbroken.store.times import FILE_NAME as NOTE
-from unbroken.store.times import Times, killed_words, read_times
+from unbroken.store.times import FORMAT, Times, killed_words, read_times
 from unbroken.system.clock import unix_seconds, utc_now
 
+# In the note of an import: what is imported.
+_IMPORTING = "importing"
 # Ends of a job that say why it was killed: not because its time was up.
 _OTHER_REASONS = NOT_TO_BLAME | {EndState.CANCELLED, EndState.OUT_OF_MEMORY}
 
@@ -224,3 +227,25 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
         work_seconds=last.passport.work_seconds if last else 0.0,
         saves=len(made),
     )
+
+
+# --- imports ---
+
+
+def note_import(folder: Path, source: Path) -> None:
+    """Note in the folder of an attempt what it imports, until that is done."""
+    FORMAT.write(folder / NOTE, {_IMPORTING: os.fspath(source.resolve())})
+
+
+def unfinished_imports(work: Path) -> dict[Path, str]:
+    """Return the folders of imports that are under way, or were killed, with what each imports, oldest first."""
+    found = {path.parent: _imported_by(path) for path in sorted(work.glob(f"[0-9]*/{NOTE}"))}
+    return {folder: source for folder, source in found.items() if source}
+
+
+def _imported_by(note: Path) -> str:
+    """Return what an import's note names; '' for that of an attempt, which a kill may have torn."""
+    try:
+        return str(FORMAT.read(note).get(_IMPORTING, ""))
+    except (FileNotFoundError, ValueError):
+        return ""
