@@ -19,8 +19,8 @@ from unbroken.engines.imports import ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.job.attempt import Job
 from unbroken.job.import_export import export_run, import_run
-from unbroken.job.recovery import unfinished_imports
 from unbroken.store import lease
+from unbroken.store.attempts import unfinished_imports
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndKind
@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(spoil: str, line: str, 
         taken(job, source, 100.0 if spoil == "done" else None)
 
     assert Store(job.places.checkpoints).names() == []
-    assert not unfinished_imports(job.places)
+    assert not unfinished_imports(job.places.work)
     assert command_segment(tmp_path, settings).kind is EndKind.FINISHED  # from the start
 
 
@@ -190,7 +190,7 @@ def test_an_import_that_was_broken_off_is_still_to_be_repeated_after_another_one
         command_segment(tmp_path, settings)
     taken(job, half)
 
-    assert not unfinished_imports(job.places)
+    assert not unfinished_imports(job.places.work)
     assert list(job.places.work.iterdir()) == []
 
 
