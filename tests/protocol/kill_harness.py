@@ -210,7 +210,7 @@ class Guard:
         os.kill(self.pid, number)
 
 
-def guarded(command: Sequence[str], **more: Any) -> tuple[child.Child, Guard]:
+def guarded(command: Sequence[str], **more: Any) -> child.Child:
     """As that of `child`, whose guards are a program of their own; a fork has nothing to load."""
     life, held = os.pipe()
     told, tells = os.pipe()
@@ -234,7 +234,7 @@ def guarded(command: Sequence[str], **more: Any) -> tuple[child.Child, Guard]:
             os._exit(0)
     os.close(life)
     os.close(tells)
-    return child.Child(Guard(pid), held, told), Guard(pid)  # type: ignore[arg-type]
+    return child.Child(Guard(pid), held, told)  # type: ignore[arg-type]
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
@@ -538,7 +538,11 @@ def main() -> None:
     screen = sys.stdout
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the segments' lines)
     began = time.monotonic()
-    answer = run_all(scenario, folder.resolve(), part, parts, mode, doubles, is_each_line)
+    try:
+        answer = run_all(scenario, folder.resolve(), part, parts, mode, doubles, is_each_line)
+    except Exception:
+        traceback.print_exc(file=sys.__stderr__)
+        raise
     print(json.dumps({**answer, "seconds": time.monotonic() - began}), file=screen)
 
 
