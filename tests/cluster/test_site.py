@@ -272,8 +272,8 @@ def test_the_profile_of_a_clone_is_filled_in_where_it_stands_until_somebody_edit
 
     assert said[0].splitlines()[:3] == [
         "profiles/slurm/partitions.yaml: written",
-        "profiles/slurm/site.yaml: written",
         "profiles/slurm/profile.yaml: is there already",
+        "profiles/slurm/site.yaml: written",
     ]
     assert said[1].count("is there already") == 3
     assert "account: mine" in site.read_text()

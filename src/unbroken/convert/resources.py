@@ -63,7 +63,7 @@ class Line:
 
 
 class Resources:
-    """What a job asks of Slurm.
+    """Hold what a job asks of Slurm.
 
     `lines` are those of a run, in the order in which they read well; `last` are the options by name, `no_key` those
     that become no line; `nodes`, `tasks`, `threads` and the numbers of the `array` are what the script refers to.

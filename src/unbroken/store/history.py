@@ -1,4 +1,4 @@
-"""How an attempt at a segment ends, as one type from its process to job and report; and the history of a run.
+"""Define how an attempt at a segment ends, one type from its process to job and report, and keep a run's history.
 
 The history has a line of JSON for each attempt, appended by the owner of the lease.
 """
