@@ -141,6 +141,24 @@ def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_
     ]
 
 
+def test_the_log_of_one_rank_that_is_begun_again_stays_in_pieces(kept, tmp_path):
+    """It is no step of a series: the logs of the other ranks, with higher numbers, are older."""
+    for rank in range(4):
+        kept.write(f"rank{rank}.log", "first\n")
+    kept.leave_at = kept.save()
+    kept.leave()
+    kept.take(kept.leave_at)
+    kept.write("rank1.log", "second\n")
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+    final = tmp_path / "final"
+
+    fill_outputs(checkpoint, kept.root, final)
+
+    assert sorted(path.name for path in final.glob("rank*")) == ["rank0.log", "rank2.log", "rank3.log"]
+    assert [(final / f"segments/00{number}/rank1.log").read_text() for number in (1, 2)] == ["first\n", "second\n"]
+
+
 @pytest.mark.process
 def test_many_pieces_of_one_segment_stand_in_the_order_in_which_a_shell_names_them(kept, tmp_path):
     checkpoint = None

@@ -109,9 +109,26 @@ def _in_pieces(listed: OutputList) -> set[str]:
     Of a series (`dump.500.txt`, `dump.1000.txt`, ...) a program that stops and resumes at the step of a file writes
     it a second time: the last one is the whole output.
     """
+    return {piece.name for piece in listed.pieces if not _is_next_of_series(listed, piece.name)}
+
+
+def _is_next_of_series(listed: OutputList, name: str) -> bool:
+    """Return True if the segment that began this output again began with it: those before have the lower numbers."""
+    own = listed.files.get(name)
+    pattern, numbers = _DIGITS.sub("#", name), _numbers(name)
+    if own is None or not numbers:
+        return False
     again = {piece.name for piece in listed.pieces}
-    once = Counter(_DIGITS.sub("#", name) for name in listed.files if name not in again)
-    return {name for name in again if not (name in listed.files and once[_DIGITS.sub("#", name)] > 1)}
+    earlier = [
+        _numbers(other)
+        for other, entry in listed.files.items()
+        if other not in again and entry.segment < own.segment and _DIGITS.sub("#", other) == pattern
+    ]
+    return len(earlier) > 1 and max(earlier) < numbers
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(digits) for digits in _DIGITS.findall(name)]
 
 
 def _put(source: Path, entry: OutputFile, algorithm: str, target: Path, said: str) -> None:
