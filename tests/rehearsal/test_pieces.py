@@ -96,6 +96,15 @@ def test_a_save_that_came_in_one_step_counts_when_its_checkpoint_is_made(saves):
     assert (grown, unseen) == ("results/demo/work/000001/save/1/state.json", "results/demo/work/000001/copy-2")
 
 
+def test_a_move_tells_a_name_also_right_after_a_write(saves):
+    watch = saves("md.cpt")
+    move = moved("work/000001/mdrun/md.cpt", "work/000001/mdrun/md_prev.cpt", 3)
+
+    watch.written([at(Happened.WRITTEN, "work/000001/mdrun/md.cpt"), *move])
+
+    assert watch.is_state("results/demo/work/000002/mdrun/md_prev.cpt")
+
+
 def test_output_is_lost_if_it_is_in_no_result_nor_state_nor_dropped_nor_ours(tmp_path, saves):
     run = replace(toy_run(), settings={"goal": 3, "discard": ["*.tmp"]})
     stage = Stage(run, KEYS, engine_of(run, tmp_path), tmp_path, tmp_path / "rehearsal", saves=saves("4.rst"))

@@ -99,7 +99,8 @@ class SaveWatch:
             if event.what & Happened.MOVED_FROM:
                 self._moving[event.cookie] = event.name
             elif event.what & Happened.MOVED_TO:
-                found = found or self._moved(self._moving.pop(event.cookie, ""), event.name)
+                made = self._moved(self._moving.pop(event.cookie, ""), event.name)
+                found = found or made
             elif event.what & Happened.WRITTEN and self.is_state(event.name):
                 found = event.name
         return found
