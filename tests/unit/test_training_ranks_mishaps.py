@@ -62,8 +62,7 @@ def test_a_rank_that_cannot_write_ends_the_training_on_all_and_the_checkpoint_of
 
     assert parent.codes == [1]
     assert len(parent.handovers) == 2
-    told = [text for text in parent.log.splitlines() if text.endswith(line)]
-    assert len(told) == 2, parent.log  # one of each rank
+    assert parent.log.count(line) >= 2, parent.log  # one of each rank; both write into one file, at the same moment
 
 
 @pytest.mark.slow

@@ -273,9 +273,15 @@ def write_results(
         if isinstance(error, ResultsError) and error.__cause__ is None:  # what was made is not what was expected
             raise _refused(job, checkpoint, str(error)) from error
         raise
-    doubts = final.read_doubts(job.places)
+    try:
+        with fs.os_errors(job.places.root), engine_errors(job.log, partial(_refused, job, checkpoint), _OF_THE_ENGINE):
+            doubts, remarks = final.read_doubts(job.places), engine.results(job.run, checkpoint).remarks
+    except LeaseError:
+        raise
+    except UnbrokenError as error:  # they are written all the same
+        doubts, remarks = (), [f"what is to be said of them could not be read: {error}"]
     logger.info(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
-    for line in (*(f"doubt: {each}" for each in doubts), *engine.results(job.run, checkpoint).remarks):
+    for line in (*(f"doubt: {each}" for each in doubts), *remarks):
         logger.info(line)
     if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
         logger.info(line)
