@@ -99,7 +99,8 @@ def test_a_command_line_of_ones_own_has_its_inputs_under_their_last_names(folder
     (folder / "sims").mkdir()
     (folder / "wave.cnt").rename(folder / "sims/wave.cnt")
     (folder / "sims/grid.dat").touch()
-    line = "start: [mpirun, -np, 4, countit.x, -i, sims/wave.cnt, -d, sims/grid.dat, --data=sims/grid.dat, -o, sims/grid.dat]"
+    line = "start: [mpirun, -np, 4, countit.x, -i, sims/wave.cnt, -d, sims/grid.dat, --data=sims/grid.dat,"
+    line += " -o, sims/grid.dat]"
     found = run_of(folder, f"preset: countit, {line}").settings
 
     assert found["start"][4:] == ("-i", "wave.cnt", "-d", "grid.dat", "--data=grid.dat", "-o", "sims/grid.dat")
