@@ -12,6 +12,8 @@ TESTS := $(BIN)/python $(PYTEST)
 QUICK := not process and not slow and not slurm and not gpu and not tensorflow
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
+PRESETS := .venv-presets
+PRESETS_STAMP := $(PRESETS)/setup-done
 ON_TORCH := $(wildcard tests/unit/test_training_*.py tests/unit/test_torch_*.py tests/unit/test_atomic_*.py tests/engines/test_torch*.py)
 WORKFLOW := Snakefile workflow
 # The one of DMTCP needs DMTCP.
@@ -30,7 +32,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup presets-setup test-slow slow-tests slow-slurm-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +130,13 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
+# Programs of users have an environment of their own, as on users' machines: unbroken starts them from outside.
+presets-setup: $(PRESETS_STAMP) ## in .venv-presets the programs with a preset that pip brings (OpenMM, XGBoost, Optuna, ...)
+
+$(PRESETS_STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV=$(PRESETS) $(STEP) setup-presets tools/setup.sh presets
+	@touch $@
+
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
@@ -196,5 +205,5 @@ mutants: setup ## change store, lease, passport and classify in a thousand ways;
 	@$(BIN)/python tools/mutants_table.py mutants $(if $(WRITE),--write $(WRITE))
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .apptainer .venv .venv-tensorflow .venv-presets .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

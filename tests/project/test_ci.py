@@ -22,7 +22,7 @@ case " $RED " in *" $target "*) exit 2 ;; esac
 
 
 # Each runs while others do.
-BESIDE = {"tensorflow-setup", "slow-slurm-tests"}
+BESIDE = {"presets-setup", "tensorflow-setup", "slow-slurm-tests"}
 LAST = {"tensorflow-tests", "slow-tests"}
 
 
@@ -67,7 +67,8 @@ def test_all_stages_run_and_their_limit_is_80_of_the_85_minutes(ci):
 
 
 @pytest.mark.parametrize(
-    "red", ["prepare", "tensorflow-setup", "test", "tensorflow-tests", "slow-tests", "slow-slurm-tests"]
+    "red",
+    ["prepare", "presets-setup", "tensorflow-setup", "test", "tensorflow-tests", "slow-tests", "slow-slurm-tests"],
 )
 def test_a_red_stage_makes_all_red(ci, red):
     code, last, _ = ci(red)
@@ -93,7 +94,7 @@ def test_slow_tests_alone_have_a_moment_after_which_none_begins(ci, tmp_path, mo
 def test_after_a_red_test_nothing_slow_is_begun(ci):
     _, _, asked = ci("test")
 
-    assert {target for target, _ in asked} == {"prepare", "tensorflow-setup", "test"}
+    assert {target for target, _ in asked} == {"prepare", "presets-setup", "tensorflow-setup", "test"}
 
 
 def test_two_commits_run_both_halves_of_the_slow_tests(ci, tmp_path):
