@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
@@ -41,7 +42,11 @@ def prepare(
     Return the outputs that were put back.
     """
     workspace.take()
-    restored = workspace.restore(origin, read_outputs(origin), FileKinds(program).is_output)
+    kinds, listed = FileKinds(program), read_outputs(origin)
+    older = {name for name in listed.files if program.keep_older and kinds.is_state(name)}
+    purged = {name for name in older if not (workspace.folder / name).exists()}  # by the program, as it was asked to
+    listed = replace(listed, files={name: entry for name, entry in listed.files.items() if name not in purged})
+    restored = workspace.restore(origin, listed, lambda name: kinds.is_output(name) or name in older)
     for name in program.inputs:
         _show((base / name).resolve(), workspace.folder / Path(name).name)
     _fill_templates(program, base, values, workspace.folder)
