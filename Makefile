@@ -30,7 +30,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests presets presets-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -136,6 +136,14 @@ slow-tests: setup
 slow-slurm-tests: setup
 	@$(OTHER_SLURM) $(STEP) pytest-slurm-slow $(TESTS) -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" \
 		--timeout=1200 $(ON_SLURM) $(ARGS)
+
+presets: setup ## every preset with its real program, with all kills of its case; WRITE=1 puts the table into docs/evidence.md
+	@UNBROKEN_PRESET_KILLS=all UNBROKEN_PRESET_RESULTS=$(if $(WRITE),$(CURDIR)/docs/presets.jsonl) \
+		$(STEP) pytest-presets $(TESTS) -n2 -m presets --timeout=3000 tests/presets $(ARGS)
+	@$(if $(WRITE),$(BIN)/python tools/preset_table.py docs/presets.jsonl --write docs/evidence.md)
+
+presets-tests: setup ## every preset with its real program, killed once
+	@$(STEP) pytest-presets $(TESTS) -n3 -m presets -k "test_a_run_that_is_killed" --timeout=1200 tests/presets $(ARGS)
 
 gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
 	@$(STEP) gpu-wheels tools/gpu_wheels.sh

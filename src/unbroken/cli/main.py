@@ -18,6 +18,7 @@ from unbroken.cli import (
     install_profile,
     logs,
     notify_command,
+    presets_command,
     rehearse_command,
     run_command,
     status_commands,
@@ -45,6 +46,7 @@ app.command()(rehearse_command.rehearse)
 app.command()(status_commands.report)
 app.command()(install_profile.profile)
 app.command()(init_command.init)
+app.command()(presets_command.presets)
 app.command("convert")(convert_command.convert_script)
 app.command("exec", context_settings=run_command.PASSED_ON)(run_command.exec_command)
 app.command()(run_command.launcher)

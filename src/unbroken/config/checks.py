@@ -51,7 +51,7 @@ class Checker:
             yield from self.of_entries([entry for entry in self.entries if isinstance(entry.spot, Branch)])
         elif key.name == "runs_table":
             yield from table.mistakes
-            yield from self.of_entries(table.entries)
+            yield from self.of_entries([entry for entry in self.entries if not isinstance(entry.spot, Branch)])
 
     def of_entries(self, entries: Sequence[Entry]) -> Iterator[Mistake]:
         """Yield the mistakes of runs."""

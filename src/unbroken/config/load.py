@@ -36,6 +36,7 @@ def read_runs(
     table = read_table(file, base, schemas, defaults.get("engine")) if isinstance(file, str) and file else Table()
     written = [Entry(name, values, Branch(("runs", name))) for name, values in mapping(config.get("runs")).items()]
     entries = [entry for key in config for entry in {"runs": written, "runs_table": table.entries}.get(key, ())]
+    entries = [_expanded(entry, defaults, schemas, base) for entry in entries]
     checker = Checker(schemas, base, defaults, entries)
     if mistakes := list(dict.fromkeys(checker.mistakes(config, table))):
         raise config_error(mistakes)
@@ -48,11 +49,17 @@ def read_runs(
 
 def read_run(entry: Entry, schemas: Schemas, base: Path, own_mistakes: OwnMistakes) -> RunSpec:
     """Return one run that no configuration holds, checked like the others."""
+    entry = _expanded(entry, {}, schemas, base)
     if mistakes := list(Checker(schemas, base, {}, [entry]).of_entries([entry])):
         raise config_error(mistakes)
     run = _complete(entry, {}, schemas)
     _check_complete([entry], [run], base, own_mistakes)
     return run
+
+
+def _expanded(entry: Entry, defaults: Mapping[str, object], schemas: Schemas, base: Path) -> Entry:
+    engine = schemas.engines.get(str(entry.values.get("engine", defaults.get("engine"))))
+    return schemas.with_preset(entry, defaults, base) if engine is not None and "preset" in engine.keys else entry
 
 
 def _check_complete(entries: Sequence[Entry], runs: Sequence[RunSpec], base: Path, own_mistakes: OwnMistakes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -154,6 +154,8 @@ class Schemas:
     site: Schema
     run: Schema
     engines: Mapping[str, Schema]
+    # Fills the settings of a run, with the `defaults` and the folder, where an engine's schema has the key `preset`.
+    with_preset: Callable[[Any, Mapping[Any, object], Path], Any] = lambda entry, _defaults, _base: entry
 
     @functools.cached_property
     def run_name(self) -> SettingKey:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from unbroken.config.package_files import install_line, workflow_folder
 from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError, Mistake
+from unbroken.presets.runs import with_preset
 from unbroken.program import environment
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.layout import RunOutput
@@ -108,7 +109,7 @@ def _found(point: EntryPoint) -> FoundEngine:
 def known_schemas() -> Schemas:
     """Return the schemas of the configuration, with the settings of every installed engine."""
     engines = {name: engine.schema for name, engine in found_engines().items()}
-    return load_schemas(workflow_folder() / "schemas", engines)
+    return replace(load_schemas(workflow_folder() / "schemas", engines), with_preset=with_preset)
 
 
 def engine_of(run: RunSpec, base: Path) -> Engine:

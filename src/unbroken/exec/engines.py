@@ -11,13 +11,17 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.config.load import read_run
 from unbroken.config.location import Branch, Entry
+from unbroken.engines.base import Task
+from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
+from unbroken.engines.files.settings import words
 from unbroken.engines.files.states import stamp_of
 from unbroken.engines.files.stored import Replaced, put_file
 from unbroken.engines.found import known_schemas
@@ -26,8 +30,9 @@ from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.call import CALL, FORMAT
-from unbroken.exec.options import DMTCP, GROMACS, Options
-from unbroken.exec.outputs import CalledEngine
+from unbroken.exec.options import DMTCP, GROMACS, PRESET, Options
+from unbroken.exec.outputs import CalledEngine, streams
+from unbroken.program.process import Streams
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
 from unbroken.system import fs
@@ -47,8 +52,12 @@ class PlacingEngine(CalledEngine):
         try:
             settings = self.read_program()
         except ConfigError as error:
-            raise ConfigError([f"exec: --engine {self.name}: {line}" for line in error.mistakes]) from error
+            raise ConfigError([f"{self._asked}{line}" for line in error.mistakes]) from error
         self.run = self._checked(settings)
+
+    @property
+    def _asked(self) -> str:
+        return f"exec: --engine {self.name}: "
 
     @abstractmethod
     def read_program(self) -> dict[str, object]:
@@ -61,8 +70,7 @@ class PlacingEngine(CalledEngine):
     def _checked(self, settings: dict[str, object]) -> RunSpec:
         """Return the run with these settings, checked as a run of a config is."""
         run = {"engine": self.name, "segments": 1, "segment_minutes": 60, "threads": self.run.resources.threads}
-        spot = Branch(prefix=f"exec: --engine {self.name}: ")
-        entry = Entry("exec", {**run, "settings": settings}, spot)
+        entry = Entry("exec", {**run, "settings": settings}, Branch(prefix=self._asked))
         found = read_run(entry, known_schemas(), self.base, self._own_mistakes)
         return replace(
             self.run, engine=self.name, settings=found.settings,
@@ -170,10 +178,10 @@ class CalledDmtcp(PlacingEngine, DmtcpEngine):
         if wrong := [name for name in names if os.path.isabs(name) or name.startswith("..")]:
             allowed = "paths below the folder where it is called, which the program finds below its own"
             raise ConfigError([f"--outputs: found {', '.join(wrong)}, allowed: {allowed}"])
-        words = [str(self.base / word) if _is_file(self.base / word) else word for word in self.options.program]
+        line = [str(self.base / word) if _is_file(self.base / word) else word for word in self.options.program]
         for parent in sorted({os.path.dirname(name) for name in names} - {""}):
-            words = ["sh", "-c", _SHELL, "sh", parent, *words]
-        return {"command": words, "inputs": self._inputs()}
+            line = ["sh", "-c", _SHELL, "sh", parent, *line]
+        return {"command": line, "inputs": self._inputs()}
 
     def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         if self.options.stdout and (made / OUTPUT).is_file():
@@ -184,8 +192,39 @@ class CalledDmtcp(PlacingEngine, DmtcpEngine):
                 yield os.path.normpath(os.path.join(output, name)), path / name
 
 
+class CalledCommand(PlacingEngine, CommandEngine):
+    """Run a program that a preset knows; its results have the names that the program gives them."""
+
+    def read_program(self) -> dict[str, object]:
+        start = list(self.options.program)
+        if "/" in start[0] and _is_file(self.base / start[0]):
+            start[0] = str((self.base / start[0]).absolute())
+        settings: dict[str, object] = {"preset": self.options.preset, "start": start}
+        settings |= {"inputs": list(self.options.inputs)} if self.options.inputs else {}
+        settings |= {"goal": self.options.goal} if self.options.goal is not None else {}
+        return settings | ({"stdout": self.options.stdout} if self.options.stdout else {})
+
+    def _checked(self, settings: dict[str, object]) -> RunSpec:
+        """Return the run; what it reads is an input here too, with which it begins from zero if that changes."""
+        run = super()._checked(settings)
+        self.options.inputs = list(words(run.settings["inputs"]))
+        return run
+
+    @property
+    def _asked(self) -> str:
+        return f"exec: --preset {self.options.preset}: "
+
+    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
+        self.has_started = True
+        return streams(log, self.prints_to(task, log))
+
+    def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
+        for name in map(str, fs.tree_files(made)):
+            yield name, made / name
+
+
 def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # a word may be longer than a path can be
 
 
-KINDS: dict[str, type[PlacingEngine]] = {GROMACS: CalledGromacs, DMTCP: CalledDmtcp}
+KINDS: dict[str, type[PlacingEngine]] = {GROMACS: CalledGromacs, DMTCP: CalledDmtcp, PRESET: CalledCommand}

@@ -17,7 +17,7 @@ from pathlib import Path
 from unbroken.errors import ConfigError, FormatError, InterruptedSegment, SegmentError, UnbrokenError
 from unbroken.exec.call import Call, call_of, changed_inputs, difference, is_same_program, read_call
 from unbroken.exec.engine import NAME, ExecEngine
-from unbroken.exec.options import Options, parse
+from unbroken.exec.options import PRESET, Options, parse
 from unbroken.exec.outputs import CalledEngine
 from unbroken.exec.stores import begin_from_zero, refuse_shared, store_of
 from unbroken.job.attempt import Job
@@ -77,10 +77,10 @@ class _Exec:
         if self.options.requeue and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
         kind: type[CalledEngine] = ExecEngine
-        if self.options.engine:
+        if self.options.engine or self.options.preset:
             from unbroken.exec.engines import KINDS  # more than the standard library
 
-            kind = KINDS[self.options.engine]
+            kind = KINDS[self.options.engine or PRESET]
         self._engine = kind(self.options, self.folder, self.store, run_of(self.options, self.around))
         # What waits for its turn: which segment it is, is known when the run is held.
         log, keys = self.places.log(1).with_name("calls.log"), IdentityKeys((), (), ())
@@ -170,7 +170,7 @@ class _Exec:
             replace(call, is_finished=True).write(self.store)
         for doubt in self._engine.results(self._engine.run, newest).doubts:
             self._say(f"doubt: {doubt}")
-        if self._engine.has_started and not self.options.engine:
+        if self._engine.has_started and not (self.options.engine or self.options.preset):
             return  # the program has put them in place
         with log.lines_to(self._say), lease.take(self.places.lease, self._segment, 60.0):
             names = ", ".join(self._engine.put_back(newest))

@@ -22,13 +22,15 @@ _ABOUT = (
     "Exit code 0: done. 85: saved, more to do; call it again. Else: the program's own, or 1 with the reason."
 )
 GROMACS, DMTCP = "gromacs", "dmtcp"
+PRESET = "command"  # the engine of a preset
 # Parts of a path below the store; none begins with a point, as the store's own folders do.
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*")
 _ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of which begins with a point"
 _INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
 # Options without effect for an engine: they say how a program without one is kept.
 _OF_FILES = ("keep", "saved_by", "resume", "progress", "goal", "done_if")
-_BESIDE = {"": (), GROMACS: (*_OF_FILES, "stdout"), DMTCP: _OF_FILES}
+_OF_PRESETS = tuple(name for name in _OF_FILES if name != "goal")
+_BESIDE = {"": (), GROMACS: (*_OF_FILES, "stdout", "preset"), DMTCP: (*_OF_FILES, "preset"), PRESET: _OF_PRESETS}
 
 
 def _flag(name: str) -> str:
@@ -110,6 +112,7 @@ class Options:
     )
     on_change: str = _one("if the command line differs (%(default)s)", "refuse", choices=["refuse", "anew"])
     engine: str = _one("what keeps it: mdrun's own checkpoints, or DMTCP", "", choices=[GROMACS, DMTCP])
+    preset: str = _one("what is known of the program: see unbroken presets", "", metavar="NAME")
     anew: bool = _one("begin from zero; what was saved is set aside", default=False, action="store_true")
     requeue: bool = _one("in a batch script: requeue the job when it has paused", default=False, action="store_true")
     program: Sequence[str] = ()
@@ -181,8 +184,10 @@ def _mistakes(options: Options) -> Iterator[str]:
         yield "--saved-by next: no {progress} in --keep; write it where the number stands in the files' names"
     if options.progress[0] and has_numbers:
         yield "--progress: found beside {progress} in --keep, whose numbers say how far it is; allowed: one"
-    if options.goal is not None and not (options.progress[0] or has_numbers):
+    if options.goal is not None and not (options.progress[0] or has_numbers or options.preset):
         yield "--goal: nothing says how far the program is; add --progress FILE:PATTERN"
-    if given := [name for name in _BESIDE[options.engine] if getattr(options, name) != getattr(without, name)]:
+    engine = options.engine or (PRESET if options.preset else "")
+    if given := [name for name in _BESIDE[engine] if getattr(options, name) != getattr(without, name)]:
         found = ", ".join(map(_flag, given))
-        yield f"--engine {options.engine}: {found} does nothing beside it; leave it out"
+        named = f"--engine {options.engine}" if options.engine else f"--preset {options.preset}"
+        yield f"{named}: {found} does nothing beside it; leave it out"

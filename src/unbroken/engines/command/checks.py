@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
+from unbroken.engines.command.edits import edit_mistakes
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, strange, strange_in_template
-from unbroken.engines.files.settings import Program, SavedBy, record_of, texts
+from unbroken.engines.files.settings import Program, SavedBy, When, record_of, texts
 from unbroken.engines.files.states import is_progress_file_kept, matches
 from unbroken.store.run import RunSpec
 
@@ -31,6 +32,7 @@ def mistakes(run: RunSpec, program: Program, base: Path) -> Iterator[Mistake]:
     """Yield each setting that does not fit the others, and what is wrong with it."""
     yield from _placeholder_mistakes(run, program)
     yield from _template_mistakes(run, program, base)
+    yield from edit_mistakes(run, program, base)
     yield from _name_mistakes(program)
     yield from ((setting, text) for is_wrong, setting, text in _rules(run, program) if is_wrong)
     yield from _launcher_mistakes(run, program)
@@ -40,6 +42,11 @@ def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     """Yield each regular expression of the settings that is none; without them there is no program."""
     written = [("outputs", kind) for kind in texts(run.settings["outputs"]).values()]
     written.append(("progress_pattern", str(run.settings["progress_pattern"])))
+    edits = run.settings["edits"]
+    for edit in edits if isinstance(edits, (list, tuple)) else ():
+        yield from _plain_pattern_mistakes("edits", edit["find"], edit.get("after", ""))
+    for name in ("error_pattern", "finished_pattern"):
+        yield from _plain_pattern_mistakes(name, str(run.settings[name]))
     for where, text in written:
         try:
             groups = record_of(text).groups
@@ -48,6 +55,14 @@ def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
             continue
         if text and groups != 1:
             yield where, f"found {shown(text)} with {groups} groups (...), allowed: one, around the number"
+
+
+def _plain_pattern_mistakes(where: str, *patterns: str) -> Iterator[Mistake]:
+    for text in patterns:
+        try:
+            re.compile(text)
+        except re.error as error:
+            yield where, f"found {shown(text)}, which is no regular expression: {error}"
 
 
 # --- words and names ---
@@ -62,6 +77,8 @@ def _placeholder_mistakes(run: RunSpec, program: Program) -> Iterator[Mistake]:
         ("resume", own_resume, resumed),
         ("environment", program.environment.values(), resumed),
         ("stop_text", (program.stop_text,), resumed),
+        ("edits", [edit.put for edit in program.edits if edit.when is not When.RESUME], [*at_start, *OF_GOAL]),
+        ("edits", [edit.put for edit in program.edits if edit.when is When.RESUME], [*resumed, *OF_GOAL]),
         ("progress_command", program.progress_command, ["base"]),
         ("check_command", program.check_command, ["base"]),
     ):
@@ -108,7 +125,7 @@ def _name_mistakes(program: Program) -> Iterator[Mistake]:
     """Yield names that lie outside of the program's own folder, or that unbroken uses in a checkpoint."""
     tables = [output.name for output in program.outputs]
     named_files = {"files": program.files, "outputs": tables, "put_back_as": program.put_back_as.values()}
-    singles = ("saved_marker", "progress_file", "finished_file", "stop_file")
+    singles = ("saved_marker", "progress_file", "finished_file", "stop_file", "stdout")
     for setting, names in {**named_files, **{each: [getattr(program, each)] for each in singles}}.items():
         for name in names:
             path = PurePosixPath(name)
@@ -144,11 +161,11 @@ def _rules(run: RunSpec, program: Program) -> Iterator[Rule]:
     else:
         yield from _saving_rules(program)
     yield from _progress_rules(program)
-    is_said = program.says_progress or bool(program.finished_file)
+    is_said = program.says_progress or bool(program.finished_file or program.finished_pattern)
     yield run.goal is not None and not is_said, "goal", f"found {run.goal or 0:.10g}, {_NO_NUMBER}"
     yield program.stop_text and not program.stop_file, "stop_text", "does nothing without `stop_file`"
     both = sorted(program.exit_finished & program.exit_paused)
-    if both and not program.finished_file:
+    if both and not (program.finished_file or program.finished_pattern):
         found = f"found {both[0]}, which is in `exit_finished` too"
         yield program.keeps_the_contract, "exit_paused", f"{found}; allowed: one of them"
         is_open = run.goal is None and not program.keeps_the_contract

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from unbroken.engines.command.starter import starters
 from unbroken.engines.files.engine import SupervisedEngine
 from unbroken.engines.files.outputs import OutputList, outputs_outside
 from unbroken.engines.files.place import RunPlace
-from unbroken.engines.files.reading import confirm_check, reading_of
+from unbroken.engines.files.reading import confirm_check, first_match, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, SavedBy, program_of
 from unbroken.engines.files.states import is_progress_file_kept, matching, restart_files, states_in
@@ -27,7 +28,7 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, FINAL
 from unbroken.program.handover import HandedOver
-from unbroken.program.process import Child
+from unbroken.program.process import Child, Streams
 from unbroken.store.checkpoint import Checkpoint, read_passport
 from unbroken.store.layout import RunFolder, RunOutput
 from unbroken.store.run import RunSpec
@@ -45,6 +46,8 @@ class CommandEngine(SupervisedEngine):
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)
         self._means: int | None = None
+        self._printed: dict[Path, int] = {}  # files with what it prints, each with its size in bytes at the start
+        self._error = ""
         self._says_done: bool | None = None
 
     def program(self, run: RunSpec) -> Program:
@@ -119,6 +122,31 @@ class CommandEngine(SupervisedEngine):
         own = {name: filled(text, values) for name, text in self._program(task.run).environment.items()}
         return {**super().environment(task), **own}
 
+    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
+        """Open the file `stdout` for what it prints, if there is one; else all goes into the log."""
+        path = self.prints_to(task, log)
+        return _streams(path, log) if path is not None else nullcontext()
+
+    def prints_to(self, task: Task, log: Path) -> Path | None:
+        """Return the file that gets what it prints, None for the log; and note where this attempt begins in both."""
+        name = self._program(task.run).stdout
+        path = self.folder(task) / name if name else None
+        self._printed = dict.fromkeys([log, *([path] if path else [])], 0)
+        self._printed |= {
+            each: each.stat().st_size for each in (*self._printed, *self._messages(task)) if each.exists()
+        }
+        return path
+
+    def _messages(self, task: Task) -> list[Path]:
+        folder = self.folder(task)
+        return [folder / name for name in matching(folder, self._program(task.run).messages)]
+
+    def _said(self, task: Task, pattern: str) -> str:
+        """Return what a pattern first matches in what this attempt has printed, or written into `messages`."""
+        places = {**dict.fromkeys(self._messages(task), 0), **self._printed}
+        found = (first_match(path, pattern, begin) for path, begin in places.items())
+        return next(filter(None, found), "")
+
     def remarks(self, task: Task) -> list[str]:
         """Name what is dropped."""
         dropped = self._program(task.run).discard
@@ -146,7 +174,9 @@ class CommandEngine(SupervisedEngine):
         """Return what the config says; where a code may mean both, the goal or the finished file decides."""
         program = self._program(task.run)
         may_be_finished, may_be_paused = code in program.exit_finished, code in program.exit_paused
-        if not (may_be_finished or may_be_paused):
+        if program.error_pattern:
+            self._error = self._said(task, program.error_pattern)
+        if not (may_be_finished or may_be_paused) or self._error:
             return code if code not in (EXIT_FINISHED, EXIT_PAUSED) else 1
         try:
             self._says_done = self._asked_if_done(task, program)
@@ -155,6 +185,10 @@ class CommandEngine(SupervisedEngine):
             raise
         self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
         return self._means
+
+    def why_nothing_newer(self, task: Task) -> str:
+        said = f"it says: {self._error}" if self._error else ""
+        return "; ".join(filter(None, (said, super().why_nothing_newer(task))))
 
     def left(self, task: Task, *, is_well: bool) -> list[HandedOver]:
         is_finished = is_well and self._means == EXIT_FINISHED and self._says_done is not False
@@ -190,7 +224,7 @@ class CommandEngine(SupervisedEngine):
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             copying.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
         tables = {output.name: output.record for output in self._program(run).outputs}
-        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final, tables)
+        fill_outputs(checkpoint, checkpoint.folder.parents[1], final, tables)
 
     def results(self, run: RunSpec, checkpoint: Checkpoint) -> Results:
         """Return the restart files and the outputs that `final/` must hold, and how outputs in pieces lie."""
@@ -239,7 +273,9 @@ class CommandEngine(SupervisedEngine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """Ask the finished file or the goal; return None if only the exit code or the program's progress decides."""
+        """Ask the program's own words, or the goal; return None if only the exit code or its progress decides."""
+        if program.finished_pattern:
+            return bool(self._said(task, program.finished_pattern))
         if program.finished_file:
             return bool(matching(self.folder(task), [program.finished_file]))
         goal = task.run.goal
@@ -247,6 +283,12 @@ class CommandEngine(SupervisedEngine):
             return None
         done = self.supervisor(task).place.reached()
         return done is not None and done >= goal
+
+
+@contextmanager
+def _streams(printed: Path, log: Path) -> Iterator[Streams]:
+    with printed.open("ab") as output, log.open("ab") as error, open(os.devnull, "rb") as nothing:
+        yield Streams(nothing.fileno(), output.fileno(), error.fileno())
 
 
 def _placeholders(program: Program) -> set[str]:

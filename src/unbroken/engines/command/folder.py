@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unbroken.engines.base import Task
+from unbroken.engines.command.edits import edit_inputs
 from unbroken.engines.command.placeholders import filled, filled_template, values_of
 from unbroken.engines.exports import write_script
 from unbroken.engines.files.content import is_as_listed
@@ -44,6 +45,7 @@ def prepare(
     for name in program.inputs:
         _show((base / name).resolve(), workspace.folder / Path(name).name)
     _fill_templates(program, base, values, workspace.folder)
+    edit_inputs(program, base, values, workspace.folder, is_resumed=origin is not None)
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
@@ -87,6 +89,7 @@ def export_files(run: RunSpec, program: Program, base: Path, checkpoint: Checkpo
         source, target = base / name, folder / Path(name).name
         shutil.copytree(source, target) if source.is_dir() else shutil.copyfile(source, target)
     _fill_templates(program, base, values, folder)
+    edit_inputs(program, base, values, folder, is_resumed=True)
     put_state_back(checkpoint, {name: name for name in restart_files(checkpoint)}, folder)
     lines = [
         "resume.sh starts the program in this folder, which may be moved; a time limit in it is a year",

@@ -21,13 +21,22 @@ ALWAYS = (
 )  # fmt: skip
 # Without a goal there are none.
 OF_GOAL = ("goal", "remaining")
-_IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+# A number may be divided, such as {remaining/0.002}: steps, where the progress is a time.
+_IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)(?:/(\d*\.?\d+(?:[eE][-+]?\d+)?))?\}|[{}]")
+_DIVIDED = ("goal", "remaining", "progress", "seconds")
 _IN_TEMPLATES = re.compile(r"@@(\w+)@@")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """Return the text with its placeholders filled; `{{` and `}}` become single braces."""
-    return _IN_WORDS.sub(lambda found: values[found[1]] if found[1] else found[0][0], text)
+
+    def value(found: re.Match[str]) -> str:
+        if not found[1]:
+            return found[0][0]
+        known = values[found[1]]
+        return f"{round(float(known) / float(found[2]))}" if found[2] and known else known
+
+    return _IN_WORDS.sub(value, text)
 
 
 def filled_template(text: str, values: Mapping[str, str]) -> str:
@@ -38,7 +47,8 @@ def filled_template(text: str, values: Mapping[str, str]) -> str:
 def strange(text: str, known: Collection[str]) -> Iterator[str]:
     """Yield placeholders that are not known, and single braces."""
     for found in _IN_WORDS.finditer(text):
-        if found[0] not in ("{{", "}}") and found[1] not in known:
+        is_divided_wrongly = found[2] and (found[1] not in _DIVIDED or not float(found[2]))
+        if found[0] not in ("{{", "}}") and (found[1] not in known or is_divided_wrongly):
             yield found[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
@@ -11,6 +12,7 @@ from unbroken.engines.command.lammps.script import is_input
 from unbroken.engines.script_edit import NotPlainError
 from unbroken.engines.starter import Starter, as_yaml, files_like, in_own_folder, run_name
 from unbroken.errors import ConfigError
+from unbroken.presets.preset import Preset, presets
 
 _LAMMPS = ("lmp", "lmp_mpi", "lmp_serial", "lammps")
 # The script that resumes appends to the log, which LAMMPS would empty before it reads that script.
@@ -22,7 +24,11 @@ _ASKED = (
 
 
 def starters(folder: Path, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
-    """Yield one for each input script of LAMMPS in the folder, or for the command line that was named."""
+    """Yield one for each input of a preset and each script of LAMMPS in the folder, or for the line that was named."""
+    if known := list(_of_presets(folder, words)):
+        yield from known
+        if words:
+            return
     is_script = len(words) == 1 and is_input(folder / words[0])
     if words and is_named and not is_script:
         yield _of_command(folder, words)
@@ -34,6 +40,45 @@ def starters(folder: Path, words: Sequence[str], *, is_named: bool) -> Iterator[
         raise ConfigError(
             ["init command: which program? type for example: unbroken init command -- ./simulate input.dat"]
         )
+
+
+def _of_presets(folder: Path, words: Sequence[str]) -> Iterator[Starter]:
+    """Yield one for each input in the folder, for an input or a command line, also behind the name of a preset."""
+    known = presets(folder)
+    if not words:
+        yield from (_of_input(each, name) for each in known.values() for name in each.inputs_below(folder))
+        return
+    named, rest = known.get(words[0]), words[1:]
+    chosen = [named] if named is not None else list(known.values())
+    lines = [rest, words] if named is not None else [words]
+    for each in chosen:
+        if named is not None and not rest and each.has_input:
+            yield from (_of_input(each, name) for name in each.inputs_below(folder))
+        for line in lines:
+            if len(line) == 1 and each.has_input and each.is_input(folder, line[0]):
+                yield _of_input(each, line[0])
+            elif len(line) > 1 and each.place_of_program(line[:1]) is not None:
+                yield _of_line(each, line)
+
+
+def _of_input(preset: Preset, name: str) -> Starter:
+    settings = (f"preset: {preset.name}  # {preset.title}", f"input: {as_yaml(name)}")
+    path = PurePath(name)
+    run = run_name(path.stem if len(path.parts) == 1 else "", preset.name.replace("-", "_"))
+    return Starter(run, f"{preset.name} {name}", settings, todo=_missing(preset, preset.settings["start"]))
+
+
+def _of_line(preset: Preset, words: Sequence[str]) -> Starter:
+    settings = (f"preset: {preset.name}  # {preset.title}", f"start: {as_yaml(list(words))}")
+    source = f"{preset.name} -- {shlex.join(words)}"
+    return Starter(run_name(preset.name, "run"), source, settings, todo=_missing(preset, words))
+
+
+def _missing(preset: Preset, words: Sequence[object]) -> tuple[str, ...]:
+    program = str(words[preset.place_of_program(list(map(str, words))) or 0])
+    if "$" in program or shutil.which(program):
+        return ()
+    return (f"{program} is not on the PATH; name its module below the run (`modules:`), or another one in `start:`",)
 
 
 def _of_command(folder: Path, words: Sequence[str]) -> Starter:

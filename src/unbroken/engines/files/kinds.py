@@ -38,7 +38,7 @@ class FileKinds:
         self._program = program
         self._tables = {output.name for output in program.outputs}
         self._others = {Path(name).name for name in (*program.inputs, *program.templates)} | {program.stop_file}
-        self._others |= set(program.put_back_as.values())
+        self._others |= {*program.put_back_as.values(), *(edit.file for edit in program.edits)}
         self._inputs = {Path(name).name for name in program.inputs}
 
     def is_state(self, name: str) -> bool:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
+# A message of an error is looked for in so much of what was printed.
+MOST_SEARCHED_BYTES = 64 * 1024 * 1024
 ANSWER_SECONDS = 60.0
 LONGEST_LINE = 120
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -70,6 +72,18 @@ def last_number(path: Path, pattern: str) -> float | None:
     except OSError:
         return None
     return _number(found[-1][1].decode(errors="replace")) if found and found[-1][1] else None
+
+
+def first_match(path: Path, pattern: str, begin: int = 0) -> str:
+    """Return what a pattern first matches in a file from byte `begin` on, on one line of at most 200 characters."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(begin if begin <= size else 0, size - MOST_SEARCHED_BYTES))  # it may have been begun again
+            found = re.search(pattern.encode(), file.read(), re.MULTILINE)
+    except OSError:
+        return ""
+    return " ".join(found[0].decode(errors="replace").split())[:200] if found else ""
 
 
 def _in_text(path: Path, pattern: str) -> Reading:

@@ -38,6 +38,30 @@ class OutputSetting:
     record: re.Pattern[bytes]
 
 
+class When(Enum):
+    """Name the starts before which an input file is edited."""
+
+    START = "start"  # from nothing
+    RESUME = "resume"  # from a checkpoint
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Define a change of an input file before a start; the user's own file stays as it is.
+
+    `find` is a regular expression; each match becomes `put`, in which placeholders are filled and `\\1` is a group.  If
+    nothing matches, `put` is a new line after the first match of `after`.
+    """
+
+    file: str
+    find: str
+    put: str
+    when: When = When.ALWAYS
+    after: str = ""
+    is_optional: bool = False
+
+
 @dataclass(frozen=True)
 class Program:
     """Describe a program, as the config or an engine of its own does.
@@ -49,7 +73,9 @@ class Program:
     resume: tuple[str, ...] = ()  # as `start`, if there is none
     inputs: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    stdout: str = ""
     files: tuple[str, ...] = ()
     saved_by: SavedBy = SavedBy.OBSERVED
     saved_marker: str = ""
@@ -68,6 +94,9 @@ class Program:
     exit_finished: frozenset[int] = frozenset({0})
     exit_paused: frozenset[int] = frozenset({85})
     finished_file: str = ""
+    finished_pattern: str = ""
+    error_pattern: str = ""
+    messages: tuple[str, ...] = ()
     goal_unit: str = "steps"
 
     def __post_init__(self) -> None:
@@ -104,6 +133,8 @@ def _typed(name: str, value: object) -> Any:
     """Return a value of the config as the field of that name holds it."""
     if name == "saved_by":
         return SavedBy(value)
+    if name == "edits":
+        return tuple(map(_edit, value)) if isinstance(value, (list, tuple)) else ()
     if name == "outputs":
         return tuple(OutputSetting(each, record_of(kind)) for each, kind in texts(value).items())
     if name in ("exit_finished", "exit_paused"):
@@ -111,6 +142,11 @@ def _typed(name: str, value: object) -> Any:
     if isinstance(value, Mapping):
         return texts(value)
     return words(value) if isinstance(value, (list, tuple)) else value
+
+
+def _edit(value: Mapping[str, Any]) -> Edit:
+    is_optional, when = bool(value.get("optional")), When(value.get("when", When.ALWAYS))
+    return Edit(value["file"], value["find"], value["put"], when, value.get("after", ""), is_optional)
 
 
 def record_of(kind: str) -> re.Pattern[bytes]:

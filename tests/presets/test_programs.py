@@ -1,0 +1,57 @@
+"""Each preset with its real program: in segments, killed, it comes to what one uninterrupted run comes to.
+
+UNBROKEN_PRESET_KILLS is for how many kills each is run; `make presets` asks for what its case.yaml says.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from support.needs import require
+from support.preset_cases import CASES, Case, Pieces, differences, note, read_case, whole
+
+pytestmark = [pytest.mark.process, pytest.mark.presets]
+
+ALL = os.environ.get("UNBROKEN_PRESET_KILLS") == "all"
+NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
+
+
+@pytest.fixture(params=NAMES)
+def case(request: pytest.FixtureRequest) -> Case:
+    found = read_case(request.param)
+    require(*found.needs)
+    return found
+
+
+def test_a_run_that_is_killed_comes_to_the_results_of_one_that_is_not(case: Case, tmp_path: Path) -> None:
+    """A segment that comes to its limit, one that is killed while it saves, one that is killed anywhere, the rest."""
+    seconds = whole(case, case.copied(tmp_path / "whole"))
+    rng, rounds, wanted = random.Random(case.name), [], case.kills if ALL else 1
+    while sum(each.kills for each in rounds) < wanted:
+        pieces = Pieces(case, case.copied(tmp_path / f"pieces-{len(rounds)}"), rng)
+        rounds.append(pieces)
+        before = sum(each.kills for each in rounds)
+        assert pieces.paused(max(1.5, seconds * 0.35)) in (0, 85), pieces.said()
+        for at in range(min(wanted - before, 6)):
+            if not pieces.killed(seconds * 0.6, in_a_save=not case.must_leave_well and at % 2 == 0):
+                break
+        assert pieces.ended() == 0, pieces.said()
+        assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+        assert len(rounds) < 3 * wanted + 3, "it ends before it can be killed; make the case longer"
+    note(case, rounds)
+
+
+def test_a_torn_newest_restart_file_is_noticed(case: Case, tmp_path: Path) -> None:
+    if not case.torn:
+        pytest.skip("nothing of it can be torn: see its case.yaml")
+    seconds = whole(case, case.copied(tmp_path / "whole"))
+    pieces = Pieces(case, case.copied(tmp_path / "pieces"), random.Random(1))
+
+    assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+    assert pieces.killed(seconds * 0.6, in_a_save=True), "it had ended; make the case longer"
+    torn = pieces.tear()
+
+    assert torn, "nothing was there to tear"
+    assert pieces.ended() == 0, pieces.said()
+    assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()

@@ -1,0 +1,261 @@
+"""Run the program of a preset whole, and in segments that are really killed, and compare what it leaves."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unbroken.engines.files.states import matches
+from unbroken.presets.expand import Case as Computation
+from unbroken.presets.preset import presets
+from unbroken.system.file_events import FileEvents, Happened
+
+CASES = Path(__file__).parents[1] / "presets" / "cases"
+# Programs of PyPI have an environment of their own.
+PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
+_PATIENCE_SECONDS = 600.0
+_GONE_SECONDS = 20.0
+
+
+@dataclass
+class Case:
+    """One case as its case.yaml describes it: docs/presets.md."""
+
+    name: str
+    preset: str
+    words: list[str]
+    seconds: float
+    needs: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+    close: dict[str, float] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    version: list[str] = field(default_factory=list)
+    kills: int = 3
+    must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
+
+    @property
+    def folder(self) -> Path:
+        return CASES / self.name
+
+    def copied(self, target: Path) -> Path:
+        """Return a new folder with the input of the case."""
+        shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("case.yaml"))
+        return target
+
+    def version_said(self) -> str:
+        """Return the first number like a version in what the program says of itself."""
+        if not self.version:
+            return ""
+        done = subprocess.run(self.version, capture_output=True, text=True, env=environment(), check=False)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        return found[0] if found else ""
+
+
+def read_case(name: str) -> Case:
+    return Case(name=name, **yaml.safe_load((CASES / name / "case.yaml").read_text()))
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+def whole(case: Case, folder: Path) -> float:
+    """Run the program alone, without unbroken, and return the seconds that it took."""
+    computation = Computation(presets(folder)[case.preset], folder, words=tuple(case.words))
+    settings = computation_settings(case, folder)
+    name = settings.get("stdout") or "stdout.txt"
+    began = time.monotonic()
+    with (folder / name).open("wb") as printed:
+        done = subprocess.run(
+            case.words, cwd=folder, stdout=printed, stderr=subprocess.STDOUT, env=environment(), check=False
+        )
+    assert done.returncode == 0, (folder / name).read_text(errors="replace")[-3000:]
+    if not settings.get("stdout"):
+        (folder / name).unlink()
+    _ = computation
+    return time.monotonic() - began
+
+
+def computation_settings(case: Case, folder: Path) -> dict[str, Any]:
+    """Return the settings that the preset stands for."""
+    preset = presets(folder)[case.preset]
+    name = preset.input_in(folder, case.words) if preset.has_input else ""
+    return Computation(preset, folder, name, tuple(case.words)).settings()
+
+
+class Pieces:
+    """The same in a folder where `unbroken exec --preset` is called again and again."""
+
+    def __init__(self, case: Case, folder: Path, rng: random.Random) -> None:
+        self.case, self.folder, self.rng = case, folder, rng
+        self.states = list(computation_settings(case, folder)["files"])
+        self.kills = self.kills_in_a_save = self.segments = 0
+        self.log = folder.with_name(f"{folder.name}.log")
+
+    @property
+    def store(self) -> Path:
+        return self.folder / ".unbroken" / "case"
+
+    def call(self, *, minutes: float = 60.0) -> "subprocess.Popen[bytes]":
+        words = [sys.executable, "-m", "unbroken", "exec", "--name", "case", "--preset", self.case.preset]
+        words += [*self.case.options, "--minutes", f"{minutes:.5f}", "--save-minutes", "0.001", "--", *self.case.words]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                words, cwd=self.folder, stdout=log, stderr=log, env=environment(), start_new_session=True
+            )
+
+    def paused(self, seconds: float) -> int:
+        """Let one segment come to its limit; return the exit code."""
+        self.segments += 1
+        return self.call(minutes=seconds / 60).wait(_PATIENCE_SECONDS)
+
+    def killed(self, most_seconds: float, *, in_a_save: bool) -> bool:
+        """Kill a segment, at a random moment or while it saves; return False if it had ended before."""
+        self.segments += 1
+        (self.folder / ".unbroken").mkdir(exist_ok=True)
+        with FileEvents(self.folder / ".unbroken") as events:
+            process = self.call()
+            if in_a_save:
+                self._await_save(events, process, most_seconds)
+                time.sleep(self.rng.uniform(0, 0.02))
+            else:
+                give_up = time.monotonic() + self.rng.uniform(0.5, most_seconds)
+                while process.poll() is None and time.monotonic() < give_up:
+                    time.sleep(0.01)
+        if process.poll() is not None:
+            return False
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self._await_gone()
+        self.kills += 1
+        self.kills_in_a_save += in_a_save
+        return True
+
+    def _await_save(self, events: FileEvents, process: "subprocess.Popen[bytes]", most_seconds: float) -> None:
+        skip = self.rng.randrange(40)
+        give_up = time.monotonic() + 3 * most_seconds + 30
+        while process.poll() is None and time.monotonic() < give_up:
+            for event in events.next(0.2):
+                name = event.name.partition("/program/")[2]
+                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                    skip -= 1
+                    if skip < 0:
+                        return
+
+    def _await_gone(self) -> None:
+        """Wait until no process works below the folder: the program dies with the call."""
+        give_up = time.monotonic() + _GONE_SECONDS
+        while time.monotonic() < give_up:
+            if not any(_works_below(pid, self.folder) for pid in os.listdir("/proc") if pid.isdecimal()):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"a process still works below {self.folder}")
+
+    def tear(self) -> list[str]:
+        """Cut the restart files that a killed program has left in half; return their names."""
+        torn = []
+        for path in sorted((self.store / "work").rglob("*")):
+            name = path.as_posix().partition("/program/")[2]
+            if name and path.is_file() and not path.is_symlink() and matches(self.case.torn, name):
+                os.truncate(path, path.stat().st_size // 2)
+                torn.append(name)
+        return torn
+
+    def ended(self) -> int:
+        """Let it come to its end; return the exit code."""
+        for _ in range(20):
+            self.segments += 1
+            code = self.call().wait(_PATIENCE_SECONDS)
+            if code != 85:
+                return code
+        return code
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]
+
+
+def _works_below(pid: str, folder: Path) -> bool:
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(folder)
+    except OSError:
+        return False
+
+
+def differences(case: Case, one: Path, other: Path) -> list[str]:
+    """Return what differs between the results in two folders; every file counts that is no input."""
+    inputs = {path.relative_to(case.folder).as_posix() for path in case.folder.rglob("*") if path.is_file()}
+    found = []
+    sides = [{name for name in _names(side) if name not in inputs} for side in (one, other)]
+    for name in sorted(sides[0] | sides[1]):
+        if any(fnmatchcase(name, glob) for glob in case.without):
+            continue
+        if name not in sides[0] or name not in sides[1]:
+            found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
+            continue
+        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        if tolerance is None:
+            if texts[0] != texts[1]:
+                found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
+        elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
+            found.append(f"{name}: {why}")
+    return found
+
+
+def _first_line(one: bytes, other: bytes) -> str:
+    for number, (a, b) in enumerate(zip(one.splitlines(), other.splitlines(), strict=False), 1):
+        if a != b:
+            return f", first at line {number}: {a[:120]!r} and {b[:120]!r}"
+    return ", one goes on"
+
+
+def _names(folder: Path) -> list[str]:
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return [name for name in found if not name.startswith(".unbroken")]
+
+
+def _apart(one: str, other: str, tolerance: float) -> str:
+    lines = one.splitlines(), other.splitlines()
+    if len(lines[0]) != len(lines[1]):
+        return f"{len(lines[0])} and {len(lines[1])} lines"
+    for number, (a, b) in enumerate(zip(*lines, strict=True), 1):
+        if _NUMBER.sub("#", a) != _NUMBER.sub("#", b):
+            return f"line {number}: {a!r} and {b!r}"
+        for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
+            p, q = (float(re.sub("[dD]", "e", each)) for each in (x, y))
+            if abs(p - q) > tolerance * max(abs(p), abs(q), 1e-12):
+                return f"line {number}: {x} and {y}"
+    return ""
+
+
+def note(case: Case, rounds: list[Pieces]) -> None:
+    """Add a line to the file that UNBROKEN_PRESET_RESULTS names."""
+    if path := os.environ.get("UNBROKEN_PRESET_RESULTS"):
+        row = {
+            "case": case.name,
+            "preset": case.preset,
+            "version": case.version_said(),
+            "kills": sum(each.kills for each in rounds),
+            "in_a_save": sum(each.kills_in_a_save for each in rounds),
+            "segments": sum(each.segments for each in rounds),
+            "runs": len(rounds),
+            "day": datetime.now(UTC).date().isoformat(),
+        }
+        with Path(path).open("a") as file:
+            file.write(json.dumps(row) + "\n")
