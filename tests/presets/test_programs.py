@@ -8,8 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.needs import require
-from support.preset_cases import CASES, Case, Pieces, differences, note, read_case, whole
+from support.needs import require, skip_or_fail
+from support.preset_cases import CASES, PROGRAMS, Case, Pieces, differences, note, read_case, whole
 
 pytestmark = [pytest.mark.process, pytest.mark.presets]
 
@@ -21,6 +21,8 @@ NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
 def case(request: pytest.FixtureRequest) -> Case:
     found = read_case(request.param)
     require(*found.needs)
+    if found.pip and not PROGRAMS.is_dir():
+        skip_or_fail("missing: .venv-presets (make presets-setup)")
     return found
 
 

@@ -46,6 +46,7 @@ class Case:
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    pip: bool = False  # its program is in .venv-presets
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
