@@ -90,7 +90,8 @@ EXAMPLES = {
         ("gfortran", "-O2", "-o", "heat", "unbroken.f90", "heat.f90"),
     ),
     "r": Example(
-        "r", "banana", ("walk.R", "unbroken.R"), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core",
+        "r", "banana", ("walk.R", "unbroken.R"), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",),
+        "r-base-core",
     ),
     "matlab": Example(
         "matlab", "banana", ("simulate.m", "unbroken.m"), 2000, ("octave-cli", "--norc", "--eval", "simulate"),
