@@ -19,7 +19,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.workspace import Workspace, put_state_back
+from unbroken.engines.files.workspace import Workspace, put_path_back, put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
 from unbroken.store.checkpoint import Checkpoint
@@ -54,6 +54,7 @@ def prepare(
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
+        put_path_back(matching(workspace.folder, program.path_files), workspace.folder.parents[1], workspace.folder)
     return restored
 
 

@@ -18,6 +18,7 @@ from unbroken.engines.files.states import (
     glob_of,
     glob_pattern,
     is_handed_over,
+    is_left_out,
     matches,
     may_hold,
     states_in,
@@ -97,7 +98,8 @@ class Keep:
 
     def names(self, appended: Collection[str]) -> list[str]:
         """Return the names of all that matches now, but not of what was found to be `appended` to, in order."""
-        names = {name for pattern in self.program.files for name in self._matching(pattern)}
+        globs = self.program.files
+        names = {name for pattern in globs for name in self._matching(pattern) if not is_left_out(globs, name)}
         return sorted(name for name in names if name not in appended)
 
     def _matching(self, pattern: str) -> Iterator[str]:
@@ -132,6 +134,8 @@ class Keep:
         """Return True for a name that matches, or is below a folder that does."""
         if name.startswith(ELSEWHERE):
             return is_handed_over(name)
+        if is_left_out(self.program.files, name):
+            return False
         patterns = (each for each in self.program.files if each == "." or glob_of(name, [each])[0])
         return any(self._is_meant(name, each) for each in patterns)
 

@@ -28,6 +28,7 @@ class SavedBy(Enum):
     RENAME = "rename"  # it writes under another name first
     MARKER = "marker"  # it makes one more file afterwards
     NEXT = "next"  # it has begun the one after
+    STAGE = "stage"  # it makes a marker after each stage, and begins the next one at once
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Program:
     progress_pattern: str = ""
     progress_command: tuple[str, ...] = ()
     check_command: tuple[str, ...] = ()
+    path_files: tuple[str, ...] = ()
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
     stop_file: str = ""
