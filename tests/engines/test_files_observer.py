@@ -220,7 +220,7 @@ def test_a_state_whose_folder_is_new_is_found_although_its_writing_was_not_seen(
 
 @pytest.mark.parametrize("ticks_seconds", [0.0, 0.05])
 def test_a_file_of_a_state_that_is_found_early_may_be_its_last(watched, tmp_path, ticks_seconds):
-    """A solver writes fields, rows of a table, then a file in one more folder: its event is before those of the rows."""
+    """A solver writes fields, rows of a table, then a file in one more folder, which is found before the rows are."""
     append(tmp_path / "table", 10)
     watched.start()
     (tmp_path / "100").mkdir()

@@ -313,9 +313,8 @@ def _last_of(moments: Sequence[Moment]) -> Moment:
     last = max(moments, key=lambda each: each.at)
     found = [moment for moment in moments if moment.is_found and moment is not last]
     unknown = frozenset(name for moment in found for name in moment.unknown)
-    grown = {
-        name: size for moment in found for name, size in moment.lengths.items() if size > last.lengths.get(name, -1)
-    }
-    return (
-        replace(last, unknown=last.unknown | unknown, lengths={**last.lengths, **grown}) if unknown or grown else last
-    )
+    sizes = [(name, size) for moment in found for name, size in moment.lengths.items()]
+    grown = {name: size for name, size in sizes if size > last.lengths.get(name, -1)}
+    if not unknown and not grown:
+        return last
+    return replace(last, unknown=last.unknown | unknown, lengths={**last.lengths, **grown})
