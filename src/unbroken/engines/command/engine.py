@@ -273,14 +273,12 @@ class CommandEngine(SupervisedEngine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """Ask the program's own words, or the goal; return None if only the exit code or its progress decides."""
-        if program.finished_pattern:
-            return bool(self._said(task, program.finished_pattern))
-        if program.finished_file:
-            return bool(matching(self.folder(task), [program.finished_file]))
+        """Ask the program's own words, then the goal; return None if only the exit code or its progress decides."""
+        says = bool(program.finished_pattern and self._said(task, program.finished_pattern))
+        says = says or bool(program.finished_file and matching(self.folder(task), [program.finished_file]))
         goal = task.run.goal
-        if goal is None or program.keeps_the_contract:
-            return None
+        if says or goal is None or program.keeps_the_contract:
+            return says or (False if program.finished_pattern or program.finished_file else None)
         done = self.supervisor(task).place.reached()
         return done is not None and done >= goal
 
