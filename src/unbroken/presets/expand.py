@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 _MOST_BYTES = 1024 * 1024
 # These stand for several words of a command line.
 _WORDS = ("start", "program")
+# What `refuse` is looked for in, if not in a file: the command line that the user has typed.
+START = "start"
 
 
 class _Missing(Exception):
@@ -139,7 +141,9 @@ class Case:
         """Yield what of the input cannot be resumed right, each with the reason."""
         for rule in self.preset.refuse:
             name = rule.get("in", "")
-            text = self.text_of(name)
+            text = " ".join(self.words) if name == START else self.text_of(name)
+            if name == START and not self.words:
+                continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):
                 continue
             where = name or self.input_name
