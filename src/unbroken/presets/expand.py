@@ -159,7 +159,9 @@ class Case:
             return
         for rule in self.preset.refuse:
             name = rule.get("in", "")
-            text = self.text_of(name)
+            text = " ".join(self.words) if name == START else self.text_of(name)
+            if name == START and not self.words:
+                continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):
                 continue
             where = name or self.input_name
