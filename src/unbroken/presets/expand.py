@@ -159,7 +159,7 @@ class Case:
             return
         for rule in self.preset.refuse:
             name = rule.get("in", "")
-            text = " ".join(self.words) if name == START else self.text_of(name)
+            text = self.text_of(name)
             if name == START and not self.words:
                 continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):
