@@ -148,9 +148,12 @@ class CommandEngine(SupervisedEngine):
         return next(filter(None, found), "")
 
     def remarks(self, task: Task) -> list[str]:
-        """Name what is dropped."""
-        dropped = self._program(task.run).discard
-        return [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
+        """Name what is dropped, and what a kill costs if the program saves only as it leaves."""
+        program = self._program(task.run)
+        lines = [f"dropped, as `discard` says: {', '.join(program.discard)}"] if program.discard else []
+        if program.files and program.saved_by is SavedBy.EXIT:
+            lines.append("it saves only when it leaves well: a kill costs all that this segment has computed")
+        return lines
 
     # --- while it runs ---
 
