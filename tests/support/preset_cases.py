@@ -26,7 +26,7 @@ CASES = Path(__file__).parents[1] / "presets" / "cases"
 # Programs of PyPI have an environment of their own.
 PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
-_PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 600.0
 _GONE_SECONDS = 20.0
 
 
@@ -46,6 +46,7 @@ class Case:
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
@@ -124,7 +125,7 @@ class Pieces:
     def paused(self, seconds: float) -> int:
         """Let one segment come to its limit; return the exit code."""
         self.segments += 1
-        return self.call(minutes=seconds / 60).wait(_PATIENCE_SECONDS)
+        return self.call(minutes=seconds / 60).wait(PATIENCE_SECONDS)
 
     def killed(self, most_seconds: float, *, in_a_save: bool) -> bool:
         """Kill a segment, at a random moment or while it saves; return False if it had ended before."""
@@ -182,7 +183,7 @@ class Pieces:
         """Let it come to its end; return the exit code."""
         for _ in range(20):
             self.segments += 1
-            code = self.call().wait(_PATIENCE_SECONDS)
+            code = self.call().wait(PATIENCE_SECONDS)
             if code != 85:
                 return code
         return code

@@ -11,6 +11,7 @@ from unbroken.config.location import Entry, mapping
 from unbroken.errors import Mistake, config_error
 from unbroken.presets.expand import Case
 from unbroken.presets.preset import Preset, presets, unknown_preset
+from unbroken.store.run import RunSpec
 
 
 def with_preset(entry: Entry, defaults: Mapping[Any, object], base: Path) -> Entry:
@@ -35,6 +36,13 @@ def with_preset(entry: Entry, defaults: Mapping[Any, object], base: Path) -> Ent
     own = {key: value for key, value in said.items() if key not in typed}
     settings = {**own, **entry.settings, "inputs": [*said["inputs"], *more], "start": said["start"]}
     return replace(entry, written={**entry.values, "settings": settings})
+
+
+def smaller_goal(run: RunSpec, base: Path) -> float | None:
+    """Return the goal to which a run is rehearsed, as its preset says; None if the run's own is to be taken."""
+    known = presets(base).get(str(run.settings.get("preset", "")))
+    goal = known.rehearse.get("goal") if known is not None else None
+    return goal if goal is not None and (run.goal is None or goal < run.goal) else None
 
 
 def _case_of(known: Preset, typed: Mapping[Any, object], base: Path) -> tuple[Case, list[tuple[str, str]]]:
