@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Results, Task, When
 from unbroken.engines.command import checks
-from unbroken.engines.command.folder import export_files, first_file, prepare
+from unbroken.engines.command.folder import OWN_FOLDER, export_files, first_file, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
@@ -34,7 +34,6 @@ from unbroken.store.layout import RunFolder, RunOutput
 from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
 
-OWN_FOLDER = "program"
 _CLOCKS = {"seconds", "minutes", "hours", "hms"}
 
 

@@ -28,6 +28,8 @@ from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
+# In the folder of an attempt.
+OWN_FOLDER = "program"
 # The tables lie here: many programs write over what they find under that name when they resume.
 SO_FAR = "so-far"
 # For a program that receives how long it may run, and then has no limit.
@@ -54,7 +56,7 @@ def prepare(
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
-        put_path_back(matching(workspace.folder, program.path_files), workspace.folder.parents[1], workspace.folder)
+        put_path_back(matching(workspace.folder, program.path_files), workspace.folder, workspace.folder)
     return restored
 
 
@@ -97,8 +99,11 @@ def export_files(run: RunSpec, program: Program, base: Path, checkpoint: Checkpo
     _fill_templates(program, base, values, folder)
     edit_inputs(program, base, values, folder, is_resumed=True)
     put_state_back(checkpoint, {name: name for name in restart_files(checkpoint)}, folder)
+    where_noted = matching(folder, program.path_files)
+    put_path_back(where_noted, RunFolder(run.name, base).work / "0" / OWN_FOLDER, folder)
+    moves = "which must not be moved, as the program notes its path" if where_noted else "which may be moved"
     lines = [
-        "resume.sh starts the program in this folder, which may be moved; a time limit in it is a year",
+        f"resume.sh starts the program in this folder, {moves}; a time limit in it is a year",
         *_put_outputs(run, base, checkpoint, folder),
     ]
     if program.outputs:
