@@ -97,6 +97,8 @@ class Case:
                 if path.is_absolute() or ".." in path.parts or path in seen or not path.parts:
                     continue
                 seen.add(path)
+                if not (self.base / self.folder / path).exists():
+                    path = path.with_name(path.name + PurePosixPath(self.input).suffix)  # import a_module
                 place = self.base / self.folder / path
                 if place.exists():
                     yield (self.folder / path.parts[0]).as_posix()
