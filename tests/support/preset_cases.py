@@ -41,7 +41,7 @@ class Case:
     needs: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    close: dict[str, float] = field(default_factory=dict)
+    close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
     without: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
@@ -230,7 +230,9 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if not name.startswith(".unbroken")]
 
 
-def _apart(one: str, other: str, tolerance: float) -> str:
+def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
+    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else tolerance
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"
@@ -239,7 +241,7 @@ def _apart(one: str, other: str, tolerance: float) -> str:
             return f"line {number}: {a!r} and {b!r}"
         for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
             p, q = (float(re.sub("[dD]", "e", each)) for each in (x, y))
-            if abs(p - q) > tolerance * max(abs(p), abs(q), 1e-12):
+            if abs(p - q) > max(absolute, relative * max(abs(p), abs(q), 1e-12)):
                 return f"line {number}: {x} and {y}"
     return ""
 
