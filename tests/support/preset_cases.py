@@ -42,6 +42,7 @@ class Case:
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
     without: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
@@ -210,12 +211,24 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
             continue
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         texts = (one / name).read_bytes(), (other / name).read_bytes()
+        if name in case.last:
+            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
+            continue
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     return found
+
+
+def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:
+    """Return what is wrong if the last numbers that a pattern finds in two texts are further apart."""
+    found = [re.findall(find, text.decode(errors="replace"), re.MULTILINE)[-1:] for text in texts]
+    if not all(found):
+        return [f"nothing matches {find}"]
+    one, other = (float(each[0]) for each in found)
+    return [] if abs(one - other) <= absolute else [f"{one} and {other}"]
 
 
 def _first_line(one: bytes, other: bytes) -> str:
