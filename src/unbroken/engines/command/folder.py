@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -87,6 +88,18 @@ def first_file(origin: Checkpoint, program: Program) -> Path:
     return origin.folder / found[0]
 
 
+def last_name(origin: Checkpoint | None, program: Program) -> str:
+    """Return the last restart file of a checkpoint, of `x-2-9` and `x-10-1` the second, as the program sees it."""
+    names = restart_files(origin) if origin else []
+    last = max(names, key=_numbers_in, default="")
+    return program.put_back_as.get(last, last)
+
+
+def _numbers_in(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names with numbers as a reader would."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]
+
+
 # --- to resume without unbroken ---
 
 
@@ -140,5 +153,11 @@ def _exported_values(
     state = first_file(checkpoint, program).relative_to(checkpoint.folder).as_posix()
     end_unix = time.time() + _YEAR_SECONDS
     task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), end_unix)
-    own = {"checkpoint": ".", "file": state, "save": "save", "stop": program.stop_file or "stop"}
+    own = {
+        "checkpoint": ".",
+        "file": state,
+        "last": last_name(checkpoint, program),
+        "save": "save",
+        "stop": program.stop_file or "stop",
+    }
     return values_of(task, program, base, stop=Path(), state=None) | own
