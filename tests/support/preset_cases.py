@@ -177,7 +177,7 @@ class Pieces:
         raise AssertionError(f"a process still works below {self.folder}")
 
     def tear(self) -> list[str]:
-        """Cut in half the restart files that a killed program has left, the newest of numbered ones; return their names."""
+        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return names."""
         found = {}
         for path in sorted((self.store / "work").rglob("*")):
             name = path.as_posix().partition("/program/")[2]
