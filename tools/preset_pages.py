@@ -99,6 +99,8 @@ def _reason(rule: dict[str, Any]) -> str:
 
 
 def _example(preset: Preset) -> str:
+    if not preset.has_input:
+        return ""
     name = str(preset.input["files"][0])
     return name.replace("*", "water" if name.startswith("*") else "run").strip(".")
 
