@@ -106,7 +106,10 @@ def _example(preset: Preset) -> str:
 
 
 def _words(preset: Preset) -> list[str]:
-    return [str(word).replace("${input}", _example(preset)) for word in preset.settings["start"]]
+    values = {"${input}": _example(preset), "${stem}": Path(_example(preset)).stem}
+    return [
+        re.sub(r"\$\{(input|stem)\}", lambda found: values[found[0]], str(word)) for word in preset.settings["start"]
+    ]
 
 
 def _line(preset: Preset) -> str:

@@ -41,7 +41,8 @@ class Case:
     needs: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    close: dict[str, float] = field(default_factory=dict)
+    close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
     without: list[str] = field(default_factory=list)
     compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Pieces:
         raise AssertionError(f"a process still works below {self.folder}")
 
     def tear(self) -> list[str]:
-        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return the names."""
+        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return names."""
         found = {}
         for path in sorted((self.store / "work").rglob("*")):
             name = path.as_posix().partition("/program/")[2]
@@ -224,6 +225,9 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
             continue
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         texts = (one / name).read_bytes(), (other / name).read_bytes()
+        if name in case.last:
+            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
+            continue
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
@@ -250,6 +254,15 @@ def _said_of(case: Case, one: Path, other: Path) -> list[str]:
     return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 
 
+def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:
+    """Return what is wrong if the last numbers that a pattern finds in two texts are further apart."""
+    found = [re.findall(find, text.decode(errors="replace"), re.MULTILINE)[-1:] for text in texts]
+    if not all(found):
+        return [f"nothing matches {find}"]
+    one, other = (float(each[0]) for each in found)
+    return [] if abs(one - other) <= absolute else [f"{one} and {other}"]
+
+
 def _first_line(one: bytes, other: bytes) -> str:
     for number, (a, b) in enumerate(zip(one.splitlines(), other.splitlines(), strict=False), 1):
         if a != b:
@@ -262,7 +275,9 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if not name.startswith(".unbroken")]
 
 
-def _apart(one: str, other: str, tolerance: float) -> str:
+def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
+    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else tolerance
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"
@@ -271,7 +286,7 @@ def _apart(one: str, other: str, tolerance: float) -> str:
             return f"line {number}: {a!r} and {b!r}"
         for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
             p, q = (float(re.sub("[dD]", "e", each)) for each in (x, y))
-            if abs(p - q) > tolerance * max(abs(p), abs(q), 1e-12):
+            if abs(p - q) > max(absolute, relative * max(abs(p), abs(q), 1e-12)):
                 return f"line {number}: {x} and {y}"
     return ""
 

@@ -54,7 +54,7 @@ def test_a_restart_makes_the_steps_that_remain_and_leaves_comments_as_they_are(f
         text = edited(text, edit, edit.put) or ""
 
     restart = "&EXT_RESTART\n  RESTART_FILE_NAME hydrogen-1.restart\n&END EXT_RESTART\n"
-    assert text == f"{restart}# STEPS 7\n  STEPS 30 ! in all\n"
+    assert text == f"{restart}# STEPS 7\n    STEPS 30 ! in all\n"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_only_dynamics_count_steps(folder: Path) -> None:
     [
         "&control\n calculation='md', restart_mode='from_scratch'\n nstep=60\n/\n",
         "&CONTROL\n calculation = 'md' ! don't / stop\n nstep = 60 /\n",
-        '&control title="a/b", nstep=60, pseudo_dir=\'./p/\'/\n',
+        "&control title=\"a/b\", nstep=60, pseudo_dir='./p/'/\n",
     ],
 )
 def test_the_last_values_of_the_namelist_are_ours(folder: Path, control: str) -> None:

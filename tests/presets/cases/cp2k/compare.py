@@ -27,7 +27,7 @@ def main():
     one, other = (numbers(folder / "hydrogen-1.ener") for folder in folders)
     if [row[:2] for row in one] != [row[:2] for row in other]:
         print("hydrogen-1.ener: other steps")
-    for a, b in zip(one, other):
+    for a, b in zip(one, other, strict=True):
         for column, most in ENERGIES.items():
             if abs(a[column] - b[column]) > most:
                 print(f"hydrogen-1.ener: step {a[0]:.0f}, column {column + 1}: {a[column]} and {b[column]}")
