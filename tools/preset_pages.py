@@ -106,10 +106,9 @@ def _example(preset: Preset) -> str:
 
 
 def _words(preset: Preset) -> list[str]:
-    values = {"${input}": _example(preset), "${stem}": Path(_example(preset)).stem}
-    return [
-        re.sub(r"\$\{(input|stem)\}", lambda found: values[found[0]], str(word)) for word in preset.settings["start"]
-    ]
+    name = _example(preset)
+    words = map(str, preset.settings["start"])
+    return [word.replace("${input}", name).replace("${stem}", Path(name).stem) for word in words]
 
 
 def _line(preset: Preset) -> str:
