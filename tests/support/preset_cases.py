@@ -44,6 +44,7 @@ class Case:
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
     last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
     without: list[str] = field(default_factory=list)
+    compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
@@ -233,7 +234,8 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
-    return found + [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    found += [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    return [*found, *_said_of(case, one, other)]
 
 
 def _joined(folder: Path, names: set[str], glob: str) -> bytes:
@@ -241,6 +243,15 @@ def _joined(folder: Path, names: set[str], glob: str) -> bytes:
     of_glob = [name for name in names if matches([glob], name)]
     texts = [(folder / name).read_bytes() for name in sorted(of_glob, key=lambda name: float(glob_of(name, [glob])[1]))]
     return b"".join(line for text in texts for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+
+def _said_of(case: Case, one: Path, other: Path) -> list[str]:
+    """Return what the script of the case says against the results in two folders."""
+    if not case.compare:
+        return []
+    words = [sys.executable, str(case.folder / case.compare), str(one), str(other)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 
 
 def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:
