@@ -42,10 +42,12 @@ class Case:
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     close: dict[str, float] = field(default_factory=dict)
+    blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
     without: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    first_save_seconds: float = 1.5  # of a segment that is to save once
     pip: bool = False  # its program is in .venv-presets
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
@@ -154,7 +156,7 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
                     skip -= 1
                     if skip < 0:
                         return
@@ -210,7 +212,9 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
-        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
+        whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
+        texts = tuple(text[:begin] + text[end:] for text in whole_texts)
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")

@@ -76,7 +76,9 @@ def last_number(path: Path, pattern: str) -> float | None:
             found = list(expression.finditer(file.read(TAIL_BYTES)))
     except OSError:
         return None
-    return _of_match(found[-1].re, found[-1][1]) if found and found[-1][1] else None
+    last = found[-1] if found else None
+    data = last[last.lastindex] if last is not None and last.lastindex else b""
+    return _of_bytes(data, is_binary=last is not None and last.lastgroup == BINARY) if data else None
 
 
 def first_match(path: Path, pattern: str, begin: int = 0) -> str:
@@ -97,9 +99,9 @@ def _in_text(path: Path, pattern: str) -> Reading:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     expression = re.compile(pattern.encode(), re.MULTILINE)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span, count = (0, 0), 0
+        span, count, is_binary = (0, 0), 0, False
         for match in expression.finditer(text):
-            span, count = match.span(1), count + 1
+            span, count, is_binary = match.span(match.lastindex or 1), count + 1, match.lastgroup == BINARY
             del match  # it would keep the map open
         begin = text.rfind(b"\n", 0, span[0]) + 1
         line = shown(text[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode(errors="replace").rstrip())
@@ -108,8 +110,8 @@ def _in_text(path: Path, pattern: str) -> Reading:
         data = bytes(text[slice(*span)])
     if not count:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {line}")
-    done = _of_match(expression, data)
-    matched = f"{done:.10g}" if BINARY in expression.groupindex else data.decode(errors="replace")
+    done = _of_bytes(data, is_binary=is_binary)
+    matched = f"{done:.10g}" if is_binary else data.decode(errors="replace")
     if done is None:
         raise CheckpointError(f"{path}: progress_pattern: {pattern} matched {shown(matched)}, allowed: a number")
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
@@ -181,11 +183,9 @@ def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> tuple[int, str]:
     return answer.code, next((line for line in reversed(answer.lines) if line.strip()), "")
 
 
-def _of_match(expression: re.Pattern[bytes], data: bytes) -> float | None:
-    """Return the number of a match, which is text, or binary with the lowest byte first if its group is called so."""
-    if BINARY in expression.groupindex:
-        return float(int.from_bytes(data, "little"))
-    return _number(data.decode(errors="replace"))
+def _of_bytes(data: bytes, *, is_binary: bool) -> float | None:
+    """Return the number that bytes are, as text or as an integer whose lowest byte is the first."""
+    return float(int.from_bytes(data, "little")) if is_binary else _number(data.decode(errors="replace"))
 
 
 def _number(text: str) -> float | None:
