@@ -176,8 +176,9 @@ dist: setup ## wheel and sdist, in dist/
 	@rm -rf dist
 	@$(STEP) dist $(BIN)/python -m hatchling build -d dist
 
-docs-keys: setup ## write the table of configuration keys from the schemas
+docs-keys: setup ## write the tables of configuration keys from the schemas, and the pages of the presets
 	$(BIN)/python tools/config_reference.py
+	$(BIN)/python tools/preset_pages.py
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true
