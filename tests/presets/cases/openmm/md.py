@@ -19,7 +19,9 @@ STEPS = 7000
 
 pdb = PDBFile("water.pdb")
 forcefield = ForceField("amber14/tip3p.xml")
-system = forcefield.createSystem(pdb.topology, nonbondedMethod=PME, nonbondedCutoff=0.45 * nanometer, constraints=HBonds)
+system = forcefield.createSystem(
+    pdb.topology, nonbondedMethod=PME, nonbondedCutoff=0.45 * nanometer, constraints=HBonds
+)
 integrator = LangevinMiddleIntegrator(300 * kelvin, 1 / picosecond, 0.001 * picoseconds)
 integrator.setRandomNumberSeed(1)
 platform = Platform.getPlatformByName("Reference")  # which computes the same bytes after a restart
