@@ -8,8 +8,9 @@ import random
 from pathlib import Path
 
 import pytest
+from support.disks import mount_small, unmount
 from support.needs import require, skip_or_fail
-from support.preset_cases import CASES, PROGRAMS, Case, Pieces, differences, note, read_case, whole
+from support.preset_cases import CASES, PATIENCE_SECONDS, PROGRAMS, Case, Pieces, differences, note, read_case, whole
 
 pytestmark = [pytest.mark.process, pytest.mark.presets]
 
@@ -57,3 +58,35 @@ def test_a_torn_newest_restart_file_is_noticed(case: Case, tmp_path: Path) -> No
     assert torn, "nothing was there to tear"
     assert pieces.ended() == 0, pieces.said()
     assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+
+
+def test_a_full_disk_costs_nothing_that_was_saved(case: Case, tmp_path: Path) -> None:
+    seconds = whole(case, case.copied(tmp_path / "whole"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount_small(disk, f"size={case.disk_mb}m")
+    try:
+        pieces = Pieces(case, case.copied(disk / "pieces"), random.Random(2))
+        assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+        fill(disk / "full")
+        pieces.log = tmp_path / "full.log"
+
+        code = pieces.call().wait(PATIENCE_SECONDS)  # 0 if what it writes had room
+
+        (disk / "full").unlink()
+        assert code == 0 or pieces.ended() == 0, pieces.said()
+        assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+    finally:
+        unmount(disk)
+
+
+def fill(path: Path) -> None:
+    """Leave room on the disk for the notes of a segment, and hardly for what its program writes."""
+    with path.open("wb", buffering=0) as file:
+        for block in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"x" * block)
+            except OSError:
+                continue
+        file.truncate(file.tell() - (256 << 10))

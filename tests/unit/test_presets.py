@@ -14,7 +14,9 @@ from unbroken.engines.command.placeholders import filled, strange
 from unbroken.engines.files.settings import Edit
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
+from unbroken.exec.presets import preset_of
 from unbroken.presets.preset import presets, read_preset
+from unbroken.presets.runs import smaller_goal
 from unbroken.store.run import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -240,6 +242,29 @@ def test_an_edit_of_a_file_that_is_no_input_is_refused(folder: Path) -> None:
 def test_a_number_is_divided_into_steps() -> None:
     assert filled("nstlim={remaining/0.002} {{x}}", {"remaining": "1.5"}) == "nstlim=750 {x}"
     assert list(strange("{run/2} {goal/0} {goal/2} {{}}", ["run", "goal"])) == ["{run/2}", "{goal/0}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["lmp", "-in", "a"], "lammps"),
+        (["/opt/bin/lmp_mpi"], "lammps"),
+        (["python3", "a.py"], ""),
+        (["octave-cli"], ""),
+    ],
+)
+def test_exec_knows_the_programs_that_have_a_preset(words: list[str], name: str) -> None:
+    assert preset_of(words) == name
+
+
+# --- a smaller goal for a rehearsal ---
+
+
+@pytest.mark.parametrize(("settings", "goal"), [("preset: countit", 20), ("preset: countit, goal: 10", None)])
+def test_a_rehearsal_has_the_goal_of_the_preset_if_that_is_smaller(folder: Path, settings: str, goal: int) -> None:
+    (folder / "config/presets/countit.yaml").write_text(COUNT + "rehearse: {goal: 20}\n")
+
+    assert smaller_goal(run_of(folder, settings), folder) == goal
 
 
 # --- commands and pages ---

@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 _MOST_BYTES = 1024 * 1024
 # These stand for several words of a command line.
 _WORDS = ("start", "program")
+# What `refuse` is looked for in, if not in a file: the command line that the user has typed.
+START = "start"
 
 
 class _Missing(Exception):
@@ -48,7 +50,12 @@ class Case:
         return PurePosixPath(self.input).relative_to(self.folder).as_posix() if self.input else ""
 
     def text_of(self, name: str = "") -> str:
-        """Return the text of the input, or of another file of the case, without comments; empty if it is not there."""
+        """Return the text of the input, or of another file of the case, without comments; empty if it is not there.
+
+        START is the command line.
+        """
+        if name == START:
+            return " ".join(self.words)
         path = self.base / self.folder / name if name else self.base / self.input
         try:
             return self.preset.without_comments(path.read_text(errors="replace"))
@@ -153,6 +160,8 @@ class Case:
         for rule in self.preset.refuse:
             name = rule.get("in", "")
             text = self.text_of(name)
+            if name == START and not self.words:
+                continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):
                 continue
             where = name or self.input_name
