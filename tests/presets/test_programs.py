@@ -67,7 +67,7 @@ def test_a_full_disk_costs_nothing_that_was_saved(case: Case, tmp_path: Path) ->
     mount_small(disk, f"size={case.disk_mb}m")
     try:
         pieces = Pieces(case, case.copied(disk / "pieces"), random.Random(2))
-        assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+        assert pieces.paused(max(case.first_save_seconds, seconds * 0.3)) == 85, pieces.said()
         fill(disk / "full")
         pieces.log = tmp_path / "full.log"
 
