@@ -227,6 +227,14 @@ def test_an_edit_changes_each_match_or_adds_a_line(find, put, after, is_optional
     assert edited("a\nn 5\nb", Edit("in", find, put, after=after, is_optional=is_optional), put) == expected
 
 
+def test_a_file_in_which_unless_matches_stays_as_it_is() -> None:
+    edit = Edit("in", "n .*", "n 6", unless="^again")
+
+    assert edited("n 5\n# again\n", edit, "n 6") == "n 6\n# again\n"
+    assert edited("n 5\nagain\n", edit, "n 6") == "n 5\nagain\n"
+    assert edited("again\n", edit, "n 6") == "again\n"
+
+
 def test_an_edit_without_a_place_is_refused_before_anything_is_queued(folder: Path) -> None:
     found = refused(folder, "preset: countit, edits: [{file: wave.cnt, find: '^none', put: x}]")
 
