@@ -48,6 +48,7 @@ class Case:
     kills: int = 3
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
+    is_long: bool = False  # not in CI: it takes minutes
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
