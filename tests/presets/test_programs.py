@@ -15,6 +15,8 @@ from support.preset_cases import CASES, PATIENCE_SECONDS, PROGRAMS, Case, Pieces
 pytestmark = [pytest.mark.process, pytest.mark.presets]
 
 ALL = os.environ.get("UNBROKEN_PRESET_KILLS") == "all"
+# So much earlier a segment is told to stop.
+STOP_SECONDS = 1.0
 NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
 
 
@@ -37,7 +39,7 @@ def test_a_run_that_is_killed_comes_to_the_results_of_one_that_is_not(case: Case
         pieces = Pieces(case, case.copied(tmp_path / f"pieces-{len(rounds)}"), rng)
         rounds.append(pieces)
         before = sum(each.kills for each in rounds)
-        assert pieces.paused(max(1.5, seconds * 0.35)) in (0, 85), pieces.said()
+        assert pieces.paused(STOP_SECONDS + seconds * 0.35) in (0, 85), pieces.said()
         for at in range(min(wanted - before, 6)):
             if not pieces.killed(seconds * 0.6, in_a_save=not case.must_leave_well and at % 2 == 0):
                 break
@@ -53,7 +55,7 @@ def test_a_torn_newest_restart_file_is_noticed(case: Case, tmp_path: Path) -> No
     seconds = whole(case, case.copied(tmp_path / "whole"))
     pieces = Pieces(case, case.copied(tmp_path / "pieces"), random.Random(1))
 
-    assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+    assert pieces.paused(STOP_SECONDS + seconds * 0.3) == 85, pieces.said()
     assert pieces.killed(seconds * 0.6, in_a_save=True), "it had ended; make the case longer"
     torn = pieces.tear()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
@@ -43,7 +45,11 @@ def prepare(
     Return the outputs that were put back.
     """
     workspace.take()
-    restored = workspace.restore(origin, read_outputs(origin), FileKinds(program).is_output)
+    kinds, listed = FileKinds(program), read_outputs(origin)
+    older = {name for name in listed.files if program.keep_older and kinds.is_state(name)}
+    purged = {name for name in older if not (workspace.folder / name).exists()}  # by the program, as it was asked to
+    listed = replace(listed, files={name: entry for name, entry in listed.files.items() if name not in purged})
+    restored = workspace.restore(origin, listed, lambda name: kinds.is_output(name) or name in older)
     for name in program.inputs:
         _show((base / name).resolve(), workspace.folder / Path(name).name)
     _fill_templates(program, base, values, workspace.folder)
@@ -80,6 +86,18 @@ def first_file(origin: Checkpoint, program: Program) -> Path:
     if not found:
         raise CheckpointError(f"{origin.folder}: no file in it matches {program.files[0]}")
     return origin.folder / found[0]
+
+
+def last_name(origin: Checkpoint | None, program: Program) -> str:
+    """Return the last restart file of a checkpoint, of `x-2-9` and `x-10-1` the second, as the program sees it."""
+    names = restart_files(origin) if origin else []
+    last = max(names, key=_numbers_in, default="")
+    return program.put_back_as.get(last, last)
+
+
+def _numbers_in(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names with numbers as a reader would."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
 # --- to resume without unbroken ---
@@ -135,5 +153,11 @@ def _exported_values(
     state = first_file(checkpoint, program).relative_to(checkpoint.folder).as_posix()
     end_unix = time.time() + _YEAR_SECONDS
     task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), end_unix)
-    own = {"checkpoint": ".", "file": state, "save": "save", "stop": program.stop_file or "stop"}
+    own = {
+        "checkpoint": ".",
+        "file": state,
+        "last": last_name(checkpoint, program),
+        "save": "save",
+        "stop": program.stop_file or "stop",
+    }
     return values_of(task, program, base, stop=Path(), state=None) | own

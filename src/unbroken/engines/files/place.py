@@ -239,7 +239,7 @@ class RunPlace(Place):
 
     def handed_over(self, done: float) -> None:
         """Remove numbered restart files of this attempt that were handed over long ago: they fill the disk."""
-        for state in self.states() if self.program.has_numbered_files else ():
+        for state in () if self.program.keep_older or not self.program.has_numbered_files else self.states():
             if float(state.number) < done:
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)

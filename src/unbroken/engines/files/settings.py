@@ -80,6 +80,7 @@ class Program:
     files: tuple[str, ...] = ()
     saved_by: SavedBy = SavedBy.OBSERVED
     saved_marker: str = ""
+    keep_older: bool = False
     put_back_as: Mapping[str, str] = field(default_factory=dict)
     progress_file: str = ""
     progress_pattern: str = ""
