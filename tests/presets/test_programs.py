@@ -24,6 +24,8 @@ NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
 def case(request: pytest.FixtureRequest) -> Case:
     found = read_case(request.param)
     require(*found.needs)
+    if found.is_long and not ALL:
+        pytest.skip("it takes minutes: make presets")
     if found.pip and not PROGRAMS.is_dir():
         skip_or_fail("missing: .venv-presets (make presets-setup)")
     return found
