@@ -55,7 +55,7 @@ class Case:
         START is the command line.
         """
         if name == START:
-            return " ".join(self.words)
+            return " ".join(self.words or map(str, self.preset.settings["start"]))
         path = self.base / self.folder / name if name else self.base / self.input
         try:
             return self.preset.without_comments(path.read_text(errors="replace"))
