@@ -46,7 +46,7 @@ def test_the_path_of_a_program_s_folder_is_put_right_and_the_times_of_its_files_
     note.write_bytes(b"%s/out\0%s-other %s" % (os.fsencode(before), os.fsencode(before), os.fsencode(before)))
     os.utime(note, (1, 1))
 
-    put_path_back(["note"], work, now)
+    put_path_back(["note"], now, now)
 
     assert note.read_bytes() == b"%s/out\0%s-other %s" % (os.fsencode(now), os.fsencode(before), os.fsencode(now))
     assert note.stat().st_mtime == 1

@@ -54,7 +54,7 @@ def test_the_step_is_read_in_a_checkpoint_with_parameters_and_in_a_state(tmp_pat
         (
             ELSE,
             ELSE.strip() + "\n",
-            "line 32: found 'simulation.minimizeEnergy(': after a restart it would be done again",
+            "line 34: found 'simulation.minimizeEnergy(': after a restart it would be done again",
         ),
         (LAST, LAST + DCD, "append the CheckpointReporter last"),
         (LAST, "pass\n" + DCD + DCD.replace("50", "50, enforcePeriodicBox=False") + LAST, "three trajectories"),

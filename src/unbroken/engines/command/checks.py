@@ -45,7 +45,7 @@ def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     written.append(("progress_pattern", str(run.settings["progress_pattern"])))
     edits = run.settings["edits"]
     for edit in edits if isinstance(edits, (list, tuple)) else ():
-        yield from _plain_pattern_mistakes("edits", edit["find"], edit.get("after", ""))
+        yield from _plain_pattern_mistakes("edits", edit["find"], edit.get("after", ""), edit.get("unless", ""))
     for name in ("error_pattern", "finished_pattern"):
         yield from _plain_pattern_mistakes(name, str(run.settings[name]))
     for where, text in written:

@@ -221,7 +221,7 @@ class ObservedFiles:
         if moment is not None and not (found := self._lengths_of(moment))[1]:
             return found
         if name := self._without_time(stamps):
-            return None, name
+            return (None, name) if any(map(self._is_measured, paths())) else ({}, "")
         return self.lengths_by_time(newest_ns(stamps), paths)
 
     def lengths_when(self, name: str) -> Lengths | None:
