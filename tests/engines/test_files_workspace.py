@@ -15,6 +15,7 @@ from support.disks import mount_small, unmount
 from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
+from unbroken.engines.files.content import is_changed_inside
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.workspace import put_path_back, put_state_back
@@ -449,6 +450,26 @@ def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, c
     kept.again(checkpoint)
 
     assert (kept.folder / "traj").read_bytes() == dcd(5)
+
+
+def ulm(frames: int) -> bytes:
+    """Return a trajectory of ASE, whose table of frames lies behind the first one and is filled in place."""
+    table = struct.pack("<42q", *(number * (number < frames) for number in range(42)))
+    return b"- of UlmASE-Trajectory  " + struct.pack("<3q", 3, frames, 148) + b"first" * 20 + table + b"frame" * frames
+
+
+def test_a_trajectory_of_ase_is_put_back_with_its_table(kept):
+    kept.write("md.traj", ulm(3))
+    kept.again(kept.save(opened=["md.traj"]))
+    for frames in (4, 5):
+        kept.write("md.traj", ulm(frames))
+        checkpoint = kept.save(opened=["md.traj"])
+    kept.write("md.traj", ulm(9))
+    kept.again(checkpoint)
+
+    assert (kept.folder / "md.traj").read_bytes() == ulm(5)
+    assert is_changed_inside(kept.folder / "md.traj")  # so `exec` does not cut it
+    assert read_outputs(checkpoint).doubts == ()
 
 
 def test_times_are_those_of_the_checkpoint(kept):

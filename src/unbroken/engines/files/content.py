@@ -20,7 +20,7 @@ EDGE_BYTES = 64 * 1024
 # C's buffers have such sizes: an output whose length is a multiple of one was not flushed by the program.
 BUFFER_BYTES = 4096
 # Formats that are changed at their beginning or in their middle while they grow, by their first bytes: kept as state.
-_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04")
+_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04", b"- of Ulm")  # Ulm: trajectories of ASE
 # Formats that count their frames in the head and only grow after it: the head is kept, and put back.
 # DCD: 4 bytes of length, `CORD`, the number of frames [VMD, plugins/molfile_plugin/src/dcdplugin.c].
 # netCDF-3: `CDF`, a version byte, the number of records [Unidata, NetCDF Classic Format Specification].
