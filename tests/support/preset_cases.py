@@ -226,7 +226,7 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
-        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        tolerance = next((float(value) for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
         whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
         texts = tuple(text[:begin] + text[end:] for text in whole_texts)
