@@ -84,3 +84,11 @@ def test_no_restart_of_the_scf_is_no_matter(folder: Path) -> None:
     change(folder, "MAX_SCF 50", "&PRINT\n&RESTART OFF\n&END\n&END")
 
     assert run_of(folder).settings["goal"] == 80
+
+
+def test_a_search_has_the_names_of_its_input_and_no_goal(folder: Path) -> None:
+    change(folder, "RUN_TYPE MD", "RUN_TYPE GEO_OPT")
+    run, *_ = read_checked_runs(yaml.safe_load(RUN.replace("cp2k", "cp2k-optimize")), folder)
+
+    assert (run.settings["files"], run.goal) == (("hydrogen-1.restart",), None)
+    assert list(run.settings["outputs"]) == ["hydrogen-pos-1.xyz"]
