@@ -53,7 +53,9 @@ def test_names_and_the_goal_are_those_of_the_input(folder: Path) -> None:
 def test_a_restart_makes_the_steps_that_remain_and_leaves_comments_as_they_are(folder: Path) -> None:
     text = "# STEPS 7\n  STEPS 80 ! in all\n"
     for each in run_of(folder).settings["edits"]:
-        edit = Edit(each["file"], each["find"], each["put"].replace("{remaining}", "30"), When(each.get("when", "always")))
+        edit = Edit(
+            each["file"], each["find"], each["put"].replace("{remaining}", "30"), When(each.get("when", "always"))
+        )
         text = edited(text, edit, edit.put) or ""
 
     restart = "&EXT_RESTART\n  RESTART_FILE_NAME hydrogen-1.restart\n&END EXT_RESTART\n"
@@ -63,7 +65,11 @@ def test_a_restart_makes_the_steps_that_remain_and_leaves_comments_as_they_are(f
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("RUN_TYPE MD", "RUN_TYPE GEO_OPT", "is no input of cp2k: allowed: a file *.inp in which a line matches (?i)^\\s*RUN_TYPE"),
+        (
+            "RUN_TYPE MD",
+            "RUN_TYPE GEO_OPT",
+            "is no input of cp2k: allowed: a file *.inp in which",
+        ),
         ("STEPS 80", "STEPS ${N}", "no line such as `STEPS 1000`"),
         ("STEPS 80", "STEPS 80\n    MAX_STEPS 80", "line 11: found 'MAX_STEPS 80': with it CP2K leaves one step early"),
         ("&MOTION", "&EXT_RESTART\n&END\n&MOTION", "STEPS would count from another restart"),

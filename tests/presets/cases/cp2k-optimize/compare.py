@@ -1,4 +1,4 @@
-"""Print what differs between the minima of two searches by more than their criteria, and frames that are not in order."""
+"""Print what differs between two minima by more than the criteria of the search, and frames out of order."""
 
 import math
 import re
