@@ -49,14 +49,11 @@ class Case:
     kills: int = 3
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
-<<<<<<< HEAD
     is_long: bool = False  # not in CI: it takes minutes
-=======
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
     environment: dict[str, str] = field(default_factory=dict)
->>>>>>> origin/main
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
