@@ -75,7 +75,7 @@ class Case:
         if not self.version:
             return ""
         done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
-        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+ [A-Z][a-z]{2} \d{4}|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
 
