@@ -26,7 +26,7 @@ CASES = Path(__file__).parents[1] / "presets" / "cases"
 # Programs of PyPI have an environment of their own.
 PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
-_PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 600.0
 _GONE_SECONDS = 20.0
 
 
@@ -41,12 +41,18 @@ class Case:
     needs: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    close: dict[str, float] = field(default_factory=dict)
+    close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
+    blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
     without: list[str] = field(default_factory=list)
+    compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    first_save_seconds: float = 1.5  # of a segment that is to save once
+    disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
+    is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
     input: str = ""  # the case whose input it has too
@@ -70,7 +76,7 @@ class Case:
         if not self.version:
             return ""
         done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
-        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+ [A-Z][a-z]{2} \d{4}|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
 
@@ -131,7 +137,7 @@ class Pieces:
     def paused(self, seconds: float) -> int:
         """Let one segment come to its limit; return the exit code."""
         self.segments += 1
-        return self.call(minutes=seconds / 60).wait(_PATIENCE_SECONDS)
+        return self.call(minutes=seconds / 60).wait(PATIENCE_SECONDS)
 
     def killed(self, most_seconds: float, *, in_a_save: bool) -> bool:
         """Kill a segment, at a random moment or while it saves; return False if it had ended before."""
@@ -161,7 +167,7 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
                     skip -= 1
                     if skip < 0:
                         return
@@ -176,7 +182,7 @@ class Pieces:
         raise AssertionError(f"a process still works below {self.folder}")
 
     def tear(self) -> list[str]:
-        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return the names."""
+        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return names."""
         found = {}
         for path in sorted((self.store / "work").rglob("*")):
             name = path.as_posix().partition("/program/")[2]
@@ -192,7 +198,7 @@ class Pieces:
         """Let it come to its end; return the exit code."""
         for _ in range(20):
             self.segments += 1
-            code = self.call().wait(_PATIENCE_SECONDS)
+            code = self.call().wait(PATIENCE_SECONDS)
             if code != 85:
                 return code
         return code
@@ -221,15 +227,21 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
-        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
-        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        tolerance = next((float(value) for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
+        whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
+        texts = tuple(text[:begin] + text[end:] for text in whole_texts)
+        if name in case.last:
+            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
+            continue
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
-    return found + [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    found += [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    return [*found, *_said_of(case, one, other)]
 
 
 def _joined(folder: Path, names: set[str], glob: str) -> bytes:
@@ -237,6 +249,24 @@ def _joined(folder: Path, names: set[str], glob: str) -> bytes:
     of_glob = [name for name in names if matches([glob], name)]
     texts = [(folder / name).read_bytes() for name in sorted(of_glob, key=lambda name: float(glob_of(name, [glob])[1]))]
     return b"".join(line for text in texts for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+
+def _said_of(case: Case, one: Path, other: Path) -> list[str]:
+    """Return what the script of the case says against the results in two folders."""
+    if not case.compare:
+        return []
+    words = [sys.executable, str(case.folder / case.compare), str(one), str(other)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
+
+
+def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:
+    """Return what is wrong if the last numbers that a pattern finds in two texts are further apart."""
+    found = [re.findall(find, text.decode(errors="replace"), re.MULTILINE)[-1:] for text in texts]
+    if not all(found):
+        return [f"nothing matches {find}"]
+    one, other = (float(each[0]) for each in found)
+    return [] if abs(one - other) <= absolute else [f"{one} and {other}"]
 
 
 def _first_line(one: bytes, other: bytes) -> str:
@@ -251,7 +281,9 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if not name.startswith(".unbroken")]
 
 
-def _apart(one: str, other: str, tolerance: float) -> str:
+def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
+    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else tolerance
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"
@@ -260,7 +292,7 @@ def _apart(one: str, other: str, tolerance: float) -> str:
             return f"line {number}: {a!r} and {b!r}"
         for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
             p, q = (float(re.sub("[dD]", "e", each)) for each in (x, y))
-            if abs(p - q) > tolerance * max(abs(p), abs(q), 1e-12):
+            if abs(p - q) > max(absolute, relative * max(abs(p), abs(q), 1e-12)):
                 return f"line {number}: {x} and {y}"
     return ""
 

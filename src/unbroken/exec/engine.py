@@ -14,8 +14,8 @@ from unbroken.engines.files.kinds import Keep
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.stored import put_file
 from unbroken.exec.options import Options
-from unbroken.exec.presets import preset_of
 from unbroken.exec.outputs import CalledEngine, is_empty_file, keep_results, put_back_results
+from unbroken.exec.presets import preset_of
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.handover import HandedOver
 from unbroken.program.process import Child

@@ -55,7 +55,10 @@ def _case_of(known: Preset, typed: Mapping[Any, object], base: Path) -> tuple[Ca
         why = f"found '{named}', which is no input of {known.name}: {_looks(known)}"
         wrong = [] if is_there and known.has_content(base / named) else [("input", why)]
         return Case(known, base, named, words), wrong
-    found = list(dict.fromkeys(word for word in words if known.is_input(base, word))) or known.inputs_below(base)
+    found = list(dict.fromkeys(word for word in words if known.is_input(base, word)))
+    if not found and words and known.input.get("optional"):
+        return Case(known, base, words=words), []
+    found = found or known.inputs_below(base)
     if len(found) == 1:
         return Case(known, base, found[0], words), []
     if found:

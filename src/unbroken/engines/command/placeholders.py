@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +15,7 @@ from unbroken.program.process import lead_seconds
 from unbroken.store.checkpoint import Checkpoint
 
 # Of the checkpoint that a program resumes from; at the start there is none.
-OF_CHECKPOINT = ("checkpoint", "file", "progress")
+OF_CHECKPOINT = ("checkpoint", "file", "last", "progress", "seed")
 ALWAYS = (
     "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",
     "remaining",
@@ -25,6 +26,8 @@ OF_GOAL = ("goal", "remaining")
 _IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)(?:/(\d*\.?\d+(?:[eE][-+]?\d+)?))?\}|[{}]")
 _DIVIDED = ("goal", "remaining", "progress", "seconds")
 _IN_TEMPLATES = re.compile(r"@@(\w+)@@")
+# Programs read a seed as a signed number of 32 bits.
+_SEEDS = 2**31 - 2
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
@@ -62,14 +65,18 @@ def named(text: str) -> set[str]:
     return {found[1] for found in _IN_WORDS.finditer(text) if found[1]}
 
 
-def values_of(task: Task, program: Program, base: Path, *, stop: Path, state: Path | None) -> dict[str, str]:
+def values_of(
+    task: Task, program: Program, base: Path, *, stop: Path, state: Path | None, last: str = ""
+) -> dict[str, str]:
     """Return each placeholder's value in this attempt; those of the checkpoint are empty at the start."""
     left = seconds_left(task, program)
     goal, origin = task.run.goal, task.origin
     return {
         "checkpoint": str(origin.folder.resolve()) if origin else "",
         "file": str(state.resolve()) if state else "",
+        "last": last,
         "progress": f"{origin.passport.progress.done:.15g}" if origin else "",
+        "seed": f"{seed_after(origin)}" if origin else "",
         "save": str(task.attempt_folder.save.resolve()),
         "stop": str(stop.resolve()),
         "base": str(base.resolve()),
@@ -84,6 +91,15 @@ def values_of(task: Task, program: Program, base: Path, *, stop: Path, state: Pa
         "goal": "" if goal is None else f"{goal:.15g}",
         "remaining": "" if goal is None else f"{remaining(goal, origin):.15g}",
     }
+
+
+def seed_after(origin: Checkpoint) -> int:
+    """Return a number from 1 on for what continues from a checkpoint, so that it does not draw the same numbers again.
+
+    It is the same whenever this run resumes from there, and another one for a run with another input.
+    """
+    said = f"{origin.passport.identity} {origin.passport.progress.done:.15g}"
+    return 1 + int(hashlib.sha256(said.encode()).hexdigest()[:16], 16) % _SEEDS
 
 
 def remaining(goal: float, origin: Checkpoint | None) -> float:
