@@ -167,10 +167,20 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
+                is_written = event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name)
+                if is_written and not self._is_put_back(name):
                     skip -= 1
                     if skip < 0:
                         return
+
+    def _is_put_back(self, name: str) -> bool:
+        """Return True for a numbered restart file that unbroken and not the program has written."""
+        number = glob_of(name, self.states)[1]
+        try:
+            passport = json.loads((self.store / "checkpoints/latest/manifest.json").read_text())
+        except OSError:
+            return False
+        return bool(number) and float(number) <= passport["progress"]["done"]
 
     def _await_gone(self) -> None:
         """Wait until no process works below the folder: the program dies with the call."""
