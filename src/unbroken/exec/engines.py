@@ -31,7 +31,7 @@ from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.call import CALL, FORMAT
 from unbroken.exec.options import DMTCP, GROMACS, PRESET, Options
-from unbroken.exec.outputs import CalledEngine, streams
+from unbroken.exec.outputs import CalledEngine, is_printed_to_file, streams
 from unbroken.program.process import Streams
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
@@ -41,6 +41,7 @@ from unbroken.system.digests import sha256_of
 # Noted with the call: the digest of a checkpoint, and the stamps of the results that were put in place from it.
 PLACED = "placed"
 _THREADS = "OMP_NUM_THREADS"
+_STDOUT = Path("/proc/self/fd/1")
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
@@ -223,6 +224,13 @@ class CalledCommand(PlacingEngine, CommandEngine):
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
         self.has_started = True
         return streams(log, self.prints_to(task, log))
+
+    def prints_to(self, task: Task, log: Path) -> Path | None:
+        """Return as the engine does; what it prints into a file, such as that of a batch job, is not in the log."""
+        path = super().prints_to(task, log)
+        if path is None and is_printed_to_file():
+            self._printed[_STDOUT] = _STDOUT.stat().st_size
+        return path
 
     def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         for name in map(str, fs.tree_files(made)):

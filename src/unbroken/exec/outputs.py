@@ -77,6 +77,11 @@ def streams(log: Path, result: Path | None) -> Iterator[Streams]:
         yield Streams(0 if _is_file(0) else opened(os.devnull, os.O_RDONLY), output, error)
 
 
+def is_printed_to_file() -> bool:
+    """Return True if standard output is a file, into which the program prints by itself."""
+    return _is_file(1)
+
+
 def is_empty_file(descriptor: int) -> bool:
     """Return True if `> FILE` has just made or emptied it; a log of a driver has lines before."""
     return _is_file(descriptor) and os.fstat(descriptor).st_size == 0
