@@ -118,7 +118,8 @@ def test_a_process_under_dmtcp_goes_on_after_each_way_of_ending(dmtcp):
     done = dmtcp(sys.executable, "-c", COUNT, "900")
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    assert re.search(r"^demo: a SIGKILL in a save of \S+\.dmtcp\S* after ", done.said, re.M), done.said
+    # Of an image; where a busy machine shows more of the save at once, of what was last written or made of it.
+    assert re.search(r"^demo: a SIGKILL in a save of \S+ after ", done.said, re.M), done.said
 
 
 def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):
@@ -132,9 +133,13 @@ def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):
 def test_the_toy_is_identical_and_status_shows_it(rehearse):
     done = rehearse({"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 300}})
     status = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
+    config = done.folder / "config" / "config.yaml"
+    config.write_text(config.read_text().replace("settings:", "settings:\n      seed: 7"))
+    changed = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
     assert re.search(
         r"^demo: control: with a wrong state\.json at \d+ steps it was found in \d+ s: trace", done.said, re.M
     )
     assert "demo: rehearsed: identical\n" in status.stdout
+    assert "demo: rehearsed in an earlier version: identical\n" in changed.stdout

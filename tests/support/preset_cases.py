@@ -43,13 +43,16 @@ class Case:
     same: list[str] = field(default_factory=list)
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
     last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
+    blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
     without: list[str] = field(default_factory=list)
     compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    first_save_seconds: float = 1.5  # of a segment that is to save once
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
+    is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
@@ -163,7 +166,7 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
                     skip -= 1
                     if skip < 0:
                         return
@@ -223,8 +226,10 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
-        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
-        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        tolerance = next((float(value) for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
+        whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
+        texts = tuple(text[:begin] + text[end:] for text in whole_texts)
         if name in case.last:
             found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
             continue

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.engines.files.heads import counting_bytes, head_at
 from unbroken.system import copying, fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import new_hasher
@@ -19,11 +20,7 @@ EDGE_BYTES = 64 * 1024
 # C's buffers have such sizes: an output whose length is a multiple of one was not flushed by the program.
 BUFFER_BYTES = 4096
 # Formats that are changed at their beginning or in their middle while they grow, by their first bytes: kept as state.
-_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04")
-# Formats that count their frames in the head and only grow after it: the head is kept, and put back.
-# DCD: 4 bytes of length, `CORD`, the number of frames [VMD, plugins/molfile_plugin/src/dcdplugin.c].
-# netCDF-3: `CDF`, a version byte, the number of records [Unidata, NetCDF Classic Format Specification].
-_COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
+_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04", b"- of Ulm")  # Ulm: trajectories of ASE
 
 
 @dataclass(frozen=True)
@@ -75,11 +72,10 @@ def is_as_listed(path: Path, entry: OutputFile, algorithm: str) -> bool:
 def _edges(descriptor: int, length: int, algorithm: str) -> tuple[bytes, str, str]:
     """Return a head that counts frames, and the digests of the other first bytes and of the last ones."""
     head = os.pread(descriptor, min(EDGE_BYTES, length), 0)
-    counts = (kept for at, magic, kept in _COUNTING_HEADS if head[at:].startswith(magic) and len(head) >= kept)
-    kept = next(counts, 0)
+    kept = counting_bytes(head)
     begin = max(kept, length - EDGE_BYTES)
     tail = os.pread(descriptor, max(0, length - begin), begin)
-    return head[:kept], _digest(head[kept:], algorithm), _digest(tail, algorithm)
+    return head_at(head, length), _digest(head[kept:], algorithm), _digest(tail, algorithm)
 
 
 def _digest(data: bytes, algorithm: str) -> str:
