@@ -216,7 +216,9 @@ class CalledCommand(PlacingEngine, CommandEngine):
 
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
         self.has_started = True
-        return streams(log, self.prints_to(task, log))
+        program = self.program(task.run)
+        is_read = bool(program.error_pattern or program.finished_pattern)
+        return streams(log, self.prints_to(task, log), is_read=is_read)
 
     def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         for name in map(str, fs.tree_files(made)):

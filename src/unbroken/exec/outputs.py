@@ -54,10 +54,11 @@ class CalledEngine(Engine):
 
 
 @contextmanager
-def streams(log: Path, result: Path | None) -> Iterator[Streams]:
+def streams(log: Path, result: Path | None, *, is_read: bool = False) -> Iterator[Streams]:
     """Open the streams of a program; both outputs are passed on and kept in `log`.
 
-    Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own.
+    Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own, unless
+    what it says is read in the log.
     Standard input is passed on only if it is a file: a resumed program would miss the rest of a terminal or a pipe.
     """
     with ExitStack() as stack:
@@ -73,7 +74,7 @@ def streams(log: Path, result: Path | None) -> Iterator[Streams]:
         if result is not None:
             output = opened(result, appending)
         else:
-            output = 1 if _is_file(1) else stack.enter_context(_passed_on(1, kept))
+            output = 1 if _is_file(1) and not is_read else stack.enter_context(_passed_on(1, kept))
         yield Streams(0 if _is_file(0) else opened(os.devnull, os.O_RDONLY), output, error)
 
 
