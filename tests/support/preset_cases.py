@@ -43,6 +43,7 @@ class Case:
     same: list[str] = field(default_factory=list)
     close: dict[str, float] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
+    compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
@@ -217,7 +218,16 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
-    return found
+    return [*found, *_said_of(case, one, other)]
+
+
+def _said_of(case: Case, one: Path, other: Path) -> list[str]:
+    """Return what the script of the case says against the results in two folders."""
+    if not case.compare:
+        return []
+    words = [sys.executable, str(case.folder / case.compare), str(one), str(other)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 
 
 def _first_line(one: bytes, other: bytes) -> str:
