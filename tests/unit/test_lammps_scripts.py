@@ -158,6 +158,7 @@ def test_what_comes_after_the_run_is_done_at_the_goal_alone(tmp_path):
         ('fix t all print 5 "$(step:%d), $(temp)" file t.csv', {"t.csv": "rows"}),
         ("fix a all ave/time 5 10 100 c_p file a.dat", {"a.dat": "rows"}),
         ("fix a all ave/time 5 10 100 c_p file a.dat overwrite", {}),
+        ("fix a all ave/time 5 10 100 c_g[*] mode vector file a.dat", {"a.dat": r"^(\d+) \d+$"}),
         ("thermo 100", {"log.lammps": r"^ *(\d+)(?: +[-+.\deEinfa]+){5,6} *$"}),
         (
             "thermo_style custom step temp c_m[*]\nthermo 100\nlog a.log",
@@ -214,7 +215,6 @@ def test_files_whose_records_say_their_step_are_joined_by_it(tmp_path, lines, ou
             "line 5: `fix a all ave/time 5 10 100 c_p ave running`: ",
         ),
         ("fix a all ave/chunk 5 10 100 b vx", None, "line 5: `fix a all ave/chunk 5 10 100 b vx`: it is not known"),
-        ("fix a all ave/time 5 10 100 c_g[1] mode vector", None, "line 5: `fix a all ave/time 5 10 100 c_g[1] mode"),
         (
             "fix t all print 5 '$(temp)' file t.dat",
             None,

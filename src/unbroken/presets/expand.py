@@ -50,7 +50,12 @@ class Case:
         return PurePosixPath(self.input).relative_to(self.folder).as_posix() if self.input else ""
 
     def text_of(self, name: str = "") -> str:
-        """Return the text of the input, or of another file of the case, without comments; empty if it is not there."""
+        """Return the text of the input, or of another file of the case, without comments; empty if it is not there.
+
+        START is the command line.
+        """
+        if name == START:
+            return " ".join(self.words)
         path = self.base / self.folder / name if name else self.base / self.input
         try:
             return self.preset.without_comments(path.read_text(errors="replace"))
@@ -154,7 +159,7 @@ class Case:
             return
         for rule in self.preset.refuse:
             name = rule.get("in", "")
-            text = " ".join(self.words) if name == START else self.text_of(name)
+            text = self.text_of(name)
             if name == START and not self.words:
                 continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):

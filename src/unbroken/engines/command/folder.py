@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
@@ -18,7 +19,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.workspace import Workspace, put_state_back
+from unbroken.engines.files.workspace import Workspace, put_path_back, put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
 from unbroken.store.checkpoint import Checkpoint
@@ -41,7 +42,11 @@ def prepare(
     Return the outputs that were put back.
     """
     workspace.take()
-    restored = workspace.restore(origin, read_outputs(origin), FileKinds(program).is_output)
+    kinds, listed = FileKinds(program), read_outputs(origin)
+    older = {name for name in listed.files if program.keep_older and kinds.is_state(name)}
+    purged = {name for name in older if not (workspace.folder / name).exists()}  # by the program, as it was asked to
+    listed = replace(listed, files={name: entry for name, entry in listed.files.items() if name not in purged})
+    restored = workspace.restore(origin, listed, lambda name: kinds.is_output(name) or name in older)
     for name in program.inputs:
         _show((base / name).resolve(), workspace.folder / Path(name).name)
     _fill_templates(program, base, values, workspace.folder)
@@ -49,6 +54,7 @@ def prepare(
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
+        put_path_back(matching(workspace.folder, program.path_files), workspace.folder.parents[1], workspace.folder)
     return restored
 
 

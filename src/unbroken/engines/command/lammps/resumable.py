@@ -34,6 +34,7 @@ _SAVES = 50
 _CLOCK_STEPS = 20
 _FRAME = r"ITEM: TIMESTEP\n(\d+)\n"
 _FRAME_OF = {"atom": _FRAME, "custom": _FRAME, "local": _FRAME, "grid": _FRAME, "xyz": r"^\d+\nAtoms\. Timestep: (\d+)"}
+_BLOCK = r"^(\d+) \d+$"  # of `fix ave/time mode vector`: the step, and how many rows follow
 _PACKED = (".gz", ".zst", ".bin")
 # A checkpoint waits for the next row, so a log with rows much rarer than restart files is not joined by them.
 _RARE = 5
@@ -254,7 +255,9 @@ def _record_of(command: Command) -> str:
     """Return the pattern of a record's beginning in the file that a command writes; empty if none says its step."""
     if not _is_one_text(file_of(command)) or "overwrite" in command.words:
         return ""
-    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ROWS_KIND if command.name == "fix" else ""
+    if command.name == "fix":
+        return _BLOCK if command.value("mode", start=7) == "vector" else ROWS_KIND
+    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ""
 
 
 def _is_one_text(name: str) -> bool:

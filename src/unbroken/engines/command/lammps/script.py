@@ -54,7 +54,7 @@ _UNKNOWN = (
 _REFUSED = (
     ("fix", rf"\S+ \S+ (?!{_FIXES})", _UNKNOWN),
     ("fix", r"\S+ \S+ ave/time (?!\d+ \d+ \d+ )", "type numbers for its first three words"),
-    ("fix", r"\S+ \S+ ave/time .*(ave (running|window)|mode vector)\b", "it does not continue; average later"),
+    ("fix", r"\S+ \S+ ave/time .*ave (running|window)\b", "it does not continue; average later"),
     ("fix", r"\S+ \S+ langevin (?!\S+ \S+ \S+ \d+)", "its seed is not a number; type a number"),
     (
         "fix",
