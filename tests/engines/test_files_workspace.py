@@ -55,6 +55,24 @@ def test_the_path_of_a_program_s_folder_is_put_right_and_the_times_of_its_files_
 # --- cutting ---
 
 
+def test_a_program_that_copies_its_outputs_to_go_on_may_be_killed_with_the_copy_half_made(kept):
+    """MrBayes renames each to another name first, and copies what belongs to the state."""
+    text = "1\n"
+    kept.write("table", text)
+    checkpoint = kept.save()
+    for number in range(2, 5):
+        kept.again(checkpoint)
+        (kept.folder / "table").rename(kept.folder / "state~")
+        kept.write("table", text[:1])
+        kept.again(checkpoint)
+        assert (kept.folder / "table").read_text() == text
+        (kept.folder / "table").rename(kept.folder / "state~")
+        text += f"{number}\n"
+        kept.write("table", text)
+        checkpoint = kept.save()
+        kept.append("table", "of nothing that is saved\n")
+
+
 def test_a_file_is_cut_and_its_tail_is_kept_aside(kept):
     kept.write("table", "1\n2\n3\n")
     checkpoint = kept.save({"table": 4})

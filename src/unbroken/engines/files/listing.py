@@ -232,7 +232,9 @@ class NewList:
     def _continued(self, name: str, found: os.stat_result, before: OutputFile, fate: OutputFile) -> OutputFile:
         """Return the fate of a file that begins as it did: that a resumed program continued in it shows only once."""
         is_undecided, has_more = name in self.known.undecided, found.st_size > before.resume_bytes
-        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.end is not None)
+        # A program that copies it to go on may be killed with the copy half made: then it has to be kept every time.
+        is_copied = name in self.known.stamps and self.known.stamps[name][0] != found.st_ino
+        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.end is not None) and not is_copied
         is_late = before.is_late and found.st_size == before.resume_bytes
         if before.is_late and not is_late:
             self.doubts.append(written_after(name))
