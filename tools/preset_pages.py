@@ -99,12 +99,16 @@ def _reason(rule: dict[str, Any]) -> str:
 
 
 def _example(preset: Preset) -> str:
+    if not preset.has_input:
+        return ""
     name = str(preset.input["files"][0])
     return name.replace("*", "water" if name.startswith("*") else "run").strip(".")
 
 
 def _words(preset: Preset) -> list[str]:
-    return [str(word).replace("${input}", _example(preset)) for word in preset.settings["start"]]
+    name = _example(preset)
+    words = map(str, preset.settings["start"])
+    return [word.replace("${input}", name).replace("${stem}", Path(name).stem) for word in words]
 
 
 def _line(preset: Preset) -> str:

@@ -41,14 +41,18 @@ class Case:
     needs: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    close: dict[str, float] = field(default_factory=dict)
+    close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
+    blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
     without: list[str] = field(default_factory=list)
     compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    first_save_seconds: float = 1.5  # of a segment that is to save once
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
+    is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
@@ -162,7 +166,7 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
                     skip -= 1
                     if skip < 0:
                         return
@@ -177,7 +181,7 @@ class Pieces:
         raise AssertionError(f"a process still works below {self.folder}")
 
     def tear(self) -> list[str]:
-        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return the names."""
+        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return names."""
         found = {}
         for path in sorted((self.store / "work").rglob("*")):
             name = path.as_posix().partition("/program/")[2]
@@ -223,7 +227,12 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
-        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
+        whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
+        texts = tuple(text[:begin] + text[end:] for text in whole_texts)
+        if name in case.last:
+            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
+            continue
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
@@ -250,6 +259,15 @@ def _said_of(case: Case, one: Path, other: Path) -> list[str]:
     return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 
 
+def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:
+    """Return what is wrong if the last numbers that a pattern finds in two texts are further apart."""
+    found = [re.findall(find, text.decode(errors="replace"), re.MULTILINE)[-1:] for text in texts]
+    if not all(found):
+        return [f"nothing matches {find}"]
+    one, other = (float(each[0]) for each in found)
+    return [] if abs(one - other) <= absolute else [f"{one} and {other}"]
+
+
 def _first_line(one: bytes, other: bytes) -> str:
     for number, (a, b) in enumerate(zip(one.splitlines(), other.splitlines(), strict=False), 1):
         if a != b:
@@ -262,7 +280,9 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if not name.startswith(".unbroken")]
 
 
-def _apart(one: str, other: str, tolerance: float) -> str:
+def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
+    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else tolerance
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"
@@ -271,7 +291,7 @@ def _apart(one: str, other: str, tolerance: float) -> str:
             return f"line {number}: {a!r} and {b!r}"
         for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
             p, q = (float(re.sub("[dD]", "e", each)) for each in (x, y))
-            if abs(p - q) > tolerance * max(abs(p), abs(q), 1e-12):
+            if abs(p - q) > max(absolute, relative * max(abs(p), abs(q), 1e-12)):
                 return f"line {number}: {x} and {y}"
     return ""
 

@@ -55,7 +55,7 @@ class Case:
         START is the command line.
         """
         if name == START:
-            return " ".join(self.words)
+            return " ".join(self.words or map(str, self.preset.settings["start"]))
         path = self.base / self.folder / name if name else self.base / self.input
         try:
             return self.preset.without_comments(path.read_text(errors="replace"))
@@ -97,6 +97,8 @@ class Case:
                 if path.is_absolute() or ".." in path.parts or path in seen or not path.parts:
                     continue
                 seen.add(path)
+                if not (self.base / self.folder / path).exists():
+                    path = path.with_name(path.name + PurePosixPath(self.input).suffix)  # import a_module
                 place = self.base / self.folder / path
                 if place.exists():
                     yield (self.folder / path.parts[0]).as_posix()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Results, Task, When
 from unbroken.engines.command import checks
-from unbroken.engines.command.folder import export_files, first_file, prepare
+from unbroken.engines.command.folder import OWN_FOLDER, export_files, first_file, last_name, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
@@ -34,7 +34,6 @@ from unbroken.store.layout import RunFolder, RunOutput
 from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
 
-OWN_FOLDER = "program"
 _CLOCKS = {"seconds", "minutes", "hours", "hms"}
 
 
@@ -270,7 +269,8 @@ class CommandEngine(SupervisedEngine):
     def _values(self, task: Task) -> dict[str, str]:
         program = self._program(task.run)
         state = first_file(task.origin, program) if task.origin and program.files else None
-        return values_of(task, program, self.base, stop=self._stop_path(task, program), state=state)
+        stop, last = self._stop_path(task, program), last_name(task.origin, program)
+        return values_of(task, program, self.base, stop=stop, state=state, last=last)
 
     def _stop_path(self, task: Task, program: Program) -> Path:
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop

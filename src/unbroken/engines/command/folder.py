@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
+# In the folder of an attempt.
+OWN_FOLDER = "program"
 # The tables lie here: many programs write over what they find under that name when they resume.
 SO_FAR = "so-far"
 # For a program that receives how long it may run, and then has no limit.
@@ -54,7 +57,7 @@ def prepare(
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
-        put_path_back(matching(workspace.folder, program.path_files), workspace.folder.parents[1], workspace.folder)
+        put_path_back(matching(workspace.folder, program.path_files), workspace.folder, workspace.folder)
     return restored
 
 
@@ -85,6 +88,18 @@ def first_file(origin: Checkpoint, program: Program) -> Path:
     return origin.folder / found[0]
 
 
+def last_name(origin: Checkpoint | None, program: Program) -> str:
+    """Return the last restart file of a checkpoint, of `x-2-9` and `x-10-1` the second, as the program sees it."""
+    names = restart_files(origin) if origin else []
+    last = max(names, key=_numbers_in, default="")
+    return program.put_back_as.get(last, last)
+
+
+def _numbers_in(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names with numbers as a reader would."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]
+
+
 # --- to resume without unbroken ---
 
 
@@ -97,8 +112,11 @@ def export_files(run: RunSpec, program: Program, base: Path, checkpoint: Checkpo
     _fill_templates(program, base, values, folder)
     edit_inputs(program, base, values, folder, is_resumed=True)
     put_state_back(checkpoint, {name: name for name in restart_files(checkpoint)}, folder)
+    where_noted = matching(folder, program.path_files)
+    put_path_back(where_noted, RunFolder(run.name, base).work / "0" / OWN_FOLDER, folder)
+    moves = "which must not be moved, as the program notes its path" if where_noted else "which may be moved"
     lines = [
-        "resume.sh starts the program in this folder, which may be moved; a time limit in it is a year",
+        f"resume.sh starts the program in this folder, {moves}; a time limit in it is a year",
         *_put_outputs(run, base, checkpoint, folder),
     ]
     if program.outputs:
@@ -135,5 +153,11 @@ def _exported_values(
     state = first_file(checkpoint, program).relative_to(checkpoint.folder).as_posix()
     end_unix = time.time() + _YEAR_SECONDS
     task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), end_unix)
-    own = {"checkpoint": ".", "file": state, "save": "save", "stop": program.stop_file or "stop"}
+    own = {
+        "checkpoint": ".",
+        "file": state,
+        "last": last_name(checkpoint, program),
+        "save": "save",
+        "stop": program.stop_file or "stop",
+    }
     return values_of(task, program, base, stop=Path(), state=None) | own

@@ -15,7 +15,7 @@ from unbroken.program.process import lead_seconds
 from unbroken.store.checkpoint import Checkpoint
 
 # Of the checkpoint that a program resumes from; at the start there is none.
-OF_CHECKPOINT = ("checkpoint", "file", "progress", "seed")
+OF_CHECKPOINT = ("checkpoint", "file", "last", "progress", "seed")
 ALWAYS = (
     "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",
     "remaining",
@@ -65,13 +65,16 @@ def named(text: str) -> set[str]:
     return {found[1] for found in _IN_WORDS.finditer(text) if found[1]}
 
 
-def values_of(task: Task, program: Program, base: Path, *, stop: Path, state: Path | None) -> dict[str, str]:
+def values_of(
+    task: Task, program: Program, base: Path, *, stop: Path, state: Path | None, last: str = ""
+) -> dict[str, str]:
     """Return each placeholder's value in this attempt; those of the checkpoint are empty at the start."""
     left = seconds_left(task, program)
     goal, origin = task.run.goal, task.origin
     return {
         "checkpoint": str(origin.folder.resolve()) if origin else "",
         "file": str(state.resolve()) if state else "",
+        "last": last,
         "progress": f"{origin.passport.progress.done:.15g}" if origin else "",
         "seed": f"{seed_after(origin)}" if origin else "",
         "save": str(task.attempt_folder.save.resolve()),

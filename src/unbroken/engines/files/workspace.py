@@ -199,12 +199,13 @@ def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -
         os.replace(draft, path)  # in one step: a half copied state might be taken for a new one
 
 
-def put_path_back(names: Sequence[str], attempts: Path, folder: Path) -> None:
+def put_path_back(names: Sequence[str], before: Path, folder: Path) -> None:
     """Put the path of `folder` in place of that of the program's folder in an attempt before; times stay.
 
-    An attempt before was a folder below `attempts`; `names` are the files in which the program notes where it is.
+    `before` is that folder in any attempt; `names` are the files in which the program notes where it is.
     """
-    own = re.escape(os.fsencode(attempts.resolve())) + rb"/\d+/" + re.escape(os.fsencode(folder.name)) + rb"(?![\w.-])"
+    attempts = re.escape(os.fsencode(before.parents[1].resolve()))
+    own = attempts + rb"/\d+/" + re.escape(os.fsencode(before.name)) + rb"(?![\w.-])"
     for name in names:
         path = folder / name
         times, content = path.stat(), path.read_bytes()
