@@ -151,6 +151,22 @@ def test_a_file_that_is_begun_again_becomes_a_piece(kept, tmp_path):
     assert (tmp_path / "final" / "segments" / "002" / "run.log").read_text() == "second\n"
 
 
+def test_of_a_file_that_is_always_written_as_a_whole_the_last_one_is_the_result(kept, tmp_path):
+    kept.write("best.treefile", "(a,b);")
+    origin = kept.save()
+    kept.write("best.treefile", "after the save")
+    kept.again(origin)
+    before = (kept.folder / "best.treefile").read_text()
+    kept.write("best.treefile", "(b,a);")
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (before, (tmp_path / "final/best.treefile").read_text()) == ("(a,b);", "(b,a);")
+    assert not (tmp_path / "final/segments").exists()
+
+
 def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_path):
     """LAMMPS that stops at the step of a dump writes this dump again when it resumes, its atoms in another order."""
     for step in (500, 1000, 1500):
