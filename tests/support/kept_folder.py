@@ -20,9 +20,7 @@ from unbroken.store.checkpoints import Store
 from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.
-KINDS = FileKinds(
-    Program((), inputs=("input",), files=("**/state*",), finished_file="DONE", rewritten=("*.treefile",))
-)
+KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE", rewritten=("*.treefile",)))
 
 
 class KeptFolder:

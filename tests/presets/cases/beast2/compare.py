@@ -26,7 +26,9 @@ for folder in (one, other):
     }
     for name, every in EVERY.items():
         if found[name] != list(range(0, LAST + 1, every)):
-            print(f"{folder.name}/{name}: {len(found[name])} samples to {found[name][-1]}; each to {LAST} is wanted once")
+            print(
+                f"{folder.name}/{name}: {len(found[name])} samples to {found[name][-1]}; each to {LAST} is wanted once"
+            )
     if trees.count("End;") != 2 or not trees.rstrip().endswith("End;"):
         print(f"{folder.name}/genes.trees: it has no end")
 header, *_ = rows(one)

@@ -1,4 +1,4 @@
-"""Print what differs between two runs of IQ-TREE: other trees, likelihoods beyond its tolerance, branch supports beyond their error."""
+"""Print what differs between two runs of IQ-TREE: trees, likelihoods beyond its tolerance, supports beyond theirs."""
 
 import re
 import sys
@@ -26,13 +26,20 @@ def splits(text: str) -> dict[frozenset[str], float]:
     return found
 
 
+def said(folder: Path, pattern: str) -> str:
+    return re.search(pattern, (folder / "genes.phy.iqtree").read_text())[1]
+
+
 def likelihood(folder: Path) -> float:
-    return float(re.search(r"Log-likelihood of the tree: (\S+)", next(folder.glob("*.iqtree")).read_text())[1])
+    return float(said(folder, r"Log-likelihood of the tree: (\S+)"))
 
 
 one, other = map(Path, sys.argv[1:])
 if abs(likelihood(one) - likelihood(other)) > TOLERANCE:
     print(f"log likelihood: {likelihood(one)} and {likelihood(other)}")
+models = [said(folder, r"Best-fit model according to BIC: (\S+)") for folder in (one, other)]
+if models[0] != models[1]:
+    print(f"models: {models[0]} and {models[1]}")
 for name in ("genes.phy.treefile", "genes.phy.contree"):
     a, b = (splits((folder / name).read_text()) for folder in (one, other))
     if a.keys() != b.keys() or len(a) != 17:

@@ -1,4 +1,4 @@
-"""Print what differs between two runs of MrBayes: samples that are lost or doubled, means and supports beyond their error."""
+"""Print what differs between two runs of MrBayes: samples lost or doubled, means and supports beyond their error."""
 
 import re
 import sys
@@ -31,7 +31,9 @@ for run in ("run1", "run2"):
         trees = re.findall(r"tree gen\.(\d+) =", (folder / f"genes.nex.{run}.t").read_text())
         wanted = list(range(0, LAST + 1, EVERY))
         if found["Gen"] != wanted or list(map(int, trees)) != wanted:
-            print(f"{folder.name} {run}: {len(found['Gen'])} samples, {len(trees)} trees; {len(wanted)} wanted, each once")
+            print(
+                f"{folder.name} {run}: {len(found['Gen'])} samples, {len(trees)} trees; {len(wanted)} wanted, each once"
+            )
         if not (folder / f"genes.nex.{run}.t").read_text().rstrip().endswith("end;"):
             print(f"{folder.name} {run}: the file of trees has no end")
     for name in sorted(tables[0].keys() - {"Gen"}):
@@ -45,6 +47,8 @@ if len(a) < 10:
 for split in sorted(a.keys() | b.keys()):
     if abs(a.get(split, 0.0) - b.get(split, 0.0)) > SUPPORT:
         print(f"support of {split}: {a.get(split, 0.0)} and {b.get(split, 0.0)}")
-diagnostics = [re.findall(r"^(\d+)\t", (folder / "genes.nex.mcmc").read_text(), re.MULTILINE) for folder in (one, other)]
+diagnostics = [
+    re.findall(r"^(\d+)\t", (folder / "genes.nex.mcmc").read_text(), re.MULTILINE) for folder in (one, other)
+]
 if diagnostics[0] != diagnostics[1] or len(diagnostics[0]) < 10:
     print(f"diagnostics at {diagnostics[0]} and {diagnostics[1]}")
