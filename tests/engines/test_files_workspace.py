@@ -167,6 +167,27 @@ def test_of_a_file_that_is_always_written_as_a_whole_the_last_one_is_the_result(
     assert not (tmp_path / "final/segments").exists()
 
 
+def test_an_output_that_the_program_cuts_by_itself_is_never_begun_again(kept, tmp_path):
+    """It cuts to its state, which may be before the length that was seen then."""
+    kept.write("run.samples", "1\n2\n3\n")
+    checkpoint = kept.save({"run.samples": 6})
+    for number in (4, 5):
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", "1\n")  # killed
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", f"1\n2\n{number}\n")
+        checkpoint = kept.save()
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (tmp_path / "final/run.samples").read_text() == "1\n2\n5\n"
+    assert not (tmp_path / "final/segments").exists()
+
+
 def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_path):
     """LAMMPS that stops at the step of a dump writes this dump again when it resumes, its atoms in another order."""
     for step in (500, 1000, 1500):

@@ -20,7 +20,15 @@ from unbroken.store.checkpoints import Store
 from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.
-KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE", rewritten=("*.treefile",)))
+_PROGRAM = Program(
+    (),
+    inputs=("input",),
+    files=("**/state*",),
+    finished_file="DONE",
+    rewritten=("*.treefile",),
+    continued=("*.samples",),
+)
+KINDS = FileKinds(_PROGRAM)
 
 
 class KeptFolder:

@@ -59,7 +59,6 @@ def test_it_resumes_with_what_the_shortest_log_lacks_and_another_seed(folder: Pa
         (' chainLength="500000"', "", "only a run of MCMC"),
         ("storeEvery", "sampleEvery", "saves no state"),
         ('spec="MCMC"', 'spec="beast.gss.NS"', "not known to resume"),
-        ('genes.trees" logEvery="1000"', 'genes.trees" logEvery="10000"', "same logEvery"),
     ],
 )
 def test_what_cannot_be_resumed_right_is_refused_with_the_reason(folder: Path, old: str, new: str, why: str) -> None:

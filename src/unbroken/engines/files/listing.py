@@ -171,6 +171,7 @@ class NewList:
         is_open_since = name in self.opened and 0 < resume == self.tracker.lengths.get(name)
         # After a whole attempt the program will not begin it again.
         is_left = self.end is not None and before.is_continued is None and before.segment != self.tracker.segment
+        is_left = is_left and not self.tracker.kinds.is_continued(name)
         is_silent = name in self.tracker.silent or is_open_since
         return replace(before, is_continued=True if is_left else before.is_continued, is_silent=is_silent)
 
@@ -210,7 +211,11 @@ class NewList:
         fate = OutputFile(0, 0, "", "", self.tracker.segment, 0, is_rewritten=is_rewritten)
         if before is None:
             is_kept = piece_path(self.tracker.run_folder, self.tracker.sequence, name).is_file()
+            is_kept = is_kept and not self.tracker.kinds.is_continued(name)
             return replace(fate, is_continued=False if is_kept else None)
+        if self.tracker.kinds.is_continued(name):
+            # It may be cut further than here, and be killed in it: so each attempt keeps it as it was.
+            return replace(fate, segment=before.segment, is_rewritten=False)
         path = self.tracker.folder / name
         is_same = name not in self.known.absent and not before.is_rewritten
         is_same = is_same and is_as_listed(path, before, self.algorithm)

@@ -91,6 +91,7 @@ class Program:
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
+    continued: tuple[str, ...] = ()
     stop_file: str = ""
     stop_text: str = ""
     stop_signal: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 LAST, BURN_IN = 500_000, 0.2
-EVERY = {"genes.log": 1_000, "genes.trees": 1_000}
+EVERY = {"genes.log": 1_000, "genes.trees": 2_000}
 MOST_ERRORS = 6.0  # standard errors between two means, of which each is one of some 20 independent samples at least
 INDEPENDENT = 20
 
