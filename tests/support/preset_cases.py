@@ -42,7 +42,7 @@ class Case:
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
-    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
+    last: dict[str, dict[str, Any] | list[dict[str, Any]]] = field(default_factory=dict)  # of a file, the last number that `find` finds
     without: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
@@ -212,7 +212,9 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         texts = (one / name).read_bytes(), (other / name).read_bytes()
         if name in case.last:
-            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
+            wanted = case.last[name]
+            for each in wanted if isinstance(wanted, list) else [wanted]:
+                found += [f"{name}: {why}" for why in _last_apart(texts, **each)]
             continue
         if tolerance is None:
             if texts[0] != texts[1]:
