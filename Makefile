@@ -12,6 +12,8 @@ TESTS := $(BIN)/python $(PYTEST)
 QUICK := not process and not slow and not slurm and not gpu and not tensorflow
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
+PRESETS := .venv-presets
+PRESETS_STAMP := $(PRESETS)/setup-done
 ON_TORCH := $(wildcard tests/unit/test_training_*.py tests/unit/test_torch_*.py tests/unit/test_atomic_*.py tests/engines/test_torch*.py)
 WORKFLOW := Snakefile workflow
 # The one of DMTCP needs DMTCP.
@@ -30,7 +32,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests presets presets-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup presets-setup test-slow slow-tests slow-slurm-tests presets presets-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +130,13 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
+# Programs of users have an environment of their own, as on users' machines: unbroken starts them from outside.
+presets-setup: $(PRESETS_STAMP) ## in .venv-presets the programs with a preset that pip brings (OpenMM, XGBoost, Optuna, ...)
+
+$(PRESETS_STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV=$(PRESETS) $(STEP) setup-presets tools/setup.sh presets
+	@touch $@
+
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
@@ -137,12 +146,12 @@ slow-slurm-tests: setup
 	@$(OTHER_SLURM) $(STEP) pytest-slurm-slow $(TESTS) -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" \
 		--timeout=1200 $(ON_SLURM) $(ARGS)
 
-presets: setup ## every preset with its real program, with all kills of its case; WRITE=1 puts the table into docs/evidence.md
+presets: setup components $(PRESETS_STAMP) ## every preset with its real program, with all kills of its case; WRITE=1 puts the table into docs/evidence.md
 	@UNBROKEN_PRESET_KILLS=all UNBROKEN_PRESET_RESULTS=$(if $(WRITE),$(CURDIR)/docs/presets.jsonl) \
 		$(STEP) pytest-presets $(TESTS) -n2 -m presets --timeout=3000 tests/presets $(ARGS)
 	@$(if $(WRITE),$(BIN)/python tools/preset_table.py docs/presets.jsonl --write docs/evidence.md)
 
-presets-tests: setup ## every preset with its real program, killed once
+presets-tests: setup $(PRESETS_STAMP) ## every preset with its real program, killed once
 	@$(STEP) pytest-presets $(TESTS) -n3 -m presets -k "test_a_run_that_is_killed" --timeout=1200 tests/presets $(ARGS)
 
 gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
@@ -167,8 +176,9 @@ dist: setup ## wheel and sdist, in dist/
 	@rm -rf dist
 	@$(STEP) dist $(BIN)/python -m hatchling build -d dist
 
-docs-keys: setup ## write the table of configuration keys from the schemas
+docs-keys: setup ## write the tables of configuration keys from the schemas, and the pages of the presets
 	$(BIN)/python tools/config_reference.py
+	$(BIN)/python tools/preset_pages.py
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true
@@ -204,5 +214,5 @@ mutants: setup ## change store, lease, passport and classify in a thousand ways;
 	@$(BIN)/python tools/mutants_table.py mutants $(if $(WRITE),--write $(WRITE))
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .apptainer .venv .venv-tensorflow .venv-presets .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

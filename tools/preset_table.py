@@ -1,7 +1,7 @@
 """Say what the runs of all presets came to: `tools/preset_table.py FILE [--write PAGE]`.
 
-FILE has a line of JSON for each case (tests/presets/test_programs.py); of one case the last counts.  `--write` puts the table between
-`<!-- presets -->` and `<!-- /presets -->` of a page.
+FILE has a line of JSON for each case (tests/presets/test_programs.py); of one case the last counts.  `--write` puts the
+table between `<!-- presets -->` and `<!-- /presets -->` of a page.
 """
 
 import json

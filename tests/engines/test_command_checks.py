@@ -94,6 +94,14 @@ MISTAKES = {
         {"start": ["x"], "files": ["a"], "saved_by": "marker", "saved_marker": "done.{progress}"},
         "saved_marker: found {progress} in it, but none in `files`",
     ),
+    "a marker of stages that would not be put back": (
+        {"start": ["x"], "files": ["a/**", "!a/log"], "saved_by": "stage", "saved_marker": "b/stage_*"},
+        "saved_marker: found 'b/stage_*', which is none of `files`; name it there too",
+    ),
+    "numbers in the files of a stage": (
+        {**GOOD, "saved_by": "stage", "saved_marker": "a.{progress}.rst"},
+        "saved_by: found 'stage' with {progress} in `files`; leave it out",
+    ),
     "two ways to read": (
         {**GOOD, "progress_command": ["wc"]},
         "progress_command: found beside {progress} in `files`; allowed: one of them",

@@ -1,5 +1,6 @@
 """How a program under the command engine ends: by its own clock, a file, a signal, its exit codes, or not well."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from support.toyrun import history
 from unbroken.engines.base import When
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import engine as engine_module
+from unbroken.engines.files.outputs import read_list
 from unbroken.errors import UnbrokenError
 from unbroken.store.history import EndKind
 
@@ -232,6 +234,58 @@ def test_a_number_in_a_name_may_be_a_fraction_and_a_folder_may_be_an_input(tmp_p
     assert records[-1].kind is EndKind.FINISHED
     assert (command_job(tmp_path, settings).places.final / "system" / "solver.log").read_text() == "0.1\n0.2\n0.3\n"
     assert [path.name for path in (tmp_path / "system").iterdir()] == ["step"]
+
+
+# It resumes from its latest time, and writes two more.
+SOLVER = """
+    t=$(ls -d [0-9]*.[0-9]* 2>/dev/null | sort -n | tail -n1); [ -n "$t" ] || t=0.00
+    for i in 1 2; do t=$(awk "BEGIN {{print $t + 0.05}}"); mkdir -p $t/sub; echo "$t" > $t/U; echo "$t" > $t/sub/p; done
+    exit 0"""
+SERIES = {"files": ["{progress}/**"], "saved_by": "next", "keep_older": True, "goal": 0.3, "exit_paused": [0]}
+
+
+def test_restart_files_under_lower_numbers_are_results_where_it_is_said_so(tmp_path):
+    settings = {"start": ["sh", "-c", SOLVER], **SERIES}
+
+    records = [command_segment(tmp_path, settings, segment=each) for each in (1, 2, 3)]
+
+    places = command_job(tmp_path, settings).places
+    assert (records[-1].kind, records[-1].progress.done) == (EndKind.FINISHED, 0.3)
+    for time in ("0.05", "0.1", "0.15", "0.2", "0.25", "0.3"):
+        assert (places.final / time / "U").read_text() == (places.final / time / "sub/p").read_text() == f"{time}\n"
+    newest = sorted(places.checkpoints.glob("[0-9]*"))[-1]
+    assert (newest / "0.3/U").exists() and not (newest / "0.25").exists()
+
+
+def test_a_result_under_a_lower_number_that_was_damaged_is_noticed(tmp_path):
+    settings = {"start": ["sh", "-c", SOLVER], **SERIES}
+    command_segment(tmp_path, settings, segment=1)
+    (command_job(tmp_path, settings).places.output / "0.05/U").write_text("0.0\n")
+
+    with pytest.raises(UnbrokenError, match=r"0\.05/U: 4 bytes that are not those of the checkpoint, which has 5"):
+        command_segment(tmp_path, settings, segment=2)
+
+
+def test_a_result_under_a_lower_number_that_the_program_has_removed_is_not_missed(tmp_path):
+    settings = {"start": ["sh", "-c", SOLVER], **SERIES}
+    command_segment(tmp_path, settings, segment=1)
+    places = command_job(tmp_path, settings).places
+    shutil.rmtree(places.output / "0.05")  # as a solver does that was killed right after
+
+    records = [command_segment(tmp_path, settings, segment=each) for each in (2, 3)]
+
+    assert records[-1].kind is EndKind.FINISHED
+    assert read_list(sorted(places.checkpoints.glob("[0-9]*"))[-1]).doubts == ()
+    assert sorted(path.name for path in places.final.glob("0.*")) == ["0.1", "0.15", "0.2", "0.25", "0.3"]
+
+
+def test_a_program_that_says_that_it_is_done_is_done_before_its_goal(tmp_path):
+    script = "echo $(($(cat n 2>/dev/null || echo 0) + 1)) > n; [ $(cat n) = 2 ] && echo converged; exit 0"
+    settings = {"start": ["sh", "-c", script], **COUNTS, "finished_pattern": "^converged"}
+
+    outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2)]
+
+    assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
 
 
 def test_a_restart_file_is_put_back_under_the_name_that_the_program_reads(tmp_path):

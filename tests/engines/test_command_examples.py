@@ -83,12 +83,19 @@ EXAMPLES = {
         ("cc", "-O2", "-o", "ising", "ising.c"),
     ),
     "c, the contract": Example(
-        "c", "pi", ("pi.c",), 1200, ("./pi",), ("pi.csv",), "gcc", ("cc", "-O2", "-o", "pi", "pi.c"),
+        "c", "pi", ("pi.c", "unbroken.h"), 1200, ("./pi",), ("pi.csv",), "gcc", ("cc", "-O2", "-o", "pi", "pi.c"),
     ),
-    "r": Example("r", "banana", ("walk.R",), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core"),
+    "fortran": Example(
+        "fortran", "plate", ("heat.f90", "unbroken.f90"), 80_000, ("./heat",), ("heat.csv",), "gfortran",
+        ("gfortran", "-O2", "-o", "heat", "unbroken.f90", "heat.f90"),
+    ),
+    "r": Example(
+        "r", "banana", ("walk.R", "unbroken.R"), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",),
+        "r-base-core",
+    ),
     "matlab": Example(
-        "matlab", "banana", ("simulate.m",), 2000, ("octave-cli", "--norc", "--eval", "simulate"), ("draws.csv",),
-        "octave",
+        "matlab", "banana", ("simulate.m", "unbroken.m"), 2000, ("octave-cli", "--norc", "--eval", "simulate"),
+        ("draws.csv",), "octave",
     ),
     "shell": Example(
         "command", "factors", ("factors.sh",), 200, ("sh", "factors.sh", "{goal}", "stop"), ("done.txt", "factors.txt"),

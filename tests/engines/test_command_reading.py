@@ -11,7 +11,7 @@ from unbroken.engines.command.placeholders import filled, filled_template, secon
 from unbroken.engines.files import tables
 from unbroken.engines.files.reading import last_number, reading_of
 from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
-from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
+from unbroken.engines.files.states import complete_states, copied, glob_pattern, matches, states_in
 from unbroken.engines.files.tables import Tables, counted_again, is_joined, last_record, missing_between, records
 from unbroken.errors import CheckpointError
 from unbroken.system import copying
@@ -150,6 +150,15 @@ def test_links_are_inputs_and_never_restart_files(tmp_path):
 )
 def test_globs_mean_what_they_mean_in_a_shell(glob, name, is_match):
     assert bool(glob_pattern(glob).fullmatch(name)) is is_match
+
+
+@pytest.mark.parametrize(("name", "is_match"), [("asm/K21/graph", True), ("asm/log", False), ("asm/tmp/a/b", False)])
+def test_a_glob_after_an_exclamation_mark_leaves_out_what_it_means(tmp_path, name, is_match):
+    globs = ["asm/**", "!asm/log", "!asm/tmp/**"]
+    made(tmp_path, name)
+
+    assert matches(globs, name) is is_match
+    assert [state.files for state in states_in(tmp_path, globs)] == ([(name,)] if is_match else [])
 
 
 # --- how far ---

@@ -11,7 +11,9 @@ import pytest
 from support.disks import mount_small, unmount
 
 from unbroken.engines.files.databases import copy_database, has_journal, is_beside, is_committed
+from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.states import are_copied, linked, state_stamp_of, states_in
+from unbroken.program.contract import AttemptFolder
 
 MODES = ["delete", "persist", "truncate", "wal"]
 ROWS = 500
@@ -153,3 +155,19 @@ def test_a_log_that_is_begun_again_is_followed(tmp_path, book):
 )
 def test_what_lies_beside_a_database_that_is_state(name, is_so):
     assert is_beside(name, lambda each: each == "a.db") is is_so
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("outputs", "found"), [({}, ({}, "")), ({"log.csv": Path("log.csv")}, (None, "book.db"))])
+def test_the_time_of_a_database_matters_only_where_an_output_grows_beside_it(tmp_path, book, outputs, found):
+    """Between two of its events a study is known to be complete, and not when: a program that is killed then."""
+    book.execute("BEGIN")
+    fill(book)
+    observed = ObservedFiles(
+        tmp_path,
+        AttemptFolder(tmp_path / "attempt"),
+        is_state=lambda name: name == "book.db",
+        is_measured=lambda name: name == "log.csv",
+    )
+
+    assert observed.lengths_at({"book.db": state_stamp_of(tmp_path / "book.db")}, lambda: outputs) == found

@@ -17,7 +17,7 @@ from support.kept_folder import KINDS, KeptFolder
 from unbroken.engines.files import workspace as workspace_module
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
-from unbroken.engines.files.workspace import put_state_back
+from unbroken.engines.files.workspace import put_path_back, put_state_back
 from unbroken.errors import CheckpointError
 
 
@@ -33,6 +33,23 @@ def replaced(kept: KeptFolder) -> dict[str, str]:
 def pieces(kept: KeptFolder) -> dict[str, str]:
     root = kept.root / "pieces"
     return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+# --- a program that notes where it is ---
+
+
+def test_the_path_of_a_program_s_folder_is_put_right_and_the_times_of_its_files_stay(tmp_path):
+    work = tmp_path / "results" / "a run" / "work"
+    before, now = work / "000001" / "program", work / "000002" / "program"
+    now.mkdir(parents=True)
+    note = now / "note"
+    note.write_bytes(b"%s/out\0%s-other %s" % (os.fsencode(before), os.fsencode(before), os.fsencode(before)))
+    os.utime(note, (1, 1))
+
+    put_path_back(["note"], now, now)
+
+    assert note.read_bytes() == b"%s/out\0%s-other %s" % (os.fsencode(now), os.fsencode(before), os.fsencode(now))
+    assert note.stat().st_mtime == 1
 
 
 # --- cutting ---

@@ -53,9 +53,11 @@ write_data      end.data nocoeff
 
 
 def scripts(folder: Path, text: str, name: str = "in.melt") -> None:
-    """Write the script and change it as `unbroken init --diff | patch` does."""
+    """Write the two scripts that the preset makes of one."""
     (folder / name).write_text(text)
-    subprocess.run(["patch", "-s"], cwd=folder, input=read_input(folder / name).diff(), text=True, check=True)
+    made = read_input(folder / name)
+    (folder / f"resume_{name}").write_text(made.resuming)
+    (folder / name).write_text(made.starting)
 
 
 def lmp(folder: Path, script: str, total: int, *words: str) -> None:

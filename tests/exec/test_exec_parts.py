@@ -89,7 +89,10 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
         (["--name", "x"], "exec: no program behind --; type: unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..."),
         (["--minutes", "0", "--", "p"], "exec: --minutes: found 0, allowed: more than 0"),
         (["--checkpoints", "1", "--", "p"], "exec: --checkpoints: found 1, allowed: 2 or more"),
-        (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
+        (
+            ["--saved-by", "marker", "--keep", "a", "--", "p"],
+            "exec: --marker FILE and --saved-by marker, or stage, go together",
+        ),
         (["--saved-by", "next", "--keep", "a*", "--", "p"], "exec: --saved-by next: no {progress} in --keep"),
         (
             ["--progress", "log:(1)", "--keep", "a.{progress}", "--", "p"],

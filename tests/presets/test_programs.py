@@ -8,12 +8,15 @@ import random
 from pathlib import Path
 
 import pytest
-from support.needs import require
-from support.preset_cases import CASES, Case, Pieces, differences, note, read_case, whole
+from support.disks import mount_small, unmount
+from support.needs import require, skip_or_fail
+from support.preset_cases import CASES, PATIENCE_SECONDS, PROGRAMS, Case, Pieces, differences, note, read_case, whole
 
 pytestmark = [pytest.mark.process, pytest.mark.presets]
 
 ALL = os.environ.get("UNBROKEN_PRESET_KILLS") == "all"
+# So much earlier a segment is told to stop.
+STOP_SECONDS = 1.0
 NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
 
 
@@ -21,6 +24,8 @@ NAMES = sorted(path.parent.name for path in CASES.glob("*/case.yaml"))
 def case(request: pytest.FixtureRequest) -> Case:
     found = read_case(request.param)
     require(*found.needs)
+    if found.pip and not PROGRAMS.is_dir():
+        skip_or_fail("missing: .venv-presets (make presets-setup)")
     return found
 
 
@@ -32,7 +37,7 @@ def test_a_run_that_is_killed_comes_to_the_results_of_one_that_is_not(case: Case
         pieces = Pieces(case, case.copied(tmp_path / f"pieces-{len(rounds)}"), rng)
         rounds.append(pieces)
         before = sum(each.kills for each in rounds)
-        assert pieces.paused(max(1.5, seconds * 0.35)) in (0, 85), pieces.said()
+        assert pieces.paused(STOP_SECONDS + seconds * 0.35) in (0, 85), pieces.said()
         for at in range(min(wanted - before, 6)):
             if not pieces.killed(seconds * 0.6, in_a_save=not case.must_leave_well and at % 2 == 0):
                 break
@@ -48,10 +53,42 @@ def test_a_torn_newest_restart_file_is_noticed(case: Case, tmp_path: Path) -> No
     seconds = whole(case, case.copied(tmp_path / "whole"))
     pieces = Pieces(case, case.copied(tmp_path / "pieces"), random.Random(1))
 
-    assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+    assert pieces.paused(STOP_SECONDS + seconds * 0.3) == 85, pieces.said()
     assert pieces.killed(seconds * 0.6, in_a_save=True), "it had ended; make the case longer"
     torn = pieces.tear()
 
     assert torn, "nothing was there to tear"
     assert pieces.ended() == 0, pieces.said()
     assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+
+
+def test_a_full_disk_costs_nothing_that_was_saved(case: Case, tmp_path: Path) -> None:
+    seconds = whole(case, case.copied(tmp_path / "whole"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount_small(disk, f"size={case.disk_mb}m")
+    try:
+        pieces = Pieces(case, case.copied(disk / "pieces"), random.Random(2))
+        assert pieces.paused(max(1.5, seconds * 0.3)) == 85, pieces.said()
+        fill(disk / "full")
+        pieces.log = tmp_path / "full.log"
+
+        code = pieces.call().wait(PATIENCE_SECONDS)  # 0 if what it writes had room
+
+        (disk / "full").unlink()
+        assert code == 0 or pieces.ended() == 0, pieces.said()
+        assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+    finally:
+        unmount(disk)
+
+
+def fill(path: Path) -> None:
+    """Leave room on the disk for the notes of a segment, and hardly for what its program writes."""
+    with path.open("wb", buffering=0) as file:
+        for block in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"x" * block)
+            except OSError:
+                continue
+        file.truncate(file.tell() - (256 << 10))

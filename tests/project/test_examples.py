@@ -13,8 +13,15 @@ from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 # What each needs, and how often it says that two files are the same.
-NEEDS = {"lammps": ("lammps",), "c": ("gcc", "libc6-dev"), "r": ("r-base-core",), "matlab": ("octave",), "command": ()}
-COMPARED = {"lammps": 2, "c": 3, "r": 1, "matlab": 1, "command": 0}
+NEEDS = {
+    "lammps": ("lammps",),
+    "c": ("gcc", "libc6-dev"),
+    "fortran": ("gfortran",),
+    "r": ("r-base-core",),
+    "matlab": ("octave",),
+    "command": (),
+}
+COMPARED = {"lammps": 2, "c": 3, "fortran": 1, "r": 1, "matlab": 1, "command": 0}
 
 
 def commands(example):

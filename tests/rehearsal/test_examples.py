@@ -48,6 +48,14 @@ CASES = [
     Example("command", "factors", reads="progress_pattern .+ matched once in .+, '.+' at line .+"),
     Example("c", "ising", ("--goal", "20000"), ".+", C, made=COMPILED),
     Example("c", "pi", ("--goal", "2000"), ".+", C, made=COMPILED),
+    Example(
+        "fortran",
+        "plate",
+        ("--goal", "100000"),
+        ".+",
+        ("gfortran",),
+        made=["gfortran", "-O2", "-o", "heat", "unbroken.f90", "heat.f90"],
+    ),
     Example("r", "banana", (), ".+", ("r-base-core",)),
     Example("matlab", "banana", (), ".+", ("octave",)),
     Example(

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from unbroken.engines.files.states import matches
+from unbroken.engines.files.states import glob_of, matches
 from unbroken.presets.expand import Case as Computation
 from unbroken.presets.preset import presets
 from unbroken.system.file_events import FileEvents, Happened
@@ -26,7 +26,7 @@ CASES = Path(__file__).parents[1] / "presets" / "cases"
 # Programs of PyPI have an environment of their own.
 PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
-_PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 600.0
 _GONE_SECONDS = 20.0
 
 
@@ -47,6 +47,12 @@ class Case:
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    disk_mb: int = 200  # more than the run needs
+    pip: bool = False  # its program is in .venv-presets
+    more: list[str] = field(default_factory=list)  # what only a run in segments has
+    rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
+    prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
+    environment: dict[str, str] = field(default_factory=dict)
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
@@ -56,13 +62,15 @@ class Case:
     def copied(self, target: Path) -> Path:
         """Return a new folder with the input of the case."""
         shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("case.yaml"))
+        if self.prepare:
+            subprocess.run(self.prepare, cwd=target, env=environment(self), check=True, stdout=subprocess.DEVNULL)
         return target
 
     def version_said(self) -> str:
         """Return the first number like a version in what the program says of itself."""
         if not self.version:
             return ""
-        done = subprocess.run(self.version, capture_output=True, text=True, env=environment(), check=False)
+        done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
         found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
@@ -71,9 +79,9 @@ def read_case(name: str) -> Case:
     return Case(name=name, **yaml.safe_load((CASES / name / "case.yaml").read_text()))
 
 
-def environment() -> dict[str, str]:
+def environment(case: Case) -> dict[str, str]:
     path = os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **case.environment}
 
 
 def whole(case: Case, folder: Path) -> float:
@@ -84,7 +92,7 @@ def whole(case: Case, folder: Path) -> float:
     began = time.monotonic()
     with (folder / name).open("wb") as printed:
         done = subprocess.run(
-            case.words, cwd=folder, stdout=printed, stderr=subprocess.STDOUT, env=environment(), check=False
+            case.words, cwd=folder, stdout=printed, stderr=subprocess.STDOUT, env=environment(case), check=False
         )
     assert done.returncode == 0, (folder / name).read_text(errors="replace")[-3000:]
     if not settings.get("stdout"):
@@ -118,13 +126,13 @@ class Pieces:
         words += [*self.case.options, "--minutes", f"{minutes:.5f}", "--save-minutes", "0.001", "--", *self.case.words]
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                words, cwd=self.folder, stdout=log, stderr=log, env=environment(), start_new_session=True
+                words, cwd=self.folder, stdout=log, stderr=log, env=environment(self.case), start_new_session=True
             )
 
     def paused(self, seconds: float) -> int:
         """Let one segment come to its limit; return the exit code."""
         self.segments += 1
-        return self.call(minutes=seconds / 60).wait(_PATIENCE_SECONDS)
+        return self.call(minutes=seconds / 60).wait(PATIENCE_SECONDS)
 
     def killed(self, most_seconds: float, *, in_a_save: bool) -> bool:
         """Kill a segment, at a random moment or while it saves; return False if it had ended before."""
@@ -169,20 +177,23 @@ class Pieces:
         raise AssertionError(f"a process still works below {self.folder}")
 
     def tear(self) -> list[str]:
-        """Cut the restart files that a killed program has left in half; return their names."""
-        torn = []
+        """Cut in half the restart files that a killed program has left, of numbered ones the newest; return names."""
+        found = {}
         for path in sorted((self.store / "work").rglob("*")):
             name = path.as_posix().partition("/program/")[2]
             if name and path.is_file() and not path.is_symlink() and matches(self.case.torn, name):
-                os.truncate(path, path.stat().st_size // 2)
-                torn.append(name)
+                found[name] = path
+        numbers = {name: float(glob_of(name, self.case.torn)[1] or 0) for name in found}
+        torn = [name for name, number in numbers.items() if number == max(numbers.values())]
+        for name in torn:
+            os.truncate(found[name], found[name].stat().st_size // 2)
         return torn
 
     def ended(self) -> int:
         """Let it come to its end; return the exit code."""
         for _ in range(20):
             self.segments += 1
-            code = self.call().wait(_PATIENCE_SECONDS)
+            code = self.call().wait(PATIENCE_SECONDS)
             if code != 85:
                 return code
         return code
@@ -204,7 +215,9 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
     found = []
     sides = [{name for name in _names(side) if name not in inputs} for side in (one, other)]
     for name in sorted(sides[0] | sides[1]):
-        if any(fnmatchcase(name, glob) for glob in case.without):
+        if any(fnmatchcase(name, glob) for glob in case.without) or matches(case.rows, name):
+            continue
+        if name not in sides[0] and any(fnmatchcase(name, glob) for glob in case.more):
             continue
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
@@ -221,7 +234,15 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
-    return found
+    tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
+    return found + [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+
+
+def _joined(folder: Path, names: set[str], glob: str) -> bytes:
+    """Return the rows of a table without its comments, from the files of all segments."""
+    of_glob = [name for name in names if matches([glob], name)]
+    texts = [(folder / name).read_bytes() for name in sorted(of_glob, key=lambda name: float(glob_of(name, [glob])[1]))]
+    return b"".join(line for text in texts for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
 
 
 def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:

@@ -483,3 +483,18 @@ def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
     convert_script(script, directory=tmp_path)
 
     assert f"unbroken import job --from {tmp_path}" in capsys.readouterr().out
+
+
+def test_a_program_that_a_preset_knows_becomes_a_run_of_it(folder: Path) -> None:
+    (folder / "in.melt").write_text("units lj\nregion b block 0 1 0 1 0 1\ncreate_box 1 b\nrun 500\n")
+    text = """
+        #!/bin/bash
+        #SBATCH -t 08:00:00 -n 4
+        module load lammps
+        srun lmp -in in.melt > melt.out
+        """
+
+    found = run_of(converted(folder, text))
+
+    assert (found["engine"], found["modules"], found["enter"]) == ("command", ["lammps"], ["srun"])
+    assert found["settings"] == {"preset": "lammps", "start": ["lmp", "-in", "in.melt"], "stdout": "melt.out"}

@@ -11,7 +11,6 @@ import yaml
 from support.toyrun import ROOT
 
 from unbroken.cli.init_command import MODULE, SNAKEFILE, choose, init
-from unbroken.engines.command.lammps.resumable import read_input
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.script_edit import NotPlainError, Script
 from unbroken.engines.tensorflow import engine as keras_changes
@@ -638,33 +637,31 @@ def test_the_example_of_a_library_needs_nothing_more_and_has_the_goal_of_before(
 # --- LAMMPS ---
 
 
-@pytest.mark.process
-def test_an_input_script_gets_its_restart_files_and_a_script_that_resumes(tmp_path):
-    script = read_input(write(tmp_path / "in.melt", MELT))
-    subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=script.diff(), text=True, check=True)
+def test_an_input_script_is_run_by_the_preset(tmp_path, capsys):
+    write(tmp_path / "in.melt", MELT)
 
-    start, resume = ((tmp_path / name).read_text().split("\n") for name in ("in.melt", "resume_in.melt"))
+    init([], tmp_path)
+    run, *_ = read_checked_runs(yaml.safe_load((tmp_path / "config/config.yaml").read_text()), tmp_path)
 
+    assert (run.name, run.settings["preset"], run.settings["goal"]) == ("melt", "lammps", 2000)
+    assert run.settings["files"] == ("melt.{progress}.rst",)
+    assert run.settings["outputs"] == {"melt.lammpstrj": r"ITEM: TIMESTEP\n(\d+)\n"}
+    start, resume = (edit["put"].split("\n") for edit in run.settings["edits"])
     end = [
         "thermo_modify   flush yes",
         "restart         40 melt.*.rst",
-        "timer           timeout ${limit} every 20",
-        "run             ${total} upto start 0 stop ${total}",
+        "timer           timeout {hms} every 20",
+        "run             {goal} upto start 0 stop {goal}",
         "write_restart   melt.*.rst",
-        "",
     ]
-    assert start[-6:] == resume[-6:] == end
+    assert start[-5:] == resume[-5:] == end
     assert [line.split()[0] for line in resume[1:7]] == ["log", "units", "lattice", "region", "read_restart", "mass"]
     assert "velocity" not in "\n".join(resume)
-    assert script.outputs() == {"melt.lammpstrj": r"ITEM: TIMESTEP\n(\d+)\n"}
 
 
-def test_a_script_that_is_not_changed_is_an_error_of_diff_and_told_by_init(tmp_path, capsys):
+def test_a_script_that_cannot_be_resumed_is_told_by_init_with_its_line(tmp_path, capsys):
     write(tmp_path / "in.melt", MELT.replace("mass            1 1.0", "jump SELF again"))
-    why = "in.melt: line 6: `jump SELF again`: "
 
-    with pytest.raises(ConfigError, match=re.escape(why)):
-        init([], tmp_path, diff=True)
     init([], tmp_path)
 
-    assert capsys.readouterr().out.count(f"\n{why}") == 1
+    assert capsys.readouterr().out.count("in.melt: line 6: `jump SELF again`: ") == 1

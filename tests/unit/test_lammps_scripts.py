@@ -1,4 +1,4 @@
-"""What `unbroken init` makes of LAMMPS' input scripts: the lines that resume, the outputs, and what it refuses."""
+"""What the preset makes of LAMMPS' input scripts: the lines that resume, the outputs, and what it refuses."""
 
 import re
 from pathlib import Path
@@ -24,8 +24,8 @@ def script(tmp_path: Path, lines: str, end: str = "run 20000\n") -> LammpsInput:
 
 def added(script: LammpsInput) -> tuple[list[str], list[str]]:
     """Return the lines that are new in the script that starts, and the lines of the one that resumes."""
-    start, _, resume = script.diff().partition("--- /dev/null\n")
-    return tuple([line[1:] for line in each.splitlines() if re.match(r"\+(?!\+\+)", line)] for each in (start, resume))
+    start = [line for line in script.starting.splitlines() if line not in script.lines]
+    return start, script.resuming.splitlines()
 
 
 # --- when it saves ---
@@ -158,6 +158,7 @@ def test_what_comes_after_the_run_is_done_at_the_goal_alone(tmp_path):
         ('fix t all print 5 "$(step:%d), $(temp)" file t.csv', {"t.csv": "rows"}),
         ("fix a all ave/time 5 10 100 c_p file a.dat", {"a.dat": "rows"}),
         ("fix a all ave/time 5 10 100 c_p file a.dat overwrite", {}),
+        ("fix a all ave/time 5 10 100 c_g[*] mode vector file a.dat", {"a.dat": r"^(\d+) \d+$"}),
         ("thermo 100", {"log.lammps": r"^ *(\d+)(?: +[-+.\deEinfa]+){5,6} *$"}),
         (
             "thermo_style custom step temp c_m[*]\nthermo 100\nlog a.log",
@@ -187,7 +188,7 @@ def test_files_whose_records_say_their_step_are_joined_by_it(tmp_path, lines, ou
         ("", "run 2000 every 10 NULL\n", "line 5: `run 2000 every 10 NULL`: "),
         ("label again", None, "line 5: `label again`: "),
         ("if '${n} > 1' then 'run 10'", None, "line 5: `if "),
-        ("timer timeout 1:00:00", None, "line 5: `timer timeout 1:00:00`: it has a limit already"),
+        ("timer timeout 1:00:00", None, "line 5: `timer timeout 1:00:00`: the preset sets the limit itself"),
         ("run_style respa 2 2", None, "line 5: `run_style respa 2 2`: "),
         ("read_restart old.rst", None, "line 5: `read_restart old.rst`: this script itself resumes"),
         ("temper 1000 100 1.0 1 2 3", None, "line 5: `temper 1000 100 1.0 1 2 3`: it is not known how it resumes"),
@@ -214,7 +215,6 @@ def test_files_whose_records_say_their_step_are_joined_by_it(tmp_path, lines, ou
             "line 5: `fix a all ave/time 5 10 100 c_p ave running`: ",
         ),
         ("fix a all ave/chunk 5 10 100 b vx", None, "line 5: `fix a all ave/chunk 5 10 100 b vx`: it is not known"),
-        ("fix a all ave/time 5 10 100 c_g[1] mode vector", None, "line 5: `fix a all ave/time 5 10 100 c_g[1] mode"),
         (
             "fix t all print 5 '$(temp)' file t.dat",
             None,
@@ -270,7 +270,7 @@ def test_files_whose_records_say_their_step_are_joined_by_it(tmp_path, lines, ou
             None,
             "line 5: `compute c all chunk/atom bin/1d x lower 2",
         ),
-        ("variable total equal 5", None, "line 5: `variable total equal 5`: unbroken sets it on the command line"),
+        ("variable total equal 5", None, "line 5: `variable total equal 5`: the preset uses this name"),
         ("python f invoke", None, "line 5: `python f invoke`: "),
         ("kim init X metal", None, "line 5: `kim init X metal`: it is not known how"),
     ],

@@ -92,7 +92,7 @@ def choose(folder: Path, words: Sequence[str]) -> Choice:
     if not found:
         what = f"{words[0]!r} is no engine, and nothing" if words else "nothing"
         raise ConfigError([f"init: {what} that an engine knows is in {folder.resolve()}; type one of:", *_ways()])
-    lines = [f"    unbroken init {each.engine} {each.starter.source}" for each in found]
+    lines = [f"    unbroken init {each.engine} {each.starter.named or each.starter.source}" for each in found]
     raise ConfigError([f"init: more than one thing to begin with is in {folder.resolve()}; type one of:", *lines])
 
 

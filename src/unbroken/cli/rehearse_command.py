@@ -11,6 +11,7 @@ from unbroken.cli.import_export import configured
 from unbroken.cli.say import Config, Directory, RunName, say
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
+from unbroken.presets.runs import smaller_goal
 from unbroken.rehearsal.rehearse import Rehearser
 from unbroken.rehearsal.whole import with_goal
 from unbroken.report.known import CONFIG
@@ -36,6 +37,7 @@ def rehearse(
 ) -> None:
     """Try on this machine whether a run really resumes: whole, then in pieces with kills."""
     configured_run = configured(run, directory, config)
+    goal = goal if goal is not None else smaller_goal(configured_run, directory)
     chosen = configured_run if goal is None else with_goal(configured_run, goal)
     engine, shared = engine_of(chosen, directory), list(map(str, read_only or ()))
     wrong = [f"--goal {goal:g}: {text}" for _, text in engine.mistakes(chosen)] if goal is not None else []

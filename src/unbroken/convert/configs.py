@@ -15,6 +15,7 @@ from unbroken.engines.dmtcp.checks import OWN_OPTIONS
 from unbroken.engines.gromacs.mdrun_line import OF_SEGMENTS, MdrunLine, options_of, words_in
 from unbroken.engines.starter import as_yaml, in_own_folder
 from unbroken.errors import ConfigError
+from unbroken.presets.preset import presets
 
 _COUNTS = ("-n", "-np", "-c", "-N", "--ntasks", "--cpus-per-task", "--ntasks-per-node", "--nodes")
 # Of segments, and of what one sees while mdrun works.
@@ -69,8 +70,12 @@ def config_of(reading: Reading, at: int, *, is_numbered: bool) -> Config | None:
     elif engine == "gromacs":
         mdrun = MdrunLine(words)
         settings, notes = _gromacs(reading, mdrun, launcher), _under_way(reading, mdrun)
+    elif engine:
+        settings = _dmtcp(reading, words)
+    elif known := _preset(reading, launch, words):
+        engine, settings = "command", known
     else:
-        settings = _dmtcp(reading, words) if engine else []
+        return None
     line = f"line {launch.command.line}"
     lines = [Line("engine", engine, f"{line}: {launch.program}"), *resources.lines]
     lines += _environment(reading, launch, engine, launcher)
@@ -124,6 +129,18 @@ def _command(reading: Reading, launch: Launch, words: list[str]) -> list[Line]:
     start = [word.replace("{", "{{").replace("}", "}}") for word in seen[: len(words)]]
     start = ["bash", "-c", f"exec {shlex.join(start)} < {seen[-1]}"] if read else start
     return [Line("start", start), *_given(Line("inputs", files, "files of this folder"))]
+
+
+def _preset(reading: Reading, launch: Launch, words: list[str]) -> list[Line]:
+    """Return the settings of a program that a preset knows; none for another one, or one that reads standard input."""
+    folder, redirects = reading.script.folder, launch.command.redirects
+    known = [each for each in presets(folder).values() if each.place_of_program(words[:1]) is not None]
+    known = [each for each in known if not each.has_input or any(each.is_input(folder, word) for word in words)]
+    printed = [reading.names.text(target.text) or "" for operator, target in redirects if operator in (">", ">>")]
+    if len(known) != 1 or any(operator == "<" for operator, _ in redirects) or any("/" in name for name in printed):
+        return []
+    start = [word.replace("{", "{{").replace("}", "}}") for word in words]
+    return [Line("preset", known[0].name), Line("start", start), *_given(Line("stdout", "".join(printed[:1])))]
 
 
 def _dmtcp(reading: Reading, words: list[str]) -> list[Line]:

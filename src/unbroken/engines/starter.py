@@ -29,6 +29,7 @@ class Starter:
     uses_gpu: bool = False
     todo: tuple[str, ...] = ()
     diff: str = ""
+    named: str = ""  # what to type for this one, if that is more than `source`
 
 
 def files_like(folder: Path, *patterns: str) -> list[Path]:

@@ -15,6 +15,7 @@ from unbroken.engines.files.settings import Program
 from unbroken.engines.files.stored import put_file
 from unbroken.exec.options import Options
 from unbroken.exec.outputs import CalledEngine, is_empty_file, keep_results, put_back_results
+from unbroken.exec.presets import preset_of
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.handover import HandedOver
 from unbroken.program.process import Child
@@ -71,7 +72,9 @@ class ExecEngine(CalledEngine, SupervisedEngine):
         return {name: text for name, text in super().environment(task).items() if name != "OMP_NUM_THREADS"}
 
     def remarks(self, task: Task) -> list[str]:
-        """Warn of `> FILE`, which has lost what was printed before."""
+        """Name the preset of a known program, and warn of `> FILE`, which has lost what was printed before."""
+        if not self.options.keep and (name := preset_of(self.options.program)):
+            return [f"nothing is kept of it but what it hands over; for {self.options.program[0]} add --preset {name}"]
         if task.origin is None or self.options.stdout or not is_empty_file(1):
             return []
         return ["standard output goes to a file that was emptied at this start; for a result add --stdout FILE"]

@@ -92,7 +92,7 @@ class Options:
     outputs: Sequence[str] = _some("what it makes; put back when it is called again")
     keep: Sequence[str] = _some("the files from which the program resumes", "GLOB", "+")
     saved_by: SavedBy = _one("when a kept file is complete", SavedBy.OBSERVED, choices=_WAYS)  # noqa: RUF009
-    marker: str = _one("with --saved-by marker: what is written after the kept files", "", metavar="FILE")
+    marker: str = _one("with --saved-by marker or stage: what is written after the kept files", "", metavar="FILE")
     resume: Sequence[str] = _one("the command line that resumes, if it is another one", (), type=shlex.split)
     minutes: float | None = _one("how long it may take; else Slurm says it, or there is no limit", None, type=_MINUTES)
     stall_minutes: float | None = _one("it failed if it makes no progress for so long", None, type=_MINUTES)
@@ -178,8 +178,8 @@ def _mistakes(options: Options) -> Iterator[str]:
     has_numbers, without = any("{progress}" in name for name in options.keep), Options()
     if not _NAME.fullmatch(options.name):
         yield f"--name: found {options.name!r}, allowed: {_ALLOWED_NAME}"
-    if bool(options.marker) != (options.saved_by is SavedBy.MARKER):
-        yield "--marker FILE and --saved-by marker go together; give both or neither"
+    if bool(options.marker) != (options.saved_by in (SavedBy.MARKER, SavedBy.STAGE)):
+        yield "--marker FILE and --saved-by marker, or stage, go together; give both or neither"
     if options.saved_by is SavedBy.NEXT and not has_numbers:
         yield "--saved-by next: no {progress} in --keep; write it where the number stands in the files' names"
     if options.progress[0] and has_numbers:

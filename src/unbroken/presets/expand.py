@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unbroken.errors import ConfigError
-from unbroken.presets.preset import Preset
+from unbroken.presets.preset import Preset, Reading
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 _MOST_BYTES = 1024 * 1024
 # These stand for several words of a command line.
 _WORDS = ("start", "program")
+# What `refuse` is looked for in, if not in a file: the command line that the user has typed.
+START = "start"
 
 
 class _Missing(Exception):
@@ -48,7 +50,12 @@ class Case:
         return PurePosixPath(self.input).relative_to(self.folder).as_posix() if self.input else ""
 
     def text_of(self, name: str = "") -> str:
-        """Return the text of the input, or of another file of the case, without comments; empty if it is not there."""
+        """Return the text of the input, or of another file of the case, without comments; empty if it is not there.
+
+        START is the command line.
+        """
+        if name == START:
+            return " ".join(self.words or map(str, self.preset.settings["start"]))
         path = self.base / self.folder / name if name else self.base / self.input
         try:
             return self.preset.without_comments(path.read_text(errors="replace"))
@@ -58,10 +65,16 @@ class Case:
     # --- what the input says ---
 
     @cached_property
+    def reading(self) -> Reading:
+        """Return what the reader of the preset finds in the input."""
+        return self.preset.read(self.base / self.input)
+
+    @cached_property
     def values(self) -> Mapping[str, str | None]:
         """Return the variables; None for what the input does not say."""
         stem = PurePosixPath(self.input).stem
         found: dict[str, str | None] = {"input": self.input_name, "stem": stem} if self.input else {}
+        found |= self.reading.variables
         for name, spec in self.preset.variables.items():
             found[name] = self._value(spec, found)
         return found
@@ -84,6 +97,8 @@ class Case:
                 if path.is_absolute() or ".." in path.parts or path in seen or not path.parts:
                     continue
                 seen.add(path)
+                if not (self.base / self.folder / path).exists():
+                    path = path.with_name(path.name + PurePosixPath(self.input).suffix)  # import a_module
                 place = self.base / self.folder / path
                 if place.exists():
                     yield (self.folder / path.parts[0]).as_posix()
@@ -105,13 +120,15 @@ class Case:
         program = self.preset.place_of_program(start)
         words = {"start": start, "program": start[: (len(start) if program is None else program + 1)]}
         found = {key: self._filled(value, words) for key, value in said.items() if key != "start"}
-        inputs = [self.input] if self.input else []
+        # Of one in a folder of the case, such as system/controlDict, the folder.
+        inputs = [(self.folder / PurePosixPath(self.input_name).parts[0]).as_posix()] if self.input else []
         patterns = [self._text(name) for name in self.preset.inputs]
         root = self.base / self.folder
         inputs += [
             (self.folder / path.relative_to(root)).as_posix() for each in patterns for path in sorted(root.glob(each))
         ]
-        inputs += [*self.reads(), *named]
+        inputs += [*self.reads(), *named, *((self.folder / name).as_posix() for name in self.reading.inputs)]
+        found |= self.reading.settings
         whole = {name for name in inputs if (self.base / name).is_dir()}
         plain = [name for name in dict.fromkeys(inputs) if name in whole or not _is_below(name, whole)]
         return {key: value for key, value in found.items() if value is not None} | {"start": start, "inputs": plain}
@@ -137,9 +154,16 @@ class Case:
 
     def mistakes(self) -> Iterator[str]:
         """Yield what of the input cannot be resumed right, each with the reason."""
+        try:
+            _ = self.reading
+        except ConfigError as error:
+            yield from (f"{self.input_name}: {line}" for line in error.mistakes)
+            return
         for rule in self.preset.refuse:
             name = rule.get("in", "")
             text = self.text_of(name)
+            if name == START and not self.words:
+                continue
             if "unless" in rule and re.search(rule["unless"], text, re.MULTILINE):
                 continue
             where = name or self.input_name

@@ -9,6 +9,7 @@ The entry point names a package whose folder holds YAML files.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import json
 import re
@@ -33,6 +34,15 @@ _SCHEMA = Path(__file__).parent / "schema.yaml"
 
 
 @dataclass(frozen=True)
+class Reading:
+    """Hold what the reader of a preset found in an input: values, further settings, and files that it reads."""
+
+    variables: Mapping[str, str]
+    settings: Mapping[str, Any]
+    inputs: Sequence[str] = ()  # in the folder of the input
+
+
+@dataclass(frozen=True)
 class Preset:
     """Hold what is known of a program; docs/presets.md says what each key means."""
 
@@ -48,11 +58,20 @@ class Preset:
     reads_after: Sequence[str] = ()
     inputs: Sequence[str] = ()
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reader: str = ""
     refuse: Sequence[Mapping[str, Any]] = ()
     rehearse: Mapping[str, Any] = field(default_factory=dict)
     versions: Sequence[str] = ()
     stand_in: bool = False
     notes: Sequence[str] = ()
+
+    def read(self, path: Path) -> Reading:
+        """Return what the reader finds in an input; nothing without one.  Raise ConfigError if it cannot be resumed."""
+        if not self.reader:
+            return Reading({}, {})
+        module, _, function = self.reader.partition(":")
+        found: Reading = getattr(importlib.import_module(module), function)(path)
+        return found
 
     @property
     def has_input(self) -> bool:

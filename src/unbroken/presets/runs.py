@@ -11,6 +11,7 @@ from unbroken.config.location import Entry, mapping
 from unbroken.errors import Mistake, config_error
 from unbroken.presets.expand import Case
 from unbroken.presets.preset import Preset, presets, unknown_preset
+from unbroken.store.run import RunSpec
 
 
 def with_preset(entry: Entry, defaults: Mapping[Any, object], base: Path) -> Entry:
@@ -37,6 +38,13 @@ def with_preset(entry: Entry, defaults: Mapping[Any, object], base: Path) -> Ent
     return replace(entry, written={**entry.values, "settings": settings})
 
 
+def smaller_goal(run: RunSpec, base: Path) -> float | None:
+    """Return the goal to which a run is rehearsed, as its preset says; None if the run's own is to be taken."""
+    known = presets(base).get(str(run.settings.get("preset", "")))
+    goal = known.rehearse.get("goal") if known is not None else None
+    return goal if goal is not None and (run.goal is None or goal < run.goal) else None
+
+
 def _case_of(known: Preset, typed: Mapping[Any, object], base: Path) -> tuple[Case, list[tuple[str, str]]]:
     words = tuple(_texts(typed.get("start")))
     if not known.has_input:
@@ -47,7 +55,10 @@ def _case_of(known: Preset, typed: Mapping[Any, object], base: Path) -> tuple[Ca
         why = f"found '{named}', which is no input of {known.name}: {_looks(known)}"
         wrong = [] if is_there and known.has_content(base / named) else [("input", why)]
         return Case(known, base, named, words), wrong
-    found = list(dict.fromkeys(word for word in words if known.is_input(base, word))) or known.inputs_below(base)
+    found = list(dict.fromkeys(word for word in words if known.is_input(base, word)))
+    if not found and words and known.input.get("optional"):
+        return Case(known, base, words=words), []
+    found = found or known.inputs_below(base)
     if len(found) == 1:
         return Case(known, base, found[0], words), []
     if found:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from unbroken.engines.command.engine import OWN_FOLDER
+from unbroken.engines.command.folder import OWN_FOLDER
 from unbroken.engines.files.content import OutputFile, is_as_listed
 from unbroken.engines.files.outputs import OutputList, bytes_words, piece_path, pieces_of, read_outputs
 from unbroken.engines.files.settings import words

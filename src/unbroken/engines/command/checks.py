@@ -174,10 +174,13 @@ def _rules(run: RunSpec, program: Program) -> Iterator[Rule]:
 
 def _saving_rules(program: Program) -> Iterator[Rule]:
     how, marker, has_numbers = program.saved_by, program.saved_marker, program.has_numbered_files
-    is_marked, is_next = how is SavedBy.MARKER, how is SavedBy.NEXT
+    is_marked, is_next = how in (SavedBy.MARKER, SavedBy.STAGE), how is SavedBy.NEXT
     yield is_marked and not marker, "saved_marker", "is missing; type for example `saved_marker: restart.done`"
     useless = f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
     yield marker and not is_marked, "saved_marker", useless
+    is_apart = how is SavedBy.STAGE and marker and not matches(program.files, marker)
+    yield is_apart, "saved_marker", f"found '{marker}', which is none of `files`; name it there too"
+    yield how is SavedBy.STAGE and has_numbers, "saved_by", "found 'stage' with {progress} in `files`; leave it out"
     is_numbered = "{progress}" in marker and not has_numbers
     yield is_numbered, "saved_marker", "found {progress} in it, but none in `files`"
     other = "allowed: names such as 'melt.{progress}.rst', or another `saved_by`"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Results, Task, When
 from unbroken.engines.command import checks
-from unbroken.engines.command.folder import export_files, first_file, last_name, prepare
+from unbroken.engines.command.folder import OWN_FOLDER, export_files, first_file, last_name, prepare
 from unbroken.engines.command.imports import import_files
 from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.starter import starters
@@ -34,7 +34,6 @@ from unbroken.store.layout import RunFolder, RunOutput
 from unbroken.store.run import RunSpec
 from unbroken.system import copying, fs
 
-OWN_FOLDER = "program"
 _CLOCKS = {"seconds", "minutes", "hours", "hms"}
 
 
@@ -148,9 +147,12 @@ class CommandEngine(SupervisedEngine):
         return next(filter(None, found), "")
 
     def remarks(self, task: Task) -> list[str]:
-        """Name what is dropped."""
-        dropped = self._program(task.run).discard
-        return [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
+        """Name what is dropped, and what a kill costs if the program saves only as it leaves."""
+        program = self._program(task.run)
+        lines = [f"dropped, as `discard` says: {', '.join(program.discard)}"] if program.discard else []
+        if program.files and program.saved_by is SavedBy.EXIT:
+            lines.append("it saves only when it leaves well: a kill costs all that this segment has computed")
+        return lines
 
     # --- while it runs ---
 
@@ -274,14 +276,12 @@ class CommandEngine(SupervisedEngine):
         return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _asked_if_done(self, task: Task, program: Program) -> bool | None:
-        """Ask the program's own words, or the goal; return None if only the exit code or its progress decides."""
-        if program.finished_pattern:
-            return bool(self._said(task, program.finished_pattern))
-        if program.finished_file:
-            return bool(matching(self.folder(task), [program.finished_file]))
+        """Ask the program's own words, then the goal; return None if only the exit code or its progress decides."""
+        says = bool(program.finished_pattern and self._said(task, program.finished_pattern))
+        says = says or bool(program.finished_file and matching(self.folder(task), [program.finished_file]))
         goal = task.run.goal
-        if goal is None or program.keeps_the_contract:
-            return None
+        if says or goal is None or program.keeps_the_contract:
+            return says or (False if program.finished_pattern or program.finished_file else None)
         done = self.supervisor(task).place.reached()
         return done is not None and done >= goal
 

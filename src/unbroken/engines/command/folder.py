@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
@@ -19,7 +20,7 @@ from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
 from unbroken.engines.files.results import fill_tables
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.states import matching, restart_files
-from unbroken.engines.files.workspace import Workspace, put_state_back
+from unbroken.engines.files.workspace import Workspace, put_path_back, put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
 from unbroken.store.checkpoint import Checkpoint
@@ -28,6 +29,8 @@ from unbroken.store.run import RunSpec
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
+# In the folder of an attempt.
+OWN_FOLDER = "program"
 # The tables lie here: many programs write over what they find under that name when they resume.
 SO_FAR = "so-far"
 # For a program that receives how long it may run, and then has no limit.
@@ -42,7 +45,11 @@ def prepare(
     Return the outputs that were put back.
     """
     workspace.take()
-    restored = workspace.restore(origin, read_outputs(origin), FileKinds(program).is_output)
+    kinds, listed = FileKinds(program), read_outputs(origin)
+    older = {name for name in listed.files if program.keep_older and kinds.is_state(name)}
+    purged = {name for name in older if not (workspace.folder / name).exists()}  # by the program, as it was asked to
+    listed = replace(listed, files={name: entry for name, entry in listed.files.items() if name not in purged})
+    restored = workspace.restore(origin, listed, lambda name: kinds.is_output(name) or name in older)
     for name in program.inputs:
         _show((base / name).resolve(), workspace.folder / Path(name).name)
     _fill_templates(program, base, values, workspace.folder)
@@ -50,6 +57,7 @@ def prepare(
     if origin is not None and not program.keeps_the_contract:
         names = {name: program.put_back_as.get(name, name) for name in restart_files(origin)}
         put_state_back(origin, names, workspace.folder)
+        put_path_back(matching(workspace.folder, program.path_files), workspace.folder, workspace.folder)
     return restored
 
 
@@ -104,8 +112,11 @@ def export_files(run: RunSpec, program: Program, base: Path, checkpoint: Checkpo
     _fill_templates(program, base, values, folder)
     edit_inputs(program, base, values, folder, is_resumed=True)
     put_state_back(checkpoint, {name: name for name in restart_files(checkpoint)}, folder)
+    where_noted = matching(folder, program.path_files)
+    put_path_back(where_noted, RunFolder(run.name, base).work / "0" / OWN_FOLDER, folder)
+    moves = "which must not be moved, as the program notes its path" if where_noted else "which may be moved"
     lines = [
-        "resume.sh starts the program in this folder, which may be moved; a time limit in it is a year",
+        f"resume.sh starts the program in this folder, {moves}; a time limit in it is a year",
         *_put_outputs(run, base, checkpoint, folder),
     ]
     if program.outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +15,7 @@ from unbroken.program.process import lead_seconds
 from unbroken.store.checkpoint import Checkpoint
 
 # Of the checkpoint that a program resumes from; at the start there is none.
-OF_CHECKPOINT = ("checkpoint", "file", "last", "progress")
+OF_CHECKPOINT = ("checkpoint", "file", "last", "progress", "seed")
 ALWAYS = (
     "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",
     "remaining",
@@ -25,6 +26,8 @@ OF_GOAL = ("goal", "remaining")
 _IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)(?:/(\d*\.?\d+(?:[eE][-+]?\d+)?))?\}|[{}]")
 _DIVIDED = ("goal", "remaining", "progress", "seconds")
 _IN_TEMPLATES = re.compile(r"@@(\w+)@@")
+# Programs read a seed as a signed number of 32 bits.
+_SEEDS = 2**31 - 2
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
@@ -73,6 +76,7 @@ def values_of(
         "file": str(state.resolve()) if state else "",
         "last": last,
         "progress": f"{origin.passport.progress.done:.15g}" if origin else "",
+        "seed": f"{seed_after(origin)}" if origin else "",
         "save": str(task.attempt_folder.save.resolve()),
         "stop": str(stop.resolve()),
         "base": str(base.resolve()),
@@ -87,6 +91,15 @@ def values_of(
         "goal": "" if goal is None else f"{goal:.15g}",
         "remaining": "" if goal is None else f"{remaining(goal, origin):.15g}",
     }
+
+
+def seed_after(origin: Checkpoint) -> int:
+    """Return a number from 1 on for what continues from a checkpoint, so that it does not draw the same numbers again.
+
+    It is the same whenever this run resumes from there, and another one for a run with another input.
+    """
+    said = f"{origin.passport.identity} {origin.passport.progress.done:.15g}"
+    return 1 + int(hashlib.sha256(said.encode()).hexdigest()[:16], 16) % _SEEDS
 
 
 def remaining(goal: float, origin: Checkpoint | None) -> float:

@@ -80,11 +80,13 @@ class CalledPlace(Place):
 
     def observe(self) -> None:
         self._foreign = self._before.foreign
+        self.stages.begin()
         self._growing.begin()
 
     def know_before(self) -> None:
         self._foreign = self._before.foreign
         self.observed.know_before()
+        self.stages.know_before()
         self._growing.know_before(read_outputs(self.task.origin))
 
     def look(self, *, is_last: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from unbroken.engines.files.states import (
     glob_of,
     glob_pattern,
     is_handed_over,
+    is_left_out,
     matches,
     may_hold,
+    states_in,
     states_of,
 )
 from unbroken.system import fs
@@ -50,6 +52,18 @@ class FileKinds:
         is_other = name in self._others or matches([self._program.saved_marker], name)
         is_other = is_other or fs.is_unique_name(Path(name).name) or is_beside(name, self.is_state)
         return not (is_other or self.is_state(name) or self.is_dropped(name) or _NO_OUTPUT.fullmatch(name))
+
+    def older_than(self, draft: Path) -> Callable[[str], bool]:
+        """Return what says of a restart file that it has a lower number than the state in `draft`, and is a result."""
+        globs = self._program.files
+        state = next(iter(states_in(draft, globs)), None) if self._program.keep_older else None
+        number = float(state.number) if state is not None and state.number else 0.0
+
+        def is_older(name: str) -> bool:
+            own = glob_of(name, globs)[1] if number else ""
+            return bool(own) and float(own) < number
+
+        return is_older
 
     def is_table(self, name: str) -> bool:
         """Return True for an output that is joined by its records."""
@@ -84,7 +98,8 @@ class Keep:
 
     def names(self, appended: Collection[str]) -> list[str]:
         """Return the names of all that matches now, but not of what was found to be `appended` to, in order."""
-        names = {name for pattern in self.program.files for name in self._matching(pattern)}
+        globs = self.program.files
+        names = {name for pattern in globs for name in self._matching(pattern) if not is_left_out(globs, name)}
         return sorted(name for name in names if name not in appended)
 
     def _matching(self, pattern: str) -> Iterator[str]:
@@ -119,6 +134,8 @@ class Keep:
         """Return True for a name that matches, or is below a folder that does."""
         if name.startswith(ELSEWHERE):
             return is_handed_over(name)
+        if is_left_out(self.program.files, name):
+            return False
         patterns = (each for each in self.program.files if each == "." or glob_of(name, [each])[0])
         return any(self._is_meant(name, each) for each in patterns)
 

@@ -117,8 +117,8 @@ class NewList:
         self.buffered: list[str] = []
         self.unflushed: list[str] = []
 
-    def add(self, name: str, found: os.stat_result) -> None:
-        """Take an output, if it belongs to the moment."""
+    def add(self, name: str, found: os.stat_result, *, is_older: bool = False) -> None:
+        """Take an output, if it belongs to the moment; a file of an older state stays as it is."""
         path = self.tracker.folder / name
         if stat.S_ISLNK(found.st_mode):
             self.links[name] = os.readlink(path)
@@ -126,7 +126,8 @@ class NewList:
                 self._confirm_leads_into(name, self.links[name])
             return
         is_table = self.tracker.kinds.is_table(name)  # it is joined by its records, and not cut to a length
-        resume = found.st_size if self.lengths is None or is_table else self.lengths.get(name, -1)
+        lengths = None if is_table or is_older else self.lengths
+        resume = found.st_size if lengths is None else lengths.get(name, -1)
         if resume > found.st_size:  # begun again since
             resume = -1
         if self.end is not None and self.end.has_saved_last:
@@ -139,7 +140,7 @@ class NewList:
         before = self.before.get(name)
         before = None if before is not None and before.resume_bytes < 0 else before  # it was not put back
         entry = self._untouched(name, found, resume, before) or self._entry(name, found, (size, resume), before)
-        self.files[name] = replace(entry, is_continued=False) if is_table else entry
+        self.files[name] = replace(entry, is_continued=is_older) if is_table or is_older else entry
         self.known.stamps[name] = stamp_in(found)
         is_cut = name in self.opened or found.st_size > resume or entry.has_grown
         is_all = is_table or self.is_finished

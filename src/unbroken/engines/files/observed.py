@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.engines.files.databases import has_journal, is_database
 from unbroken.engines.files.moments import FILE_NAME, Moment, MomentJournal, read_moments
 from unbroken.engines.files.observer import FileObserver
-from unbroken.engines.files.states import ELSEWHERE, Stamp, newest_ns, stamp_of
+from unbroken.engines.files.states import ELSEWHERE, NOT, Stamp, newest_ns, stamp_of
 from unbroken.engines.files.writers import ProgramLife, pids_with, written_by
 from unbroken.program.contract import AttemptFolder
 
@@ -69,7 +69,7 @@ class SaveCycle:
 
 def literal_names(globs: Iterable[str]) -> tuple[str, ...]:
     """Return the names that the globs mean, if none of them has a wildcard; else nothing."""
-    names = tuple(globs)
+    names = tuple(name for name in globs if not name.startswith(NOT))
     return () if any(_WILD.search(name) for name in names) else names
 
 
@@ -211,7 +211,7 @@ class ObservedFiles:
         if moment is not None and not (found := self._lengths_of(moment))[1]:
             return found
         if name := self._without_time(stamps):
-            return None, name
+            return (None, name) if any(map(self._is_measured, paths())) else ({}, "")
         return self.lengths_by_time(newest_ns(stamps), paths)
 
     def lengths_when(self, name: str) -> Lengths | None:

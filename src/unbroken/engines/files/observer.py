@@ -45,6 +45,7 @@ class FileObserver(FileKnowledge):
         self._is_over = False
         self._next_rest = 0.0
         self.why_blind = ""  # why nothing can be observed, if so
+        self.on_event: Callable[[FileEvent], None] = lambda _: None  # called in the observer's thread, at once
 
     # --- life ---
 
@@ -115,7 +116,12 @@ class FileObserver(FileKnowledge):
         self._on_rest()
 
     def _process(self, first: Sequence[FileEvent], events: FileEvents) -> None:
-        moments, late = self._learn(self._gather(first, events))
+        for event in first:
+            self.on_event(event)
+        batch = self._gather(first, events)
+        for event in batch.events:  # those that came meanwhile too
+            self.on_event(event)
+        moments, late = self._learn(batch)
         for moment in late:
             self._on_moment(moment)
         self._take(moments)

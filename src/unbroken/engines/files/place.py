@@ -18,6 +18,7 @@ from unbroken.engines.files.observed import Lengths, ObservedFiles, SaveCycle, l
 from unbroken.engines.files.outputs import OutputList, read_outputs
 from unbroken.engines.files.reading import Reading, last_number, reading_of
 from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.engines.files.stages import StageMarks
 from unbroken.engines.files.states import (
     ELSEWHERE,
     SAVE,
@@ -58,12 +59,18 @@ class Place(ABC):
         self.task, self.program = task, program
         self.observed, self.folder = observed, observed.root
         self.tables = Tables(program.outputs, self.folder)
+        self.stages = StageMarks(program, self.folder, task.attempt_folder.root, self.state_names)
+        observed.observer.on_event = self.stages.take
         self._put_back: frozenset[str] = frozenset()  # the state files that were put back
         self._is_in_place_told = self._is_open_told = False
 
     @abstractmethod
     def states(self) -> list[RestartState]:
         """Return the state files that belong together, the furthest first."""
+
+    def state_names(self) -> list[str]:
+        """Return the names of all state files, complete or not."""
+        return [name for state in self.states() for name in state.files]
 
     def last_state(self) -> RestartState | None:
         """Return the newest state files, complete or not; None if there are none."""
@@ -101,13 +108,17 @@ class Place(ABC):
 
     def lengths_at(self, stamps: Mapping[str, Stamp]) -> Lengths:
         """Return the lengths of the outputs when these state files were complete; else which one is not known."""
-        return self.observed.lengths_at(stamps, self.outputs) if self.has_outputs else (None, "")
+        if not self.has_outputs or self.program.saved_by is SavedBy.STAGE:  # it writes its log all the time
+            return None, ""
+        return self.observed.lengths_at(stamps, self.outputs)
 
     def complete_states(self, saved: Mapping[str, Stamp], *, is_running: bool) -> Iterable[RestartState]:
         """Return the complete states, the furthest first: by what their events have shown, or by the program's word.
 
         `saved` are the files that were put back, or copied last.
         """
+        if self.program.saved_by is SavedBy.STAGE:
+            return filter(None, [self.stages.state()])
         if self.program.saved_by in (SavedBy.OBSERVED, SavedBy.RENAME):
             return self._observed_states(saved, is_running=is_running)
         return complete_states(self.states(), self.program)
@@ -185,11 +196,13 @@ class RunPlace(Place):
     def observe(self) -> None:
         """Begin to observe; the program starts after this."""
         self._tracker.begin()
+        self.stages.begin()
         self.observed.begin({name: path.stat().st_size for name, path in self.outputs().items()})
 
     def know_before(self) -> None:
         """Take over from an attempt that was killed."""
         self.observed.know_before()
+        self.stages.know_before()
         self.look()
 
     def look(self, *, is_last: bool = False) -> None:
@@ -225,7 +238,7 @@ class RunPlace(Place):
 
     def handed_over(self, done: float) -> None:
         """Remove numbered restart files of this attempt that were handed over long ago: they fill the disk."""
-        for state in self.states() if self.program.has_numbered_files else ():
+        for state in () if self.program.keep_older or not self.program.has_numbered_files else self.states():
             if float(state.number) < done:
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)

@@ -28,6 +28,7 @@ class SavedBy(Enum):
     RENAME = "rename"  # it writes under another name first
     MARKER = "marker"  # it makes one more file afterwards
     NEXT = "next"  # it has begun the one after
+    STAGE = "stage"  # it makes a marker after each stage, and begins the next one at once
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,13 @@ class Program:
     files: tuple[str, ...] = ()
     saved_by: SavedBy = SavedBy.OBSERVED
     saved_marker: str = ""
+    keep_older: bool = False
     put_back_as: Mapping[str, str] = field(default_factory=dict)
     progress_file: str = ""
     progress_pattern: str = ""
     progress_command: tuple[str, ...] = ()
     check_command: tuple[str, ...] = ()
+    path_files: tuple[str, ...] = ()
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
     stop_file: str = ""

@@ -38,6 +38,8 @@ _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _MEANING = {"{progress}": _NUMBER, "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# A glob that begins so leaves out what it means.
+NOT = "!"
 # So many files of a state are held open while they are copied: a process may have 1024 open.
 MOST_OPEN = 64
 # In a checkpoint: its results, and the list of the output files that belong to it.
@@ -63,12 +65,19 @@ def _expression(part: str) -> str:
 
 
 def matches(globs: Sequence[str], name: str) -> bool:
-    """Return True for a name that one of the globs means."""
-    return any(glob_pattern(glob).fullmatch(name) for glob in globs)
+    """Return True for a name that one of the globs means, and none that begins with `!`."""
+    return any(glob_pattern(glob).fullmatch(name) for glob in globs) and not is_left_out(globs, name)
+
+
+def is_left_out(globs: Sequence[str], name: str) -> bool:
+    """Return True for a name that a glob with a `!` before it means."""
+    return any(glob.startswith(NOT) and glob_pattern(glob[1:]).fullmatch(name) for glob in globs)
 
 
 def may_hold(folder: str, pattern: str) -> bool:
     """Return True if files below the folder may match: a folder that matches includes everything in it."""
+    if pattern.startswith(NOT):
+        return False
     globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
     for part, wanted in zip(Path(folder).parts, globs, strict=False):
         if wanted == "**":
@@ -144,18 +153,21 @@ def states_of(folder: Path, names: Iterable[str], globs: Sequence[str], needed: 
         glob, number = glob_of(name, globs)
         found.setdefault(number, []).append(name)
         met.setdefault(number, set()).add(glob)
+    needed = {glob for glob in needed if not glob.startswith(NOT)}
     common, is_numbered = found[""], any("{progress}" in glob for glob in globs)
     numbers = sorted(found.keys() - {""}, key=float, reverse=True) if is_numbered else [""]
     return [
         RestartState(folder, tuple(sorted({*found[number], *common})), number, tuple(found[number] if number else ()))
         for number in numbers
-        if met[number] | met[""] >= set(needed) and (found[number] or common)
+        if met[number] | met[""] >= needed and (found[number] or common)
     ]
 
 
 def glob_of(name: str, globs: Sequence[str]) -> tuple[str, str]:
     """Return the glob that means a file, or a folder that it is in, and the number in it; two empty texts if none."""
     paths = (name, *map(str, Path(name).parents))[:-1]
+    if is_left_out(globs, name):
+        return "", ""
     hits = ((glob, hit) for path in paths for glob in globs if (hit := glob_pattern(glob).fullmatch(path)))
     glob, hit = next(hits, ("", None))
     return glob, hit[1] if hit is not None and hit.re.groups else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,9 +50,10 @@ class OutputTracker(TrackedOutputs):
         that the program has open.  At the end of a program that saved as its last action its buffers belong to the
         state.  Raise UnsteadyOutputError if a file that has to be copied changes meanwhile.
         """
+        is_older = self.kinds.older_than(draft)
         made = NewList(self, draft, lengths, frozenset(opened), end)
-        for name, found in self._found():
-            made.add(name, found)
+        for name, found in self._found(is_older):
+            made.add(name, found, is_older=is_older(name))
         listed = made.finished()
         flush_paths(made.unflushed)
         # These lines are missing only if a program is resumed from this very state.
@@ -73,11 +74,11 @@ class OutputTracker(TrackedOutputs):
         if tables:
             listed.write(draft)
 
-    def _found(self) -> list[tuple[str, os.stat_result]]:
+    def _found(self, is_older: Callable[[str], bool] = lambda _: False) -> list[tuple[str, os.stat_result]]:
         """Return all outputs with their state; pipes, sockets and devices are left out with a line."""
         found = []
         for name in (path.as_posix() for path in fs.tree_files(self.folder)):
-            is_output, database = self.kinds.is_output(name), database_of(name)
+            is_output, database = self.kinds.is_output(name) or is_older(name), database_of(name)
             is_journal = bool(database) and is_database(self.folder / database)
             if is_journal or not (is_output or self.kinds.is_state(name)):
                 continue

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -196,6 +197,21 @@ def put_state_back(origin: Checkpoint, names: Mapping[str, str], folder: Path) -
         draft = path.with_name(fs.unique_name("state"))
         copying.copy_file(origin.folder / stored, draft)
         os.replace(draft, path)  # in one step: a half copied state might be taken for a new one
+
+
+def put_path_back(names: Sequence[str], before: Path, folder: Path) -> None:
+    """Put the path of `folder` in place of that of the program's folder in an attempt before; times stay.
+
+    `before` is that folder in any attempt; `names` are the files in which the program notes where it is.
+    """
+    attempts = re.escape(os.fsencode(before.parents[1].resolve()))
+    own = attempts + rb"/\d+/" + re.escape(os.fsencode(before.name)) + rb"(?![\w.-])"
+    for name in names:
+        path = folder / name
+        times, content = path.stat(), path.read_bytes()
+        if (changed := re.sub(own, lambda _: os.fsencode(folder.resolve()), content)) != content:
+            path.write_bytes(changed)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _copy_tree(source: Path, target: Path) -> None:

@@ -22,8 +22,10 @@ from unbroken.engines.command.lammps.script import (
     file_of,
     is_in_restart,
 )
-from unbroken.engines.files.settings import ROWS_KIND
-from unbroken.engines.script_edit import unified_diff
+from unbroken.engines.files.settings import ROWS_KIND, When
+from unbroken.engines.script_edit import NotPlainError
+from unbroken.errors import ConfigError
+from unbroken.presets.preset import Reading
 
 LOG = "log.lammps"
 # So often within a run a restart file is written.
@@ -32,6 +34,7 @@ _SAVES = 50
 _CLOCK_STEPS = 20
 _FRAME = r"ITEM: TIMESTEP\n(\d+)\n"
 _FRAME_OF = {"atom": _FRAME, "custom": _FRAME, "local": _FRAME, "grid": _FRAME, "xyz": r"^\d+\nAtoms\. Timestep: (\d+)"}
+_BLOCK = r"^(\d+) \d+$"  # of `fix ave/time mode vector`: the step, and how many rows follow
 _PACKED = (".gz", ".zst", ".bin")
 # A checkpoint waits for the next row, so a log with rows much rarer than restart files is not joined by them.
 _RARE = 5
@@ -50,11 +53,6 @@ class LammpsInput:
     path: Path
     lines: tuple[str, ...]
     commands: Sequence[Command]  # with constants filled in
-
-    @property
-    def resume_name(self) -> str:
-        """Return the name of the script that resumes."""
-        return f"resume_{self.path.name}"
 
     @property
     def restart_name(self) -> str:
@@ -76,11 +74,15 @@ class LammpsInput:
         words = [word for command in self.commands for word in command.words[1:]]
         return [word for word in dict.fromkeys(words) if "/" not in word and (folder / word).is_file()]
 
-    def diff(self) -> str:
-        """Return what has to change in it, and the script that resumes, for `patch`."""
-        before, start, resume = (_text(each) for each in (self.lines, self._starting(), self._resuming()))
-        new = unified_diff(self.resume_name, "", resume).replace(f"--- {self.resume_name}", "--- /dev/null", 1)
-        return unified_diff(self.path.name, before, start) + new
+    @property
+    def starting(self) -> str:
+        """Return the script that starts, changed so that it saves, leaves in time, and stops at the goal."""
+        return _text(self._starting())
+
+    @property
+    def resuming(self) -> str:
+        """Return the script that resumes."""
+        return _text(self._resuming())
 
     # --- when it saves ---
 
@@ -204,6 +206,29 @@ class LammpsInput:
             yield 'if              "$(step) < ${total}" then quit'
 
 
+def read_case(path: Path) -> Reading:
+    """Return what the preset `lammps` must know of a script; raise ConfigError with the line that prevents it."""
+    try:
+        script = read_input(path)
+    except NotPlainError as error:
+        raise ConfigError([f"{error}; or write both scripts by hand: examples/lammps"]) from error
+    texts = {When.START: script.starting, When.RESUME: script.resuming}
+    edits = [
+        {"file": path.name, "find": r"\A(?s:.*)\Z", "put": _with_placeholders(text), "when": when.value}
+        for when, text in texts.items()
+    ]
+    variables = {"steps": str(script.steps), "restart": script.restart_name.replace("*", "{progress}")}
+    return Reading(variables, {"edits": edits, "outputs": script.outputs()}, script.inputs(path.parent))
+
+
+def _with_placeholders(text: str) -> str:
+    """Return a script with what the command line would say in it, and all other braces and backslashes as they are."""
+    text = text.replace("{", "{{").replace("}", "}}")
+    for variable, placeholder in (("total", "{goal}"), ("limit", "{hms}"), ("restart", "{file}")):
+        text = text.replace(f"${{{{{variable}}}}}", placeholder)
+    return text.rstrip("\n")
+
+
 def read_input(path: Path) -> LammpsInput:
     """Return the script if it can be resumed; raise NotPlainError with the line that prevents it."""
     lines = tuple(path.read_text().splitlines())
@@ -230,7 +255,9 @@ def _record_of(command: Command) -> str:
     """Return the pattern of a record's beginning in the file that a command writes; empty if none says its step."""
     if not _is_one_text(file_of(command)) or "overwrite" in command.words:
         return ""
-    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ROWS_KIND if command.name == "fix" else ""
+    if command.name == "fix":
+        return _BLOCK if command.value("mode", start=7) == "vector" else ROWS_KIND
+    return _FRAME_OF.get(command.style, "") if command.name == "dump" else ""
 
 
 def _is_one_text(name: str) -> bool:

@@ -54,7 +54,7 @@ _UNKNOWN = (
 _REFUSED = (
     ("fix", rf"\S+ \S+ (?!{_FIXES})", _UNKNOWN),
     ("fix", r"\S+ \S+ ave/time (?!\d+ \d+ \d+ )", "type numbers for its first three words"),
-    ("fix", r"\S+ \S+ ave/time .*(ave (running|window)|mode vector)\b", "it does not continue; average later"),
+    ("fix", r"\S+ \S+ ave/time .*ave (running|window)\b", "it does not continue; average later"),
     ("fix", r"\S+ \S+ langevin (?!\S+ \S+ \S+ \d+)", "its seed is not a number; type a number"),
     (
         "fix",
@@ -66,7 +66,7 @@ _REFUSED = (
     ("reset_timestep", r"(?!0$)", "the steps must count from 0; type reset_timestep 0"),
     ("run", r"(?!\d+$)", "the number of steps is not known; type `run N` with a number and nothing behind it"),
     ("run_style", r"(?!verlet)", "only `run_style verlet` was tried with restarts"),
-    ("timer", r"timeout", "it has a limit already: changed by `unbroken init`, or else remove it"),
+    ("timer", r"timeout", "the preset sets the limit itself; remove it"),
     ("group", r"\S+ (delete|clear)\b", "a script that resumes takes its groups from the restart file; remove it"),
     ("pair_style", r"dpd", "each segment would draw the same random numbers again"),
     ("restart", r"\S+ \S*%", "a restart file for each process (`%`) cannot be resumed from; remove the `%`"),
@@ -74,7 +74,7 @@ _REFUSED = (
     ("compute", r"\S+ \S+ chunk/atom\b.* once\b", "`once` is done again at a restart; type `every`"),
     ("dump_modify", r".*\btime yes", "the time counts from 0 again after a restart; remove `time yes`"),
     ("dump_modify", r".*\bLAST\b", "`thresh ... LAST` compares with values that are not in the restart file"),
-    ("variable", r"(limit|restart|total) ", "unbroken sets it on the command line; type another name"),
+    ("variable", r"(limit|restart|total) ", "the preset uses this name; type another one"),
 )
 # What counts from the restart, in a formula.
 _COUNTS_AGAIN = re.compile(r"(?<![\w.])(elapsed|time)\b")

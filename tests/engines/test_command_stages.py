@@ -1,0 +1,49 @@
+"""A program that works in stages, and resumes only from the end of one."""
+
+from pathlib import Path
+
+import pytest
+from support.command_jobs import command_segment
+
+from unbroken.store.history import EndKind
+
+pytestmark = pytest.mark.process
+
+# What is left of a stage that was cut short is no state: 7.  It notes where it is, and looks nowhere else: 8.
+STAGES = """
+mkdir -p out/tmp
+[ -e out/where ] || pwd -P > out/where
+[ "$(cat out/where)" = "$(pwd -P)" ] || exit 8
+[ -e out/half ] && exit 7
+for stage in 1 2 3 4 5 6; do
+    echo "stage $stage" >> out/log
+    [ -e out/stage_$stage ] && continue
+    echo $stage > out/half
+    sleep 0.4
+    mv out/half out/result_$stage
+    touch out/stage_$stage
+done
+cat out/result_* > result
+"""
+
+
+def test_a_program_of_stages_resumes_from_the_last_one_that_was_complete(tmp_path: Path) -> None:
+    (tmp_path / "stages.sh").write_text(STAGES)
+    settings = {
+        "start": ["sh", "stages.sh"],
+        "inputs": ["stages.sh"],
+        "files": ["out/**", "!out/log"],
+        "saved_by": "stage",
+        "saved_marker": "out/stage_*",
+        "path_files": ["out/where"],
+    }
+
+    records = [command_segment(tmp_path, settings, 1, segment_minutes=0.03)]
+    while records[-1].kind is EndKind.PAUSED and len(records) < 9:
+        records.append(command_segment(tmp_path, settings, len(records) + 1, segment_minutes=0.03))
+
+    final = tmp_path / "results" / "demo" / "final"
+    assert records[-1].kind is EndKind.FINISHED
+    assert len(records) > 1
+    assert (final / "result").read_text() == "1\n2\n3\n4\n5\n6\n"
+    assert not (final / "out" / "half").exists()
