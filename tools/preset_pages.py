@@ -106,7 +106,9 @@ def _example(preset: Preset) -> str:
 
 
 def _words(preset: Preset) -> list[str]:
-    return [str(word).replace("${input}", _example(preset)) for word in preset.settings["start"]]
+    name = _example(preset)
+    words = map(str, preset.settings["start"])
+    return [word.replace("${input}", name).replace("${stem}", Path(name).stem) for word in words]
 
 
 def _line(preset: Preset) -> str:

@@ -136,15 +136,21 @@ def test_a_training_that_is_killed_at_each_start_is_not_handed_over_for_ever(
 
 
 @pytest.mark.slow
-def test_a_training_that_runs_out_of_memory_is_a_failure_of_snakemake(
+def test_a_training_that_runs_out_of_memory_gets_more_and_is_a_failure_of_snakemake_after_its_retries(
     cgroup_work: WorkDir, cgroup_cluster: Cluster
 ) -> None:
-    prepare(cgroup_work, "script", "resources: runtime=10, segments=20, mem_mb=900")
-    always(cgroup_work, 5, -1500)
+    """The kernel kills the training, which leaves no line; its own job says why, so that no job starts in vain."""
+    prepare(
+        cgroup_work, "script", "resources: runtime=10, segments=20, mem_mb=lambda wildcards, attempt: 900 * attempt"
+    )
+    always(cgroup_work, 5, -2500)
 
     done = start(cgroup_work, "--retries", "1").wait(PATIENCE_SECONDS)
 
     assert done.code == 1
     assert started(cgroup_work) == 2, done.text
-    assert "rule train ran out of memory (900 MB); raise its mem_mb, then start snakemake again" in done.text
-    assert [(line.kind, line.job_state) for line in history(cgroup_work)] == [(EndKind.DIED, "OUT_OF_MEMORY")]
+    assert "rule train ran out of memory (1800 MB); raise its mem_mb, then start snakemake again" in done.text
+    (line,) = history(cgroup_work)
+    assert (line.kind, line.job_state) == (EndKind.DIED, "OUT_OF_MEMORY")
+    array = line.slurm_job.partition("_")[0]
+    assert [cgroup_cluster.asked_memory(f"{array}_{task}") for task in (1, 2)] == ["900M", "1800M"]

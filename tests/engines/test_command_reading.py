@@ -177,6 +177,18 @@ def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
     assert found == [2500, 40, 7]
 
 
+def test_progress_is_read_as_bytes_where_the_group_says_so(tmp_path):
+    content = b"CHECKPOINT\0" + (70_000).to_bytes(8, "little") + b"\xff" * 100_000
+    (tmp_path / "md.chk").write_bytes(content)
+    pattern = r"(?s)\ACHECKPOINT\x00(?P<binary>.{8})|step (\d+)"
+    binary = program(files=["md.chk"], progress_file="md.chk", progress_pattern=pattern)
+
+    assert reading_of(command_run(start=["x"]), binary, tmp_path, "").done == 70_000
+    assert last_number(tmp_path / "md.chk", pattern) == 70_000
+    (tmp_path / "md.chk").write_text("step 12")
+    assert reading_of(command_run(start=["x"]), binary, tmp_path, "").done == 12
+
+
 UNREADABLE = {
     "no match": ({"progress_file": "a", "progress_pattern": "step ([0-9]+)"}, "nothing in it matches progress_pattern"),
     "no file": ({"progress_file": "b", "progress_pattern": "(1)"}, "no file in it matches progress_file: b"),

@@ -375,6 +375,27 @@ def test_a_state_whose_writing_nothing_shows_is_complete_when_it_stays_as_it_is(
     assert [observed.are_complete(torn, {}) for _ in range(2)] == ([False, False] if is_blind else [True, True])
 
 
+@pytest.mark.parametrize(("change", "is_complete"), [("cut", False), ("replaced", True), ("kept", True)])
+def test_a_renamed_state_that_is_cut_after_the_death_of_its_program_does_not_count(tmp_path, change, is_complete):
+    """A node that crashes may leave it so; one that was renamed after all that was noted is another file."""
+    state, attempt = tmp_path / "state", AttemptFolder(tmp_path / "attempt")
+    attempt.root.mkdir()
+    state.write_text("saved\n")
+    journal = MomentJournal(attempt.root / "moments.jsonl")
+    journal.begin({})
+    journal.note(Moment("state", stamp_of(state), {}, 0.0, is_renamed=True))
+    observed = ObservedFiles(tmp_path, attempt, is_state=is_state, is_measured=lambda _: True)
+    observed.know_before()
+
+    if change == "cut":
+        os.truncate(state, 3)
+    elif change == "replaced":
+        (tmp_path / "new").write_text("saved again\n")
+        (tmp_path / "new").replace(state)
+
+    assert observed.are_complete({"state": stamp_of(state)}, {}) is is_complete
+
+
 @pytest.mark.process
 def test_ten_thousand_states_at_once_take_no_minute(watched, tmp_path):
     watched.start()

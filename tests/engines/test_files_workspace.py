@@ -415,8 +415,9 @@ def test_pipes_and_sockets_are_left_out_with_a_line(kept, special, caplog):
 
 def dcd(frames: int) -> bytes:
     head = bytearray(276)
-    head[:12] = struct.pack("<i4si", 84, b"CORD", frames)
-    return bytes(head) + b"frame" * 20 * frames
+    head[:24] = struct.pack("<i4s4i", 84, b"CORD", frames, 10, 10, 10 * frames)
+    head[268:272] = struct.pack("<i", 5)  # atoms
+    return bytes(head) + b"x" * 3 * (4 * 5 + 8) * frames
 
 
 def netcdf(records: int) -> bytes:
@@ -435,6 +436,19 @@ def test_a_head_that_counts_frames_is_put_back(kept, made):
     kept.again(checkpoint)
 
     assert (kept.folder / "traj").read_bytes() == made(5)
+
+
+@pytest.mark.parametrize("counted", [9, 6])
+def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, counted):
+    """A killed program has written more frames, or has counted one that is not there yet."""
+    kept.write("traj", dcd(3))
+    kept.save(opened=["traj"])
+    kept.write("traj", dcd(counted)[: len(dcd(9 if counted == 9 else 5))])
+
+    checkpoint = kept.save(lengths={"traj": len(dcd(5))}, opened=["traj"])
+    kept.again(checkpoint)
+
+    assert (kept.folder / "traj").read_bytes() == dcd(5)
 
 
 def test_times_are_those_of_the_checkpoint(kept):

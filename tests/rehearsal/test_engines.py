@@ -118,7 +118,8 @@ def test_a_process_under_dmtcp_goes_on_after_each_way_of_ending(dmtcp):
     done = dmtcp(sys.executable, "-c", COUNT, "900")
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    assert re.search(r"^demo: a SIGKILL in a save of \S+\.dmtcp\S* after ", done.said, re.M), done.said
+    # Of an image; where a busy machine shows more of the save at once, of what was last written or made of it.
+    assert re.search(r"^demo: a SIGKILL in a save of \S+ after ", done.said, re.M), done.said
 
 
 def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):

@@ -1,6 +1,7 @@
 """A piece that has nothing left to do; saves that are seen growing; files that are in no result."""
 
 import json
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from support.toyrun import KEYS, toy, toy_run
 
 from unbroken.engines.found import engine_of
-from unbroken.rehearsal.piece import Way
+from unbroken.rehearsal.piece import Piece, Way
 from unbroken.rehearsal.rehearse import DoneBefore, Rehearser
 from unbroken.rehearsal.results import Results
 from unbroken.rehearsal.stage import SaveWatch, Stage
@@ -76,12 +77,13 @@ def test_a_save_is_known_by_the_names_in_a_checkpoint_and_by_what_is_renamed_to_
             [at(Happened.WRITTEN, "work/000001/walk/log.txt"), at(Happened.WRITTEN, "work/000001/walk/table.csv")],
             [at(Happened.WRITTEN, "work/000002/walk/state.json")],
             [at(Happened.WRITTEN, "checkpoints/000001_1/state.json")],
+            [at(Happened.WRITTEN, "work/000003/live/state.json")],  # put back by an engine
         )
     ]
 
     watch.written(moved("work/000002/walk/state.json", "work/000002/walk/state_prev.json", 9))
 
-    assert seen == ["", "state.tmp", "", "state.json", ""]
+    assert seen == ["", "state.tmp", "", "state.json", "", ""]
     assert watch.is_state("results/demo/work/000001/walk/state_prev.json")
 
 
@@ -103,6 +105,19 @@ def test_a_move_tells_a_name_also_right_after_a_write(saves):
     watch.written([at(Happened.WRITTEN, "work/000001/mdrun/md.cpt"), *move])
 
     assert watch.is_state("results/demo/work/000002/mdrun/md_prev.cpt")
+
+
+def test_what_was_put_back_before_the_start_is_no_save_if_it_is_seen_after_it(saves, monkeypatch):
+    started, seen = iter([False, True, True]), [[], ["8.rst"], ["9.rst"]]
+    events = iter([[at(Happened.WRITTEN, f"work/000002/walk/{name}") for name in names] for names in seen])
+    piece = Piece(SimpleNamespace(saves=saves("4.rst")), Way.KILL_SAVE, toy_run(), enough_seconds=60.0)
+    monkeypatch.setattr(piece, "_has_started", lambda: next(started))
+    monkeypatch.setattr(piece, "_children", list)
+    monkeypatch.setattr(piece, "_process", SimpleNamespace(poll=lambda: None, kill=lambda: None), raising=False)
+
+    piece._watch(SimpleNamespace(next=lambda _: next(events)), time.monotonic())
+
+    assert (piece.is_met, piece.saved) == (True, "9.rst")
 
 
 def test_output_is_lost_if_it_is_in_no_result_nor_state_nor_dropped_nor_ours(tmp_path, saves):

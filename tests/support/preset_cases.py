@@ -45,15 +45,23 @@ class Case:
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
+<<<<<<< HEAD
     last: dict[str, dict[str, Any] | list[dict[str, Any]]] = field(
         default_factory=dict
     )  # of a file, the last number that `find` finds
+=======
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
+    blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
+>>>>>>> origin/main
     without: list[str] = field(default_factory=list)
+    compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    first_save_seconds: float = 1.5  # of a segment that is to save once
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
+    is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
@@ -167,7 +175,7 @@ class Pieces:
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & Happened.WRITTEN and name and matches(self.states, name):
+                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
                     skip -= 1
                     if skip < 0:
                         return
@@ -228,7 +236,9 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
         tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
-        texts = (one / name).read_bytes(), (other / name).read_bytes()
+        begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
+        whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
+        texts = tuple(text[:begin] + text[end:] for text in whole_texts)
         if name in case.last:
             wanted = case.last[name]
             for each in wanted if isinstance(wanted, list) else [wanted]:
@@ -242,7 +252,8 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
-    return found + [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    found += [f"{glob}: other rows{_first_line(a, b)}" for a, b, glob in tables if a != b or not a]
+    return [*found, *_said_of(case, one, other)]
 
 
 def _joined(folder: Path, names: set[str], glob: str) -> bytes:
@@ -250,6 +261,15 @@ def _joined(folder: Path, names: set[str], glob: str) -> bytes:
     of_glob = [name for name in names if matches([glob], name)]
     texts = [(folder / name).read_bytes() for name in sorted(of_glob, key=lambda name: float(glob_of(name, [glob])[1]))]
     return b"".join(line for text in texts for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+
+def _said_of(case: Case, one: Path, other: Path) -> list[str]:
+    """Return what the script of the case says against the results in two folders."""
+    if not case.compare:
+        return []
+    words = [sys.executable, str(case.folder / case.compare), str(one), str(other)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 
 
 def _last_apart(texts: tuple[bytes, bytes], find: str, absolute: float) -> list[str]:

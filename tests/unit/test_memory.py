@@ -7,8 +7,8 @@ import pytest
 from support.toyrun import history, run_program, toy_job
 
 from unbroken.errors import SegmentError
-from unbroken.program import memory
-from unbroken.program.memory import Kills, out_of_memory_kills
+from unbroken.system import memory
+from unbroken.system.memory import Kills, out_of_memory_kills
 
 JOB = "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0"
 SESSION = "/user.slice/session-3.scope"

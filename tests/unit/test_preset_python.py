@@ -98,7 +98,7 @@ def test_of_optuna_the_rest_of_the_trials_is_left_and_no_point_is_drawn_twice(tm
     "line",
     [
         "study.optimize(objective, n_trials=100 - done)",
-        "study.optimize(objective, callbacks=[MaxTrialsCallback(100)])",
+        "study.optimize(objective, callbacks=[MaxTrialsCallback(n_trials=100)])",
         "for _ in range(100):\n    study.optimize(objective, n_trials=1)",
     ],
 )
@@ -154,6 +154,7 @@ REFUSED = [
     ("optuna", 'study_name="a",', "", "without a name is a new one"),
     ("optuna", "n_trials=100)", "timeout=600)", "counted from each resume"),
     ("optuna", "n_trials=100)", "n_trials=count)", "would be added at each resume"),
+    ("optuna", "study.optimize(objective, n_trials=100)", "def f(n_trials=9): study.optimize(x)", "would be added"),
     ("optuna", "study.optimize", "study.optimize(other, n_trials=5)\nstudy.optimize", "one optimize"),
     ("optuna", "study.optimize", "while True:\n    print(1)\n    study.optimize", "in a loop"),
     ("optuna", "seed=7", "seed=SEED", "type the number"),

@@ -6,6 +6,7 @@ line in that run's history.
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toyrun import PYTHONPATH, toy_run
 
 from unbroken.job import rule_state, segment_process
+from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.needs import wanted_memory_mb
 from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
@@ -21,18 +23,22 @@ from unbroken.job.work import RuleWork
 from unbroken.store.exec_note import ExecNote
 from unbroken.store.history import EndKind, History
 from unbroken.store.layout import CHAINS
+from unbroken.system import memory
 
 KEY = ".rules/1a2b"
 STORE = "ckpt"
-# A job of the rule: its note, a line in the history (PAUSED, FAILED, or none), and its exit code.
+# A job of the rule: its note, a line in the history (PAUSED, FAILED, or none), and its exit code.  One that is killed
+# leaves its claim, and the line of the one before it.
 RULE = """
-import os, sys
+import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from support.making import ATTEMPT
+from unbroken.store import attempts, lease
+from unbroken.store.checkpoints import Store
 from unbroken.store.exec_note import ExecNote, note_path, write_note
-from unbroken.store.history import History
-from unbroken.store.history import EndKind
+from unbroken.store.history import EndKind, History
+from unbroken.store.layout import RunFolder
 from unbroken.slurm.job import EndState
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]
@@ -53,6 +59,11 @@ if line == "memory":
 if note:
     kind = None if note == "started" else EndKind(note)
     write_note(note_path(Path()), ExecNote("train", str(folder), kind, 1, "the inputs were changed"))
+if line == "killed":
+    held = lease.take(RunFolder("train", store=folder).lease, 1, 0.0)
+    for claim in held.earlier_claims():
+        attempts.note_died(history, claim, Store(folder / "checkpoints"), "")
+    os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(int(code))
 """
 
@@ -206,18 +217,50 @@ def test_a_program_that_fails_is_judged_by_its_history_at_once(chain: Chain) -> 
     assert chain.starts == 2
 
 
+@pytest.fixture
+def kernel_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets this process be in the control group of a job in which the kernel has killed a process."""
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "OWN_GROUPS", tmp_path / "own-groups")
+
+    def kernel_killed(job: int) -> None:
+        counter = tmp_path / "cgroup" / f"job_{job}" / "step_batch" / "memory.events"
+        counter.parent.mkdir(parents=True)
+        counter.write_text("oom_kill 1\n")
+        (tmp_path / "own-groups").write_text(f"0::/job_{job}/step_batch\n")
+
+    return kernel_killed
+
+
 @pytest.mark.process
+@pytest.mark.parametrize(("note", "line"), [("failed", "memory"), ("started", "killed")])
 def test_a_rule_out_of_memory_gets_what_its_next_attempt_asks_for_and_stops_after_its_retries(
-    chain: Chain, slurm: Slurm, caplog: pytest.LogCaptureFixture
+    chain: Chain,
+    slurm: Slurm,
+    caplog: pytest.LogCaptureFixture,
+    kernel_killed: Callable[[int], None],
+    note: str,
+    line: str,
 ) -> None:
+    """A training that is killed leaves no line; its own job knows why all the same."""
     caplog.set_level("INFO")
-    chain.job("failed", "memory", retries=1)
+    queue = slurm.folder / "queue"
+    slurm.answer("squeue", f"case $* in *--jobs*) grep '|17|' {queue};; *) cat {queue};; esac")
+    slurm.shows("99_[2-3]", "PENDING", KEY)
+    slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/changed')
+    kernel_killed(17)
+    chain.job(note, line, retries=1)
     spec = read(path_of(KEY))
+    look_after_the_rest(ChainJob(spec, "17"), has_no_room=False)
+    wanted = wanted_memory_mb(spec, "")
+    slurm.shows(17, "OUT_OF_MEMORY", KEY)
+    kernel_killed(18)
     with pytest.raises(Stop) as stop:
-        chain.job("failed", "memory", retries=1)
+        chain.job(note, line, retries=1)
 
     assert "rule train ran out of memory (400 MB); tried again with 800 MB" in caplog.messages
-    assert (wanted_memory_mb(spec, ""), spec.folder.store) == (800, Path(STORE))
+    assert (wanted, spec.folder.store) == (800, Path(STORE))
+    assert "update JobId=99_[2-3] MinMemoryNode=800" in (slurm.folder / "changed").read_text()
     assert str(stop.value) == "rule train ran out of memory (800 MB); raise its mem_mb, then start snakemake again"
     assert chain.starts == 2
 

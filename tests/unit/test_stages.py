@@ -105,6 +105,17 @@ def test_what_a_stage_removed_by_itself_is_not_missed(assembler: Assembler) -> N
     assert assembler.state == ("out/stage_1",)
 
 
+def test_a_folder_that_a_stage_renames_is_not_missed(assembler: Assembler) -> None:
+    (assembler.folder / "out/draft").mkdir()
+    assembler.writes("out/draft/reads")
+    (assembler.folder / "out/draft").rename(assembler.folder / "out/store")
+    assembler.marks.take(FileEvent(Happened.MOVED_FROM | Happened.IS_FOLDER, "out/draft", 1))
+    assembler.marks.take(FileEvent(Happened.MOVED_TO, "out/store/reads", 0))
+    assembler.writes("out/stage_1")
+
+    assert assembler.state == ("out/stage_1", "out/store/reads")
+
+
 def test_a_stage_that_is_changed_later_is_not_copied(assembler: Assembler, tmp_path: Path) -> None:
     assembler.writes("out/reads", "in pieces")
     assembler.writes("out/stage_1")

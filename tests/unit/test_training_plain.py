@@ -16,8 +16,8 @@ import pytest
 
 from unbroken.program.contract import AttemptFolder
 from unbroken.program.handover import ready_states
-from unbroken.program.memory import available_bytes
 from unbroken.store.progress import FileDigest, Handover, Progress, read_progress, write_progress
+from unbroken.system.memory import available_bytes
 from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Signals, read_contract
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval

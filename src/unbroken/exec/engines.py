@@ -21,7 +21,7 @@ from unbroken.engines.base import Task
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
-from unbroken.engines.files.settings import words
+from unbroken.engines.files.settings import texts, words
 from unbroken.engines.files.states import stamp_of
 from unbroken.engines.files.stored import Replaced, put_file
 from unbroken.engines.found import known_schemas
@@ -40,6 +40,7 @@ from unbroken.system.digests import sha256_of
 
 # Noted with the call: the digest of a checkpoint, and the stamps of the results that were put in place from it.
 PLACED = "placed"
+_THREADS = "OMP_NUM_THREADS"
 _SHELL = 'mkdir -p "$1" && shift && exec "$@"'
 
 
@@ -213,6 +214,11 @@ class CalledCommand(PlacingEngine, CommandEngine):
     @property
     def _asked(self) -> str:
         return f"exec: --preset {self.options.preset}: "
+
+    def environment(self, task: Task) -> dict[str, str]:
+        """Return the contract's and the preset's; else the number of threads is the user's own matter here."""
+        found, of_preset = super().environment(task), texts(task.run.settings["environment"])
+        return {name: text for name, text in found.items() if name != _THREADS or name in of_preset}
 
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
         self.has_started = True

@@ -11,7 +11,7 @@ from unbroken import presets
 
 _PROGRAMS = re.compile(r"^programs: *\[(.*)\]", re.MULTILINE)
 # These run scripts of any kind.
-_INTERPRETERS = re.compile(r"(python|Rscript|octave|matlab|R)[\d.]*(-cli.*)?")
+_INTERPRETERS = re.compile(r"(?:python|Rscript|octave|matlab|R)(?:[\d.-].*)?")
 
 
 def preset_of(words: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from unbroken.slurm.client import ask, has_command
 from unbroken.slurm.job import ListedJob
 from unbroken.slurm.queue import jobs_by_accounting, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
+from unbroken.store.attempts import all_attempts
 from unbroken.store.history import Attempt, EndKind, History, SegmentEnd
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ LOOKS_FOR_ROOM = 3
 def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
     """Submit nothing and go back into no queue: the same would only happen again, there, in a minute."""
     segment, lost = job.now().next_segment() or job.now().last_segment, None
-    if _own_attempt(job) is None:
+    if _own(job, History(job.folder.history).attempts()) is None:
         lost = note_before_work(job.folder, segment, end, slurm_job=job.job_id)
     next_attempt(job, segment, [lost] if lost else [])
     logger.info(f"this job ends before its work and submits no other: {end.line()}")
@@ -85,7 +86,7 @@ def look_after_the_rest(job: ChainJob, *, has_no_room: bool) -> None:
     if segment is None:
         end_run(job, jobs)
     elif numbers := array.waiting(jobs, job.key):
-        own = _own_attempt(job)
+        own = _own(job, all_attempts(job.folder))
         # Else a task would start only to say that no further attempt is made.  How Slurm ends a job is not known before
         # it has left, and then the next task asks.  A rule's job has asked already.
         if own is not None and own.kind.is_failure and not now.is_rule and not is_leaving and not is_being_ended():
@@ -95,15 +96,14 @@ def look_after_the_rest(job: ChainJob, *, has_no_room: bool) -> None:
         _go_on(job, has_no_room=has_no_room or is_leaving)
 
 
-def _own_attempt(job: ChainJob) -> Attempt | None:
-    """Return the run's last attempt if this job has made it."""
-    last = History(job.folder.history).attempts()[-1:]
-    return last[0] if last and last[0].slurm_job == job.job_id else None
+def _own(job: ChainJob, attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the last attempt if this job has made it."""
+    return attempts[-1] if attempts and attempts[-1].slurm_job == job.job_id else None
 
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     """Let the waiting tasks ask for what this job lacked."""
-    own = _own_attempt(job)
+    own = _own(job, all_attempts(job.folder))
     for line in needs.learn(job.now(), numbers, own) if own is not None else ():
         logger.info(line)
 

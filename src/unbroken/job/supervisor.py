@@ -19,13 +19,13 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.environment import entered
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.handover import HandedOver
-from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.process import StopReason
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.history import KILLED_CODES
 from unbroken.store.lease import Lease
 from unbroken.store.progress import Handover, write_progress
 from unbroken.store.times import Moments
+from unbroken.system.memory import Kills, out_of_memory_kills
 
 logger = logging.getLogger(__name__)
 

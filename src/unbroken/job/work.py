@@ -25,8 +25,9 @@ from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import EndState, ListedJob
 from unbroken.slurm.queue import my_jobs
+from unbroken.store.attempts import all_attempts
 from unbroken.store.exec_note import ExecNote, note_path, read_note
-from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
+from unbroken.store.history import Attempt, EndCause, EndKind, SegmentEnd
 from unbroken.store.progress import amount
 from unbroken.store.record import read_record
 
@@ -149,10 +150,10 @@ class RuleWork(SegmentWork):
     def _end(self, before: RuleState) -> SegmentEnd:
         """Write what the next task needs; return how the job ended, Stop if there is to be no next one."""
         job, note = self._job, _note()
-        history = History(RuleState(note).folder(job.key).history).attempts() if note else []
-        own = next((line for line in reversed(history) if line.slurm_job == job.job_id), None)
+        attempts = all_attempts(RuleState(note).folder(job.key)) if note else []
+        own = next((line for line in reversed(attempts) if line.slurm_job == job.job_id), None)
         end = end_of(note, own, _ended_by(job.job_id, note) if is_being_ended() else None)
-        pauses = sum(line.kind is EndKind.PAUSED for line in history)
+        pauses = sum(line.kind is EndKind.PAUSED for line in attempts)
         state, action = after(before, note, end, pauses, job.now())
         state.write(job.key)
         if end.ran_out_of_memory:

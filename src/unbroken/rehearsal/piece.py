@@ -154,9 +154,11 @@ class Piece:
         return 1 + max(settled or (each.passport.segment for each in self.checkpoints()), default=0)
 
     def _watch(self, events: FileEvents, began: float) -> None:
+        has_started = False
         while self._process.poll() is None:
-            has_started, happened = self._has_started(), events.next(POLL_SECONDS)
-            # What was put back before the start is no save.
+            # What was put back before the start is no save, nor is it if it is read only now.
+            is_fresh, has_started = has_started, self._has_started()
+            happened = events.next(POLL_SECONDS)
             saved = self.stage.saves.written(happened) if has_started else ""
             if has_started:
                 self.first = self.live() if self.first is None else self.first
@@ -168,7 +170,7 @@ class Piece:
                     return
                 self.end_progress = self.end_seconds = math.inf
                 self._process.send_signal(signal.SIGUSR1)  # to stop; of a program that saves only then, to save
-            if self.way is Way.KILL_SAVE and saved:
+            if self.way is Way.KILL_SAVE and is_fresh and saved:
                 self._process.kill()  # at once, for a save may take some milliseconds
                 self.saved, self.is_met = Path(saved).name, True
                 return

@@ -39,8 +39,10 @@ _CACHES = {"__pycache__", ".mypy_cache"}
 _LINKED = {".git", ".venv"}
 _DIGITS = re.compile(r"\d+")
 _CHECKPOINT = re.compile(r"results/[^/]+/checkpoints/\d{6,}_[^/]*")
-# Here are checkpoints and results, which unbroken makes itself.
-_MADE = re.compile(r"(?:results/[^/]+/(?:checkpoints|final|parts|live|pieces|segments)|logs|\.snakemake)/.*", re.DOTALL)
+# Here are checkpoints, results and files that are put back (`work/000003/live`), which unbroken makes itself.
+_MADE = re.compile(
+    r"(?:results/[^/]+/(?:checkpoints|final|parts|(?:work/\d+/)?live|pieces|segments)|logs|\.snakemake)/.*", re.DOTALL
+)
 
 
 def copy_folder(source: Path, target: Path, shared: Collection[str] = ()) -> None:

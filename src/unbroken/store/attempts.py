@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.slurm.job import NOT_TO_BLAME, EndState, ListedJob
 from unbroken.slurm.queue import ended
+from unbroken.slurm.this_job import current_job
 from unbroken.store import driver_start, lease
 from unbroken.store.checkpoint import IMPORT_SEGMENT, Checkpoint
 from unbroken.store.checkpoints import Store
@@ -22,6 +24,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.times import FILE_NAME as NOTE
 from unbroken.store.times import FORMAT, Times, killed_words, read_times
 from unbroken.system.clock import unix_seconds, utc_now
+from unbroken.system.memory import out_of_memory_kills
 
 # In the note of an import: what is imported.
 _IMPORTING = "importing"
@@ -38,7 +41,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     end = how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster)
     folder = RunFolder(store.root.parent.name, store=store.root.parent)
     noted = _noted(claim, folder)
-    died = _died(claim, made, attempts, end)
+    died = _died(claim, made, attempts, end.ending if end else _end_in_own_job(claim))
     died = replace(died, times=_times_of_killed(claim, folder, died, noted, end.end_unix if end else None))
     if _was_stopping(died, noted):
         seconds = round(max(0.0, (died.times.ended or 0.0) - (noted.stop_asked or 0.0)), 3)
@@ -163,6 +166,18 @@ def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
 
+def _end_in_own_job(claim: Claim) -> EndState | None:
+    """Return how Slurm will say that the job around this process ended, if a killed owner was in it; None if unknown.
+
+    The kernel has killed a process of the job then, and Slurm says it when the job has left.
+    """
+    job = current_job()
+    if job is None or (job.job_id, platform.node()) != (claim.slurm_job, claim.host):
+        return None
+    kills = out_of_memory_kills(job.number)
+    return EndState.OUT_OF_MEMORY if kills.is_job and kills.count else None
+
+
 def _times_of_killed(claim: Claim, folder: RunFolder, died: Attempt, noted: Times, job_ended: float | None) -> Times:
     """Return what the attempt had noted until it was killed, which Slurm says, or its last heartbeat."""
     began = unix_seconds(claim.started_utc)
@@ -207,15 +222,15 @@ def _changed_unix(path: Path) -> float | None:
         return None
 
 
-def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: ListedJob | None) -> Attempt:
+def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], state: EndState | None) -> Attempt:
     last = made[-1] if made else None
     before = attempts[-1].progress_to if attempts else 0.0
-    why = f" ({found.ending})" if found else ""
+    why = f" ({state})" if state else ""
     return Attempt(
         **claim.of_attempt,
         kind=EndKind.DIED,
         message=f"the job was killed{why}; what it had published counts",
-        job_state=found.ending if found else None,
+        job_state=state,
         segment=claim.segment,
         started_utc=claim.started_utc,
         ended_utc=last.passport.created_utc if last else claim.started_utc,

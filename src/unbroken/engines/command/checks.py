@@ -11,6 +11,7 @@ from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.edits import edit_mistakes
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, strange, strange_in_template
+from unbroken.engines.files.reading import BINARY
 from unbroken.engines.files.settings import Program, SavedBy, When, record_of, texts
 from unbroken.engines.files.states import is_progress_file_kept, matches
 from unbroken.store.run import RunSpec
@@ -44,16 +45,21 @@ def pattern_mistakes(run: RunSpec) -> Iterator[Mistake]:
     written.append(("progress_pattern", str(run.settings["progress_pattern"])))
     edits = run.settings["edits"]
     for edit in edits if isinstance(edits, (list, tuple)) else ():
-        yield from _plain_pattern_mistakes("edits", edit["find"], edit.get("after", ""))
+        yield from _plain_pattern_mistakes("edits", edit["find"], edit.get("after", ""), edit.get("unless", ""))
     for name in ("error_pattern", "finished_pattern"):
         yield from _plain_pattern_mistakes(name, str(run.settings[name]))
     for where, text in written:
         try:
-            groups = record_of(text).groups
+            expression = record_of(text)
         except re.error as error:
             yield where, f"found {shown(text)}, which is no regular expression: {error}"
             continue
-        if text and groups != 1:
+        groups = expression.groups
+        if (
+            text
+            and groups != 1
+            and not (groups == 2 and where == "progress_pattern" and BINARY in expression.groupindex)
+        ):
             yield where, f"found {shown(text)} with {groups} groups (...), allowed: one, around the number"
 
 

@@ -35,6 +35,8 @@ def edit_inputs(program: Program, base: Path, values: Mapping[str, str], folder:
 
 def edited(text: str, edit: Edit, put: str) -> str | None:
     """Return the text with the change made; None if it has no place for it, and needs one."""
+    if edit.unless and re.search(edit.unless, text, re.MULTILINE):
+        return text
     escaped = put.replace("\\", "\\\\")  # of a value, such as a path
     escaped = re.sub(r"\\\\(\d)", r"\\g<\1>", escaped)
     changed, count = re.subn(edit.find, escaped, text, flags=re.MULTILINE)

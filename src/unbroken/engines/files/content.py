@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,23 @@ def _edges(descriptor: int, length: int, algorithm: str) -> tuple[bytes, str, st
     kept = next(counts, 0)
     begin = max(kept, length - EDGE_BYTES)
     tail = os.pread(descriptor, max(0, length - begin), begin)
-    return head[:kept], _digest(head[kept:], algorithm), _digest(tail, algorithm)
+    return counted_to(head[:kept], length), _digest(head[kept:], algorithm), _digest(tail, algorithm)
+
+
+def counted_to(head: bytes, length: int) -> bytes:
+    """Return the head of a DCD file as it was when the file had a length; the program may have added frames since.
+
+    Any other head, and that of a file with fixed atoms, whose frames have two lengths, is returned as it is.
+    """
+    if head[:8] != struct.pack("<i", 84) + b"CORD":
+        return head
+    frames, first, interval, last = struct.unpack_from("<4i", head, 8)
+    fixed, has_cell, atoms = (struct.unpack_from("<i", head, at)[0] for at in (40, 48, 268))
+    frame = 3 * (4 * atoms + 8) + (56 if has_cell else 0)
+    then, rest = divmod(length - len(head), frame)
+    if fixed or rest or then >= frames:
+        return head
+    return head[:8] + struct.pack("<4i", then, first, interval, last - (frames - then) * interval) + head[24:]
 
 
 def _digest(data: bytes, algorithm: str) -> str:

@@ -155,14 +155,24 @@ class ObservedFiles:
         The user's word that the program renames it counts for a file that was not seen to be written, and where an
         attempt that was killed could observe nothing.
         """
-        if self.observer.is_renamed(name) or is_database(self.root / name):
+        if is_database(self.root / name):
             return True
+        if self.observer.is_renamed(name):
+            return not self._is_changed_in_place(name, stamp)
         if is_said_to_rename and not self._was_observed and not self.observer.is_written_in_place(name):
             return True
         moment = self.observer.moment(name)
         if moment is None:
             return self._is_left_alone(name, stamp)
         return moment.stamp == stamp and not self.observer.is_open(name)
+
+    def _is_changed_in_place(self, name: str, stamp: Stamp) -> bool:
+        """Return True for a file that is another one than a killed attempt had renamed into place, under its inode.
+
+        A node that crashes may leave it cut, or empty.
+        """
+        moment = self.observer.moment(name) if self._was_observed else None
+        return moment is not None and moment.stamp[0] == stamp[0] and moment.stamp != stamp
 
     def _is_left_alone(self, name: str, stamp: Stamp) -> bool:
         """Return True for a file that no process writes, whose writing was not seen, and that is the same for a while.

@@ -148,7 +148,8 @@ class Place(ABC):
 
     def tell_of_open_files(self, since_seconds: float) -> None:
         """Name the state files that are open at each look, if nothing was saved for so long."""
-        if self._is_open_told or since_seconds <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
+        is_told = self._is_open_told or self.program.saved_by is SavedBy.STAGE  # its next stage writes all the time
+        if is_told or since_seconds <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
             return
         names = [name for state in self.states() for name in state.files]
         if is_open := [name for name in names if self.observed.observer.is_open(name)]:

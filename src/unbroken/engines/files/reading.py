@@ -28,6 +28,7 @@ TAIL_BYTES = 64 * 1024
 MOST_SEARCHED_BYTES = 64 * 1024 * 1024
 ANSWER_SECONDS = 60.0
 LONGEST_LINE = 120
+BINARY = "binary"  # the name of the group of a progress_pattern around a number that is no text
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -64,14 +65,20 @@ def reading_of(run: RunSpec, program: Program, folder: Path, number: str) -> Rea
 
 
 def last_number(path: Path, pattern: str) -> float | None:
-    """Return the number in the last match of a pattern at the end of a file that may grow; None if there is none."""
+    """Return the number in the last match of a pattern at the end of a file that may grow; None if there is none.
+
+    A binary number is looked for at the beginning of the file, where formats have it.
+    """
+    expression = re.compile(pattern.encode(), re.MULTILINE)
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-            found = list(re.finditer(pattern.encode(), file.read(), re.MULTILINE))
+            file.seek(0 if BINARY in expression.groupindex else max(0, file.seek(0, 2) - TAIL_BYTES))
+            found = list(expression.finditer(file.read(TAIL_BYTES)))
     except OSError:
         return None
-    return _number(found[-1][1].decode(errors="replace")) if found and found[-1][1] else None
+    last = found[-1] if found else None
+    data = last[last.lastindex] if last is not None and last.lastindex else b""
+    return _of_bytes(data, is_binary=last is not None and last.lastgroup == BINARY) if data else None
 
 
 def first_match(path: Path, pattern: str, begin: int = 0) -> str:
@@ -90,19 +97,21 @@ def _in_text(path: Path, pattern: str) -> Reading:
     """Read the last match in a whole restart file, which may be larger than the memory and is no longer written."""
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
+    expression = re.compile(pattern.encode(), re.MULTILINE)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span, count = (0, 0), 0
-        for match in re.finditer(pattern.encode(), text, re.MULTILINE):
-            span, count = match.span(1), count + 1
+        span, count, is_binary = (0, 0), 0, False
+        for match in expression.finditer(text):
+            span, count, is_binary = match.span(match.lastindex or 1), count + 1, match.lastgroup == BINARY
             del match  # it would keep the map open
         begin = text.rfind(b"\n", 0, span[0]) + 1
         line = shown(text[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode(errors="replace").rstrip())
         parts = range(0, span[0], TAIL_BYTES)
         number = 1 + sum(text[each : min(span[0], each + TAIL_BYTES)].count(b"\n") for each in parts)
-        matched = bytes(text[slice(*span)]).decode(errors="replace")
+        data = bytes(text[slice(*span)])
     if not count:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {line}")
-    done = _number(matched)
+    done = _of_bytes(data, is_binary=is_binary)
+    matched = f"{done:.10g}" if is_binary else data.decode(errors="replace")
     if done is None:
         raise CheckpointError(f"{path}: progress_pattern: {pattern} matched {shown(matched)}, allowed: a number")
     times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
@@ -172,6 +181,11 @@ def _ask(run: RunSpec, command: Sequence[str], folder: Path) -> tuple[int, str]:
     launcher = run.environment.enter if run.resources.tasks == 1 else ()  # it would start it many times
     answer = child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
     return answer.code, next((line for line in reversed(answer.lines) if line.strip()), "")
+
+
+def _of_bytes(data: bytes, *, is_binary: bool) -> float | None:
+    """Return the number that bytes are, as text or as an integer whose lowest byte is the first."""
+    return float(int.from_bytes(data, "little")) if is_binary else _number(data.decode(errors="replace"))
 
 
 def _number(text: str) -> float | None:

@@ -52,7 +52,7 @@ class Edit:
     """Define a change of an input file before a start; the user's own file stays as it is.
 
     `find` is a regular expression; each match becomes `put`, in which placeholders are filled and `\\1` is a group.  If
-    nothing matches, `put` is a new line after the first match of `after`.
+    nothing matches, `put` is a new line after the first match of `after`.  Where `unless` matches nothing is changed.
     """
 
     file: str
@@ -61,6 +61,7 @@ class Edit:
     when: When = When.ALWAYS
     after: str = ""
     is_optional: bool = False
+    unless: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,9 @@ def _typed(name: str, value: object) -> Any:
 
 
 def _edit(value: Mapping[str, Any]) -> Edit:
-    is_optional, when = bool(value.get("optional")), When(value.get("when", When.ALWAYS))
-    return Edit(value["file"], value["find"], value["put"], when, value.get("after", ""), is_optional)
+    more = {name: value[name] for name in ("after", "unless") if name in value}
+    when = When(value.get("when", When.ALWAYS))
+    return Edit(value["file"], value["find"], value["put"], when, is_optional=bool(value.get("optional")), **more)
 
 
 def record_of(kind: str) -> re.Pattern[bytes]:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # In the attempt's folder: for a successor, should this attempt be killed.
 FILE_NAME = "stage.json"
+# Some stages change what they begin with, before it could be copied; so many are worth a line.
+MOST_TOLD = 3
 
 
 class StageMarks:
@@ -38,6 +40,7 @@ class StageMarks:
         self._known: set[str] = set()  # files that are there, by their events
         self._markers: dict[str, Stamp] = {}
         self._stamps: Mapping[str, Stamp] = {}
+        self._missed = 0
 
     def begin(self) -> None:
         """Note what is there before the program starts."""
@@ -55,9 +58,12 @@ class StageMarks:
 
     def take(self, event: FileEvent) -> None:
         """Take an event of a file, in order: the end of a stage may be one."""
-        if not self._is_wanted or event.what & Happened.IS_FOLDER:
+        if not self._is_wanted:
             return
-        if event.what & GONE:
+        if event.what & Happened.IS_FOLDER:
+            if event.what & GONE:
+                self._known = {name for name in self._known if not name.startswith(f"{event.name}/")}
+        elif event.what & GONE:
             self._known.discard(event.name)
         elif event.what & (COMPLETED | Happened.FOUND):
             self._known.add(event.name)
@@ -72,7 +78,7 @@ class StageMarks:
         stage = {name: at for name, at in found.items() if self._is_before(name, at, stamp)}
         changed = sorted(name for name in self._known - stage.keys() if matches(self._program.files, name))
         if changed:
-            logger.info(f"not saved at {marker}: the next stage has begun to change {changed[0]}")
+            self._tell(changed[0])
         self._markers[marker], self._known, self._stamps = stamp, set(found), {} if changed else stage
         with suppress(StorageError, OSError):  # then only this attempt knows it
             fs.write_atomic(self._note, json.dumps(self._stamps) + "\n")
@@ -83,9 +89,22 @@ class StageMarks:
         return is_long_before or (stamp[2] <= marker[2] and name in self._known)
 
     def state(self) -> RestartState | None:
-        """Return the files of the last stage that was completed; None if there are none."""
+        """Return the files of the last stage that was completed; None if there are none, or one has been changed."""
         stamps = self._stamps
-        return RestartState(self._folder, tuple(sorted(stamps)), complete_stamps=stamps) if stamps else None
+        changed = next((name for name, at in stamps.items() if state_stamp_of(self._folder / name) != at), "")
+        if changed:
+            self._tell(changed)
+            if self._stamps is stamps:  # no later stage was completed meanwhile
+                self._stamps = {}
+        if changed or not stamps:
+            return None
+        return RestartState(self._folder, tuple(sorted(stamps)), complete_stamps=stamps)
+
+    def _tell(self, changed: str) -> None:
+        self._missed += 1
+        if self._missed == MOST_TOLD:
+            said = "of such stages nothing more is said"
+            logger.info(f"{self._missed} stages not saved, the last because the next one has changed {changed}; {said}")
 
     def _found(self) -> dict[str, Stamp]:
         stamps = ((name, state_stamp_of(self._folder / name)) for name in self._names())

@@ -18,9 +18,9 @@ from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.program.memory import available_bytes
 from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.system.memory import available_bytes
 from unbroken.training.core import once
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,

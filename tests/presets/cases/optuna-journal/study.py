@@ -17,7 +17,7 @@ storage = optuna.storages.JournalStorage(JournalFileBackend("study.log"))
 sampler = optuna.samplers.RandomSampler(seed=1)
 study = optuna.create_study(study_name="lowest", storage=storage, sampler=sampler, load_if_exists=True)
 study.optimize(objective, n_trials=30)
-done = [trial for trial in study.trials if trial.state.is_finished()]
+done = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
 points = {(trial.params["x"], trial.params["y"]) for trial in done}
 with open("result.txt", "w") as file:
     print(f"{len(done)} trials, {len(points)} points", file=file)

@@ -1,4 +1,4 @@
-# A random walk of many walkers; it saves its state in place every 10 steps, and resumes from it.
+# A random walk of many walkers; it saves its state in place every 200 steps, and resumes from it.
 state_file <- "walk.rds"
 goal <- 3000L
 
@@ -14,7 +14,7 @@ while (state$step < goal) {
   state$x <- state$x + rnorm(length(state$x))
   state$step <- state$step + 1L
   state$mean <- c(state$mean, mean(state$x^2))
-  if (state$step %% 10L == 0L) {
+  if (state$step %% 200L == 0L) {
     state$seed <- .Random.seed
     saveRDS(state, state_file)
   }

@@ -1,0 +1,29 @@
+"""`unbroken exec --preset`: what a program that a preset knows is given."""
+
+import pytest
+from support.exec_calls import Called
+
+pytestmark = pytest.mark.process
+PRESET = """
+title: a line
+programs: [lines]
+settings:
+  start: [sh, lines]
+  files: [state]
+equal: bytes
+"""
+
+
+@pytest.mark.parametrize(("of_preset", "expected"), [("", "3"), ("  environment: {OMP_NUM_THREADS: 2}\n", "2")])
+def test_the_number_of_threads_is_that_of_the_user_or_of_the_preset(called: Called, of_preset, expected) -> None:
+    folder = called.folder / "config/presets"
+    folder.mkdir(parents=True)
+    (folder / "lines.yaml").write_text(PRESET.replace("equal", f"{of_preset}equal"))
+    (called.folder / "lines").write_text("echo $OMP_NUM_THREADS > state\n")
+
+    done = called.call(
+        "--preset", "lines", "--inputs", "lines", program=("sh", "lines"), environment={"OMP_NUM_THREADS": "3"}
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (called.folder / "state").read_text().split() == [expected]

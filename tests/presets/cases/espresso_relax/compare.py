@@ -1,0 +1,1 @@
+../espresso/compare.py
