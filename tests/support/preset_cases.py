@@ -45,14 +45,8 @@ class Case:
     options: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     close: dict[str, float | dict[str, float]] = field(default_factory=dict)  # relative, or {absolute: 1e-5}
-<<<<<<< HEAD
-    last: dict[str, dict[str, Any] | list[dict[str, Any]]] = field(
-        default_factory=dict
-    )  # of a file, the last number that `find` finds
-=======
     last: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a file, the last number that `find` finds
     blank: dict[str, list[int]] = field(default_factory=dict)  # bytes that are not compared: from, to
->>>>>>> origin/main
     without: list[str] = field(default_factory=list)
     compare: str = ""  # a script of the case that prints what differs between two folders
     torn: list[str] = field(default_factory=list)
@@ -240,9 +234,7 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
         texts = tuple(text[:begin] + text[end:] for text in whole_texts)
         if name in case.last:
-            wanted = case.last[name]
-            for each in wanted if isinstance(wanted, list) else [wanted]:
-                found += [f"{name}: {why}" for why in _last_apart(texts, **each)]
+            found += [f"{name}: {why}" for why in _last_apart(texts, **case.last[name])]
             continue
         if tolerance is None:
             if texts[0] != texts[1]:
