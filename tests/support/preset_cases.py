@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from unbroken.engines.files.states import glob_of, matches
@@ -287,9 +287,10 @@ def _names(folder: Path) -> list[str]:
 
 def _arrays_apart(one: Path, other: Path, absolute: float) -> list[str]:
     """Return the arrays of two netCDF files of the classic kind that are further apart, or of another shape."""
-    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    netcdf_file = import_module("scipy.io").netcdf_file
     sides = [
-        {name: array.data.copy() for name, array in netcdf(path, mmap=False).variables.items()} for path in (one, other)
+        {name: array.data.copy() for name, array in netcdf_file(path, mmap=False).variables.items()}
+        for path in (one, other)
     ]
     found = []
     for name, values in sides[0].items():

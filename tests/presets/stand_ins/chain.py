@@ -1,6 +1,6 @@
 """What the stand-ins of programs that cannot be had compute: a chain of atoms with springs that are not linear.
 
-The same arithmetic in the same order each time: a run from a saved state comes to the bytes of one that was not stopped.
+The same arithmetic in the same order each time: a run from a saved state comes to the bytes of an uninterrupted one.
 """
 
 import math
