@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from unbroken.engines.command.edits import edited
+from unbroken.engines.command.placeholders import filled
+from unbroken.engines.files.settings import Edit
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 
@@ -58,3 +61,24 @@ def test_a_relaxation_has_no_goal_because_it_ends_when_it_has_converged(tmp_path
 def test_what_cannot_resume_right_is_refused(tmp_path, old, new, why):
     with pytest.raises(ConfigError, match=why):
         settings_of(tmp_path, (old, new))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ([], "restartxf -1\n"),
+        ([("ntime 40", "ntime 40  # restartxf 0")], "restartxf -1\n"),
+        ([("ntime 40", "ntime 40 restartxf 0")], "ntime 12 restartxf -1\n"),
+    ],
+)
+def test_a_line_in_a_comment_is_not_taken_for_the_setting(tmp_path, changes, wanted):
+    settings = settings_of(tmp_path, *changes)
+    text = (tmp_path / "h2.abi").read_text()
+    for each in settings["edits"]:
+        put = filled(each["put"], {"remaining": "12", "progress": "28"})
+        text = edited(text, Edit(each["file"], each["find"], each["put"], after=each.get("after", "")), put)
+
+    assert wanted in [f"{line}\n" for line in text.splitlines()]
+    assert 'output_file "h2-28.abo"\n' in text
+    assert "ntime 12" in text
+    assert "\\" not in text
