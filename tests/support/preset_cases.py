@@ -78,7 +78,7 @@ class Case:
         if not self.version:
             return ""
         done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
-        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+ [A-Z][a-z]{2} \d{4}|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
 
@@ -229,7 +229,7 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
-        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        tolerance = next((float(value) for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
         whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
         texts = tuple(text[:begin] + text[end:] for text in whole_texts)
