@@ -1,6 +1,8 @@
 """The preset of CP2K: how its input is found, what it stands for, and what it refuses."""
 
 import shutil
+import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,18 @@ def test_a_search_has_the_names_of_its_input_and_no_goal(folder: Path) -> None:
 
     assert (run.settings["files"], run.goal) == (("hydrogen-1.restart",), None)
     assert list(run.settings["outputs"]) == ["hydrogen-pos-1.xyz"]
+
+
+@pytest.mark.process
+def test_a_torn_guess_of_the_scf_is_removed_before_a_restart(folder: Path) -> None:
+    records = [b"h" * 40, b"x" * 100]
+    whole = b"".join(struct.pack(f"<i{len(each)}si", len(each), each, len(each)) for each in records)
+    names = {"whole-RESTART.wfn": whole, "torn-RESTART.wfn": whole[:90], "empty-RESTART.wfn": b""}
+    for name, content in names.items():
+        (folder / name).write_bytes(content)
+    words = run_of(folder).settings["resume"]
+
+    done = subprocess.run([*words[:4], "true"], cwd=folder, capture_output=True, text=True, check=True)
+
+    assert [path.name for path in folder.glob("*.wfn")] == ["whole-RESTART.wfn"]
+    assert done.stderr.count("is torn: the SCF begins from atoms") == 2
