@@ -229,7 +229,7 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if name not in sides[0] or name not in sides[1]:
             found.append(f"{name}: only {'in pieces' if name in sides[1] else 'in the whole run'}")
             continue
-        tolerance = next((float(value) for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
+        tolerance = next((value for glob, value in case.close.items() if fnmatchcase(name, glob)), None)
         begin, end = next((span for glob, span in case.blank.items() if fnmatchcase(name, glob)), (0, 0))
         whole_texts = (one / name).read_bytes(), (other / name).read_bytes()
         texts = tuple(text[:begin] + text[end:] for text in whole_texts)
@@ -304,7 +304,7 @@ def _arrays_apart(one: Path, other: Path, absolute: float) -> list[str]:
 
 def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
     absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
-    relative = 0.0 if isinstance(tolerance, dict) else tolerance
+    relative = 0.0 if isinstance(tolerance, dict) else float(tolerance)  # YAML takes 1e-9 for text
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"
