@@ -56,6 +56,24 @@ def test_the_path_of_a_program_s_folder_is_put_right_and_the_times_of_its_files_
 # --- cutting ---
 
 
+def test_a_program_that_copies_its_outputs_to_go_on_may_be_killed_with_the_copy_half_made(kept):
+    """MrBayes renames each to another name first, and copies what belongs to the state."""
+    text = "1\n"
+    kept.write("table", text)
+    checkpoint = kept.save()
+    for number in range(2, 5):
+        kept.again(checkpoint)
+        (kept.folder / "table").rename(kept.folder / "state~")
+        kept.write("table", text[:1])
+        kept.again(checkpoint)
+        assert (kept.folder / "table").read_text() == text
+        (kept.folder / "table").rename(kept.folder / "state~")
+        text += f"{number}\n"
+        kept.write("table", text)
+        checkpoint = kept.save()
+        kept.append("table", "of nothing that is saved\n")
+
+
 def test_a_file_is_cut_and_its_tail_is_kept_aside(kept):
     kept.write("table", "1\n2\n3\n")
     checkpoint = kept.save({"table": 4})
@@ -132,6 +150,43 @@ def test_a_file_that_is_begun_again_becomes_a_piece(kept, tmp_path):
 
     assert (tmp_path / "final" / "segments" / "001" / "run.log").read_text() == "first\n"
     assert (tmp_path / "final" / "segments" / "002" / "run.log").read_text() == "second\n"
+
+
+def test_of_a_file_that_is_always_written_as_a_whole_the_last_one_is_the_result(kept, tmp_path):
+    kept.write("best.treefile", "(a,b);")
+    origin = kept.save()
+    kept.write("best.treefile", "after the save")
+    kept.again(origin)
+    before = (kept.folder / "best.treefile").read_text()
+    kept.write("best.treefile", "(b,a);")
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (before, (tmp_path / "final/best.treefile").read_text()) == ("(a,b);", "(b,a);")
+    assert not (tmp_path / "final/segments").exists()
+
+
+def test_an_output_that_the_program_cuts_by_itself_is_never_begun_again(kept, tmp_path):
+    """It cuts to its state, which may be before the length that was seen then."""
+    kept.write("run.samples", "1\n2\n3\n")
+    checkpoint = kept.save({"run.samples": 6})
+    for number in (4, 5):
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", "1\n")  # killed
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", f"1\n2\n{number}\n")
+        checkpoint = kept.save()
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (tmp_path / "final/run.samples").read_text() == "1\n2\n5\n"
+    assert not (tmp_path / "final/segments").exists()
 
 
 def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_path):

@@ -1,5 +1,6 @@
 """Print what differs between two runs of pw.x: of dynamics each step and the last state, of a search its end."""
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,11 @@ def energies(folder):
 def atoms(folder):
     rows = re.findall(r"^H +(\S+) +(\S+) +(\S+)", (folder / "h2.out").read_text(), re.MULTILINE)
     return [float(word) for row in rows for word in row]
+
+
+def length(molecule):
+    """Return the length of the bond: a search may leave it turned by more than its criteria."""
+    return math.dist(molecule[:3], molecule[3:])
 
 
 def state(folder):
@@ -40,7 +46,7 @@ def main():
         compare("the last state", list(map(state, folders)), STATE)
     else:
         compare("the last energy", [energies(folder)[-1:] for folder in folders], ENERGY)
-        compare("the last positions", [atoms(folder)[-6:] for folder in folders], END)
+        compare("the last length", [[length(atoms(folder)[-6:])] for folder in folders], END)
 
 
 main()
