@@ -108,7 +108,8 @@ def _example(preset: Preset) -> str:
 
 def _words(preset: Preset) -> list[str]:
     name = _example(preset)
-    words = map(str, preset.settings["start"])
+    first, *words = map(str, preset.settings["start"])
+    words = [preset.programs[0] if first.startswith("${") else first, *words]  # one that the input names
     return [word.replace("${input}", name).replace("${stem}", Path(name).stem) for word in words]
 
 

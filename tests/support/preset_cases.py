@@ -122,7 +122,7 @@ class Pieces:
     def __init__(self, case: Case, folder: Path, rng: random.Random) -> None:
         self.case, self.folder, self.rng = case, folder, rng
         self.states = list(computation_settings(case, folder)["files"])
-        self.kills = self.kills_in_a_save = self.segments = 0
+        self.kills = self.kills_in_a_save = self.segments = self._started = 0
         self.log = folder.with_name(f"{folder.name}.log")
 
     @property
@@ -145,6 +145,7 @@ class Pieces:
     def killed(self, most_seconds: float, *, in_a_save: bool) -> bool:
         """Kill a segment, at a random moment or while it saves; return False if it had ended before."""
         self.segments += 1
+        self._started = self._starts()
         (self.folder / ".unbroken").mkdir(exist_ok=True)
         with FileEvents(self.folder / ".unbroken") as events:
             process = self.call()
@@ -167,13 +168,20 @@ class Pieces:
     def _await_save(self, events: FileEvents, process: "subprocess.Popen[bytes]", most_seconds: float) -> None:
         skip = self.rng.randrange(40)
         give_up = time.monotonic() + 3 * most_seconds + 30
+        while process.poll() is None and self._starts() == self._started:
+            time.sleep(0.01)
+        events.next(0)  # those of the state that was put back
         while process.poll() is None and time.monotonic() < give_up:
             for event in events.next(0.2):
                 name = event.name.partition("/program/")[2]
-                if event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name):
+                is_written = event.what & (Happened.WRITTEN | Happened.MOVED_TO) and name and matches(self.states, name)
+                if is_written:
                     skip -= 1
                     if skip < 0:
                         return
+
+    def _starts(self) -> int:
+        return self.log.read_bytes().count(b": starting: ") if self.log.exists() else 0
 
     def _await_gone(self) -> None:
         """Wait until no process works below the folder: the program dies with the call."""

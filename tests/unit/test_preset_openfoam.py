@@ -25,8 +25,7 @@ def case(tmp_path: Path) -> Path:
 
 
 def run_of(case: Path) -> RunSpec:
-    text = {"preset": "openfoam", "start": ["icoFoam"]}
-    runs = {"a": {"engine": "command", "segments": 2, "segment_minutes": 1, "settings": text}}
+    runs = {"a": {"engine": "command", "segments": 2, "segment_minutes": 1, "settings": {"preset": "openfoam"}}}
     run, *_ = read_checked_runs({"runs": runs}, case)
     return run
 
@@ -50,11 +49,13 @@ def control_of(run: RunSpec, case: Path, goal: str = "0.5") -> str:
 def test_a_case_is_found_with_its_folders_and_its_goal(case: Path) -> None:
     for rank in ("processor0", "processor1"):
         (case / rank).mkdir()
+    with_control(case, "application simpleFoam;")
     found = run_of(case)
 
     assert presets(case)["openfoam"].inputs_below(case) == ["system/controlDict"]
     assert set(found.settings["inputs"]) == {"system", "constant", "0", "processor0", "processor1"}
     assert (found.goal, found.settings["goal_unit"]) == (0.5, "s")
+    assert found.settings["start"] == found.settings["resume"] == ("simpleFoam",)
 
 
 def test_a_start_from_another_time_has_its_folder(case: Path) -> None:
