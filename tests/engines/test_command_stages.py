@@ -4,27 +4,11 @@ from pathlib import Path
 
 import pytest
 from support.command_jobs import command_segment
+from support.stages import RESULT, STAGES
 
 from unbroken.store.history import EndKind
 
 pytestmark = pytest.mark.process
-
-# What is left of a stage that was cut short is no state: 7.  It notes where it is, and looks nowhere else: 8.
-STAGES = """
-mkdir -p out/tmp
-[ -e out/where ] || pwd -P > out/where
-[ "$(cat out/where)" = "$(pwd -P)" ] || exit 8
-[ -e out/half ] && exit 7
-for stage in 1 2 3 4 5 6; do
-    echo "stage $stage" >> out/log
-    [ -e out/stage_$stage ] && continue
-    echo $stage > out/half
-    sleep 0.4
-    mv out/half out/result_$stage
-    touch out/stage_$stage
-done
-cat out/result_* > result
-"""
 
 
 def test_a_program_of_stages_resumes_from_the_last_one_that_was_complete(tmp_path: Path) -> None:
@@ -45,5 +29,5 @@ def test_a_program_of_stages_resumes_from_the_last_one_that_was_complete(tmp_pat
     final = tmp_path / "results" / "demo" / "final"
     assert records[-1].kind is EndKind.FINISHED
     assert len(records) > 1
-    assert (final / "result").read_text() == "1\n2\n3\n4\n5\n6\n"
+    assert (final / "result").read_text() == RESULT
     assert not (final / "out" / "half").exists()

@@ -15,6 +15,7 @@ from support.disks import mount_small, unmount
 from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
+from unbroken.engines.files.content import is_changed_inside
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.workspace import put_path_back, put_state_back
@@ -476,7 +477,20 @@ def dcd(frames: int) -> bytes:
 
 
 def netcdf(records: int) -> bytes:
-    return b"CDF\x01" + struct.pack(">i", records) + b"h" * 100 + b"record" * records
+    """Return a trajectory of two atoms with the time of each record."""
+
+    def named(text: str) -> bytes:
+        return struct.pack(">I", len(text)) + text.encode() + b"\0" * (-len(text) % 4)
+
+    dimensions = (
+        struct.pack(">2I", 10, 2) + named("frame") + struct.pack(">I", 0) + named("atom") + struct.pack(">I", 2)
+    )
+    title = struct.pack(">2I", 12, 1) + named("title") + struct.pack(">2I", 2, 3) + b"two\0"
+    time = named("time") + struct.pack(">2I", 1, 0) + bytes(8) + struct.pack(">3I", 5, 4, 200)
+    places = named("x") + struct.pack(">3I", 2, 0, 1) + bytes(8) + struct.pack(">3I", 6, 16, 204)
+    variables = struct.pack(">2I", 11, 2) + time + places
+    head = b"CDF\x01" + struct.pack(">I", records) + dimensions + title + variables
+    return head.ljust(200, b"\0") + b"a record of 20 bytes" * records
 
 
 @pytest.mark.parametrize("made", [dcd, netcdf])
@@ -493,17 +507,38 @@ def test_a_head_that_counts_frames_is_put_back(kept, made):
     assert (kept.folder / "traj").read_bytes() == made(5)
 
 
+@pytest.mark.parametrize("made", [dcd, netcdf])
 @pytest.mark.parametrize("counted", [9, 6])
-def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, counted):
+def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, made, counted):
     """A killed program has written more frames, or has counted one that is not there yet."""
-    kept.write("traj", dcd(3))
+    kept.write("traj", made(3))
     kept.save(opened=["traj"])
-    kept.write("traj", dcd(counted)[: len(dcd(9 if counted == 9 else 5))])
+    kept.write("traj", made(counted)[: len(made(9 if counted == 9 else 5))])
 
-    checkpoint = kept.save(lengths={"traj": len(dcd(5))}, opened=["traj"])
+    checkpoint = kept.save(lengths={"traj": len(made(5))}, opened=["traj"])
     kept.again(checkpoint)
 
-    assert (kept.folder / "traj").read_bytes() == dcd(5)
+    assert (kept.folder / "traj").read_bytes() == made(5)
+
+
+def ulm(frames: int) -> bytes:
+    """Return a trajectory of ASE, whose table of frames lies behind the first one and is filled in place."""
+    table = struct.pack("<42q", *(number * (number < frames) for number in range(42)))
+    return b"- of UlmASE-Trajectory  " + struct.pack("<3q", 3, frames, 148) + b"first" * 20 + table + b"frame" * frames
+
+
+def test_a_trajectory_of_ase_is_put_back_with_its_table(kept):
+    kept.write("md.traj", ulm(3))
+    kept.again(kept.save(opened=["md.traj"]))
+    for frames in (4, 5):
+        kept.write("md.traj", ulm(frames))
+        checkpoint = kept.save(opened=["md.traj"])
+    kept.write("md.traj", ulm(9))
+    kept.again(checkpoint)
+
+    assert (kept.folder / "md.traj").read_bytes() == ulm(5)
+    assert is_changed_inside(kept.folder / "md.traj")  # so `exec` does not cut it
+    assert read_outputs(checkpoint).doubts == ()
 
 
 def test_times_are_those_of_the_checkpoint(kept):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from support.exec_calls import KEEP, Called, expected
+from support.stages import RESULT, STAGES
 
 from unbroken.system import fs
 
@@ -41,6 +42,33 @@ def test_a_program_that_is_killed_goes_on_from_what_was_saved(called):
     called.go_on()
     assert called.call(*KEEP).returncode == 0
     assert called.starts() == [0, 6]
+
+
+def test_a_program_of_stages_that_is_killed_resumes_from_the_end_of_one(called):
+    (called.folder / "stages.sh").write_text(STAGES)
+    keep = (
+        "--keep",
+        "out/**",
+        "!out/log",
+        "--saved-by",
+        "stage",
+        "--marker",
+        "out/stage_*",
+        "--save-minutes",
+        "0.0001",
+    )
+    stages = {"program": ("sh", "stages.sh"), "name": "stages"}
+
+    for number in (1, 3):
+        process = called.start(*keep, "--outputs", "result", **stages)
+        kept = f"checkpoints/0*/kept/out/stage_{number}"
+        called.wait_until(lambda: any(called.store("stages").glob(kept)))  # noqa: B023
+        process.kill()
+        process.wait()
+        called.wait_until(lambda: not _pids("stages.sh", str(called.folder)))
+
+    assert called.call(*keep, "--outputs", "result", **stages).returncode == 0
+    assert (called.folder / "result").read_text() == RESULT
 
 
 @pytest.mark.parametrize("keep", [(), ("--keep", "ckpt/*")], ids=["results alone", "kept files"])

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from unbroken.system.file_events import FileEvents, Happened
 CASES = Path(__file__).parents[1] / "presets" / "cases"
 # Programs of PyPI have an environment of their own.
 PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
+# Of programs that cannot be had.
+STAND_INS = CASES.parent / "stand_ins"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 PATIENCE_SECONDS = 600.0
 _GONE_SECONDS = 20.0
@@ -55,13 +58,14 @@ class Case:
     is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
+    input: str = ""  # the case whose input it has too
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
     environment: dict[str, str] = field(default_factory=dict)
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
     def folder(self) -> Path:
-        return CASES / self.name
+        return CASES / (self.input or self.name)
 
     def copied(self, target: Path) -> Path:
         """Return a new folder with the input of the case."""
@@ -75,7 +79,7 @@ class Case:
         if not self.version:
             return ""
         done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
-        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+ [A-Z][a-z]{2} \d{4}|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
 
@@ -84,7 +88,7 @@ def read_case(name: str) -> Case:
 
 
 def environment(case: Case) -> dict[str, str]:
-    path = os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(PROGRAMS), str(STAND_INS), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **case.environment}
 
 
@@ -236,6 +240,8 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
+        elif texts[0].startswith(b"CDF"):
+            found += [f"{name}: {why}" for why in _arrays_apart(one / name, other / name, **tolerance)]
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
@@ -280,9 +286,26 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if not name.startswith(".unbroken")]
 
 
+def _arrays_apart(one: Path, other: Path, absolute: float) -> list[str]:
+    """Return the arrays of two netCDF files of the classic kind that are further apart, or of another shape."""
+    netcdf_file = import_module("scipy.io").netcdf_file
+    sides = [
+        {name: array.data.copy() for name, array in netcdf_file(path, mmap=False).variables.items()}
+        for path in (one, other)
+    ]
+    found = []
+    for name, values in sides[0].items():
+        others = sides[1].get(name)
+        if others is None or others.shape != values.shape:
+            found.append(f"{name}: {values.shape} and {None if others is None else others.shape}")
+        elif values.dtype.kind == "f" and values.size and not (far := abs(values - others).max()) <= absolute:
+            found.append(f"{name}: {far:.3g} apart")
+    return found
+
+
 def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
-    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
-    relative = 0.0 if isinstance(tolerance, dict) else tolerance
+    absolute = float(tolerance["absolute"]) if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else float(tolerance)
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"

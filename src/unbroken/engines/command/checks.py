@@ -184,7 +184,7 @@ def _saving_rules(program: Program) -> Iterator[Rule]:
     yield is_marked and not marker, "saved_marker", "is missing; type for example `saved_marker: restart.done`"
     useless = f"does nothing with `saved_by: {how.value}`; type `saved_by: marker`"
     yield marker and not is_marked, "saved_marker", useless
-    is_apart = how is SavedBy.STAGE and marker and not matches(program.files, marker)
+    is_apart = how is SavedBy.STAGE and not all(matches(program.files, each) for each in marker.split("|") if each)
     yield is_apart, "saved_marker", f"found '{marker}', which is none of `files`; name it there too"
     yield how is SavedBy.STAGE and has_numbers, "saved_by", "found 'stage' with {progress} in `files`; leave it out"
     is_numbered = "{progress}" in marker and not has_numbers

@@ -36,7 +36,8 @@ class StageMarks:
 
     def __init__(self, program: Program, folder: Path, attempt: Path, names: Callable[[], Iterable[str]]) -> None:
         self._program, self._is_wanted = program, program.saved_by is SavedBy.STAGE
-        self._marker, self._folder, self._note, self._names = program.saved_marker, folder, attempt / FILE_NAME, names
+        self._folder, self._note, self._names = folder, attempt / FILE_NAME, names
+        self._globs = program.saved_marker.split("|")
         self._known: set[str] = set()  # files that are there, by their events
         self._markers: dict[str, Stamp] = {}
         self._stamps: Mapping[str, Stamp] = {}
@@ -48,7 +49,7 @@ class StageMarks:
             self._note.unlink(missing_ok=True)
             found = self._found()
             self._known = set(found)
-            self._markers = {name: stamp for name, stamp in found.items() if matches([self._marker], name)}
+            self._markers = {name: stamp for name, stamp in found.items() if matches(self._globs, name)}
 
     def know_before(self) -> None:
         """Take over from an attempt that was killed."""
@@ -67,7 +68,7 @@ class StageMarks:
             self._known.discard(event.name)
         elif event.what & (COMPLETED | Happened.FOUND):
             self._known.add(event.name)
-            if matches([self._marker], event.name):
+            if matches(self._globs, event.name):
                 self._end_stage(event.name)
 
     def _end_stage(self, marker: str) -> None:
