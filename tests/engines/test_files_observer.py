@@ -218,6 +218,29 @@ def test_a_state_whose_folder_is_new_is_found_although_its_writing_was_not_seen(
     assert "table" in found.unknown
 
 
+@pytest.mark.parametrize("ticks_seconds", [0.0, 0.05])
+def test_a_file_of_a_state_that_is_found_early_may_be_its_last(watched, tmp_path, ticks_seconds):
+    """A solver writes fields, rows of a table, then a file in one more folder, which is found before the rows are."""
+    append(tmp_path / "table", 10)
+    watched.start()
+    (tmp_path / "100").mkdir()
+    file = (tmp_path / "100" / "state.U").open("w")
+    watched.observer.settle()
+    with watched.sleep_through():
+        (tmp_path / "100/sub").mkdir()
+        file.close()
+        append(tmp_path / "table", 40)
+        time.sleep(ticks_seconds)
+        save(tmp_path / "100/sub", "state.F")
+
+    watched.observer.settle()
+    stamps = {name: stamp_of(tmp_path / name) for name in ("100/state.U", "100/sub/state.F")}
+    found = watched.observer.moment_of(stamps)
+
+    assert found is not None
+    assert found.lengths["table"] == 50 or (not ticks_seconds and "table" in found.unknown)
+
+
 def test_a_state_in_a_new_folder_that_is_still_being_written_has_no_moment(watched, tmp_path):
     watched.start()
     with watched.sleep_through():

@@ -15,6 +15,7 @@ from support.disks import mount_small, unmount
 from support.kept_folder import KINDS, KeptFolder
 
 from unbroken.engines.files import workspace as workspace_module
+from unbroken.engines.files.content import is_changed_inside
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.workspace import put_path_back, put_state_back
@@ -53,6 +54,24 @@ def test_the_path_of_a_program_s_folder_is_put_right_and_the_times_of_its_files_
 
 
 # --- cutting ---
+
+
+def test_a_program_that_copies_its_outputs_to_go_on_may_be_killed_with_the_copy_half_made(kept):
+    """MrBayes renames each to another name first, and copies what belongs to the state."""
+    text = "1\n"
+    kept.write("table", text)
+    checkpoint = kept.save()
+    for number in range(2, 5):
+        kept.again(checkpoint)
+        (kept.folder / "table").rename(kept.folder / "state~")
+        kept.write("table", text[:1])
+        kept.again(checkpoint)
+        assert (kept.folder / "table").read_text() == text
+        (kept.folder / "table").rename(kept.folder / "state~")
+        text += f"{number}\n"
+        kept.write("table", text)
+        checkpoint = kept.save()
+        kept.append("table", "of nothing that is saved\n")
 
 
 def test_a_file_is_cut_and_its_tail_is_kept_aside(kept):
@@ -131,6 +150,43 @@ def test_a_file_that_is_begun_again_becomes_a_piece(kept, tmp_path):
 
     assert (tmp_path / "final" / "segments" / "001" / "run.log").read_text() == "first\n"
     assert (tmp_path / "final" / "segments" / "002" / "run.log").read_text() == "second\n"
+
+
+def test_of_a_file_that_is_always_written_as_a_whole_the_last_one_is_the_result(kept, tmp_path):
+    kept.write("best.treefile", "(a,b);")
+    origin = kept.save()
+    kept.write("best.treefile", "after the save")
+    kept.again(origin)
+    before = (kept.folder / "best.treefile").read_text()
+    kept.write("best.treefile", "(b,a);")
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (before, (tmp_path / "final/best.treefile").read_text()) == ("(a,b);", "(b,a);")
+    assert not (tmp_path / "final/segments").exists()
+
+
+def test_an_output_that_the_program_cuts_by_itself_is_never_begun_again(kept, tmp_path):
+    """It cuts to its state, which may be before the length that was seen then."""
+    kept.write("run.samples", "1\n2\n3\n")
+    checkpoint = kept.save({"run.samples": 6})
+    for number in (4, 5):
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", "1\n")  # killed
+        kept.again(checkpoint)
+        assert (kept.folder / "run.samples").read_text() == f"1\n2\n{number - 1}\n"
+        kept.write("run.samples", f"1\n2\n{number}\n")
+        checkpoint = kept.save()
+    checkpoint = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    fill_outputs(checkpoint, kept.root, tmp_path / "final")
+
+    assert (tmp_path / "final/run.samples").read_text() == "1\n2\n5\n"
+    assert not (tmp_path / "final/segments").exists()
 
 
 def test_of_a_series_the_file_that_two_segments_wrote_is_the_last_one(kept, tmp_path):
@@ -421,7 +477,20 @@ def dcd(frames: int) -> bytes:
 
 
 def netcdf(records: int) -> bytes:
-    return b"CDF\x01" + struct.pack(">i", records) + b"h" * 100 + b"record" * records
+    """Return a trajectory of two atoms with the time of each record."""
+
+    def named(text: str) -> bytes:
+        return struct.pack(">I", len(text)) + text.encode() + b"\0" * (-len(text) % 4)
+
+    dimensions = (
+        struct.pack(">2I", 10, 2) + named("frame") + struct.pack(">I", 0) + named("atom") + struct.pack(">I", 2)
+    )
+    title = struct.pack(">2I", 12, 1) + named("title") + struct.pack(">2I", 2, 3) + b"two\0"
+    time = named("time") + struct.pack(">2I", 1, 0) + bytes(8) + struct.pack(">3I", 5, 4, 200)
+    places = named("x") + struct.pack(">3I", 2, 0, 1) + bytes(8) + struct.pack(">3I", 6, 16, 204)
+    variables = struct.pack(">2I", 11, 2) + time + places
+    head = b"CDF\x01" + struct.pack(">I", records) + dimensions + title + variables
+    return head.ljust(200, b"\0") + b"a record of 20 bytes" * records
 
 
 @pytest.mark.parametrize("made", [dcd, netcdf])
@@ -438,17 +507,38 @@ def test_a_head_that_counts_frames_is_put_back(kept, made):
     assert (kept.folder / "traj").read_bytes() == made(5)
 
 
+@pytest.mark.parametrize("made", [dcd, netcdf])
 @pytest.mark.parametrize("counted", [9, 6])
-def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, counted):
+def test_a_head_that_counts_frames_after_the_state_is_put_back_as_it_was(kept, made, counted):
     """A killed program has written more frames, or has counted one that is not there yet."""
-    kept.write("traj", dcd(3))
+    kept.write("traj", made(3))
     kept.save(opened=["traj"])
-    kept.write("traj", dcd(counted)[: len(dcd(9 if counted == 9 else 5))])
+    kept.write("traj", made(counted)[: len(made(9 if counted == 9 else 5))])
 
-    checkpoint = kept.save(lengths={"traj": len(dcd(5))}, opened=["traj"])
+    checkpoint = kept.save(lengths={"traj": len(made(5))}, opened=["traj"])
     kept.again(checkpoint)
 
-    assert (kept.folder / "traj").read_bytes() == dcd(5)
+    assert (kept.folder / "traj").read_bytes() == made(5)
+
+
+def ulm(frames: int) -> bytes:
+    """Return a trajectory of ASE, whose table of frames lies behind the first one and is filled in place."""
+    table = struct.pack("<42q", *(number * (number < frames) for number in range(42)))
+    return b"- of UlmASE-Trajectory  " + struct.pack("<3q", 3, frames, 148) + b"first" * 20 + table + b"frame" * frames
+
+
+def test_a_trajectory_of_ase_is_put_back_with_its_table(kept):
+    kept.write("md.traj", ulm(3))
+    kept.again(kept.save(opened=["md.traj"]))
+    for frames in (4, 5):
+        kept.write("md.traj", ulm(frames))
+        checkpoint = kept.save(opened=["md.traj"])
+    kept.write("md.traj", ulm(9))
+    kept.again(checkpoint)
+
+    assert (kept.folder / "md.traj").read_bytes() == ulm(5)
+    assert is_changed_inside(kept.folder / "md.traj")  # so `exec` does not cut it
+    assert read_outputs(checkpoint).doubts == ()
 
 
 def test_times_are_those_of_the_checkpoint(kept):

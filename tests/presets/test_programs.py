@@ -42,6 +42,7 @@ def test_a_run_that_is_killed_comes_to_the_results_of_one_that_is_not(case: Case
         assert pieces.paused(STOP_SECONDS + max(case.first_save_seconds, seconds * 0.35)) in (0, 85), pieces.said()
         for at in range(min(wanted - before, 6)):
             if not pieces.killed(seconds * 0.6, in_a_save=not case.must_leave_well and at % 2 == 0):
+                seconds *= 0.7  # the machine was busier when it was measured
                 break
         assert pieces.ended() == 0, pieces.said()
         assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()

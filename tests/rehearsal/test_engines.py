@@ -133,9 +133,13 @@ def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):
 def test_the_toy_is_identical_and_status_shows_it(rehearse):
     done = rehearse({"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 300}})
     status = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
+    config = done.folder / "config" / "config.yaml"
+    config.write_text(config.read_text().replace("settings:", "settings:\n      seed: 7"))
+    changed = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
     assert re.search(
         r"^demo: control: with a wrong state\.json at \d+ steps it was found in \d+ s: trace", done.said, re.M
     )
     assert "demo: rehearsed: identical\n" in status.stdout
+    assert "demo: rehearsed in an earlier version: identical\n" in changed.stdout

@@ -52,12 +52,13 @@ def test_events_in_a_folder_that_was_renamed_have_its_new_name(tmp_path):
 
 
 def test_a_verdict_comes_back_as_it_was_written(tmp_path):
-    made = Rehearsal("demo", Verdict.DIFFERS, "x.csv: …", "2026-11-27T13:00:00Z", 12, ("one", "two"), "read")
+    made = Rehearsal("demo", Verdict.DIFFERS, "x.csv: …", "2026-11-27T13:00:00Z", 12, ("one", "two"), "read", "3af")
 
     made.write(tmp_path)
 
     assert read_rehearsal("demo", tmp_path) == made
-    assert made.line() == "rehearsed: differs (x.csv: …)"
+    assert made.line() == made.line("3af") == "rehearsed: differs (x.csv: …)"
+    assert made.line("4bc") == "rehearsed in an earlier version: differs (x.csv: …)"
 
 
 def test_a_verdict_that_cannot_be_read_is_none(tmp_path):

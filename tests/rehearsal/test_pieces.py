@@ -12,7 +12,7 @@ from unbroken.engines.found import engine_of
 from unbroken.rehearsal.piece import Piece, Way
 from unbroken.rehearsal.rehearse import DoneBefore, Rehearser
 from unbroken.rehearsal.results import Results
-from unbroken.rehearsal.stage import SaveWatch, Stage
+from unbroken.rehearsal.stage import SaveWatch, Stage, identity
 from unbroken.rehearsal.whole import Whole
 from unbroken.system.file_events import FileEvent, Happened
 
@@ -120,13 +120,26 @@ def test_what_was_put_back_before_the_start_is_no_save_if_it_is_seen_after_it(sa
     assert (piece.is_met, piece.saved) == (True, "9.rst")
 
 
+def test_a_name_that_a_save_got_before_any_checkpoint_was_known_is_known(saves):
+    watch = saves()
+    first, second = "work/000001/walk/a.prev", "work/000001/walk/a.prev2"
+    watch.written([*moved("work/000001/walk/a", first, 3), *moved(first, second, 4)])
+
+    watch.learn([SimpleNamespace(passport=SimpleNamespace(files=["a"]))])
+
+    assert [watch.is_state(f"results/demo/{path}") for path in (first, second)] == [True, True]
+
+
 def test_output_is_lost_if_it_is_in_no_result_nor_state_nor_dropped_nor_ours(tmp_path, saves):
     run = replace(toy_run(), settings={"goal": 3, "discard": ["*.tmp"]})
     stage = Stage(run, KEYS, engine_of(run, tmp_path), tmp_path, tmp_path / "rehearsal", saves=saves("4.rst"))
     stage.left.parent.mkdir(parents=True)
     names = ["walk/a.txt", "walk/in.csv", "walk/8.rst", "walk/x.tmp", "progress.json", "save/1.ready/x", "walk/core.7"]
-    stage.left.write_text(json.dumps(names))
     stage.places.final.mkdir(parents=True)
     (stage.places.final / "in.csv").touch()
+    stage.places.checkpoints.mkdir()
+    (stage.places.checkpoints / "md.cpt").touch()
+    moved_there = {"walk/md_prev.cpt": identity(stage.places.checkpoints / "md.cpt")}
+    stage.left.write_text(json.dumps({**dict.fromkeys(names, (0, 0)), **moved_there}))
 
     assert Results(stage).lost() == ["walk/a.txt"]

@@ -20,7 +20,15 @@ from unbroken.store.checkpoints import Store
 from unbroken.system import copying, fs
 
 # Names that begin with `state` are restart files.
-KINDS = FileKinds(Program((), inputs=("input",), files=("**/state*",), finished_file="DONE"))
+_PROGRAM = Program(
+    (),
+    inputs=("input",),
+    files=("**/state*",),
+    finished_file="DONE",
+    rewritten=("*.treefile",),
+    continued=("*.samples",),
+)
+KINDS = FileKinds(_PROGRAM)
 
 
 class KeptFolder:
@@ -109,4 +117,4 @@ class KeptFolder:
 
     def _tracker(self, listed: OutputList) -> OutputTracker:
         sequence = self.origin.passport.sequence if self.origin else 0
-        return OutputTracker(self.workspace, self.token, sequence, listed, copy(KINDS))
+        return OutputTracker(self.workspace, self.token, sequence, listed, copy(KINDS), KINDS.is_rewritten)

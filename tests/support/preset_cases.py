@@ -55,13 +55,14 @@ class Case:
     is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
     rows: list[str] = field(default_factory=list)  # each segment has its own file of a table, under its {progress}
+    input: str = ""  # the case whose input it has too
     prepare: list[str] = field(default_factory=list)  # a command that makes more of the input
     environment: dict[str, str] = field(default_factory=dict)
     must_leave_well: bool = False  # a kill loses the segment: only a clean stop saves
 
     @property
     def folder(self) -> Path:
-        return CASES / self.name
+        return CASES / (self.input or self.name)
 
     def copied(self, target: Path) -> Path:
         """Return a new folder with the input of the case."""
@@ -75,7 +76,7 @@ class Case:
         if not self.version:
             return ""
         done = subprocess.run(self.version, capture_output=True, text=True, env=environment(self), check=False)
-        found = re.search(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
+        found = re.search(r"\d{4}-\d\d-\d\d|\d+ [A-Z][a-z]{2} \d{4}|\d+(?:\.\d+)+|\b\d{4}\b", done.stdout + done.stderr)
         return found[0] if found else ""
 
 
@@ -281,8 +282,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:
-    absolute = tolerance["absolute"] if isinstance(tolerance, dict) else 0.0
-    relative = 0.0 if isinstance(tolerance, dict) else tolerance
+    absolute = float(tolerance["absolute"]) if isinstance(tolerance, dict) else 0.0
+    relative = 0.0 if isinstance(tolerance, dict) else float(tolerance)
     lines = one.splitlines(), other.splitlines()
     if len(lines[0]) != len(lines[1]):
         return f"{len(lines[0])} and {len(lines[1])} lines"

@@ -1,5 +1,6 @@
 """Jobs of a chain: which command does a segment, when a run stops, and what of it comes back into the queue."""
 
+import errno
 import os
 import signal
 import time
@@ -19,6 +20,7 @@ from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.next_attempt import Stop, wait_until_left
 from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import ChainJob
+from unbroken.job.work import SegmentWork
 from unbroken.slurm import client, queue
 from unbroken.slurm.job import LEAVING_SECONDS, chain_comment
 from unbroken.store.history import EndKind, History
@@ -80,6 +82,43 @@ def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm:
 
 
 @pytest.mark.process
+@pytest.mark.process
+def test_a_job_whose_work_has_begun_asks_slurm_once_whether_tasks_wait(
+    slurm: Slurm, job: ChainJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    slurm.answer("squeue", f"echo >> {slurm.folder}/asked; cat {slurm.folder}/queue")
+
+    SegmentWork(job)._submit_ahead()
+    submitted, asked = list(caplog.messages), (slurm.folder / "asked").read_text()
+    slurm.shows("101_[1-9]", "PENDING")
+    SegmentWork(job)._submit_ahead()
+
+    assert (
+        submitted
+        == caplog.messages
+        == ["no task of this run waits: submitting the next ones; submitted array of 10 tasks 101"]
+    )
+    assert asked == "\n"
+
+
+@pytest.mark.process
+def test_a_file_server_that_is_away_when_the_work_has_begun_ends_no_work(
+    slurm: Slurm, job: ChainJob, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+
+    def away(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(submissions, "newest", away)
+    SegmentWork(job)._submit_ahead()
+
+    (line,) = caplog.messages
+    assert line.startswith("the next tasks of this run are seen to at the end of this job: ")
+    assert "Stale file handle" in line
+
+
 def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path: Path) -> None:
     told: list[str] = []
     for name in ("b", "a"):

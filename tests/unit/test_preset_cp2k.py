@@ -14,7 +14,7 @@ from unbroken.errors import ConfigError
 from unbroken.store.run import RunSpec
 
 CASE = Path(__file__).parents[1] / "presets/cases/cp2k"
-RUN = "runs: {a: {engine: command, segments: 2, segment_minutes: 1, settings: {preset: cp2k}}}"
+RUN = "runs: {a: {engine: command, segments: 2, segment_minutes: 1, settings: {preset: cp2k, input: hydrogen.inp}}}"
 
 
 @pytest.fixture
@@ -34,8 +34,11 @@ def change(folder: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new, 1))
 
 
-def test_init_finds_the_input(folder: Path) -> None:
-    assert choose(folder, []).starter.settings[0].startswith("preset: cp2k ")
+@pytest.mark.parametrize(("kind", "preset"), [("MD", "cp2k"), ("geo_opt", "cp2k-optimize")])
+def test_init_finds_the_input_by_what_it_computes(folder: Path, kind: str, preset: str) -> None:
+    change(folder, "RUN_TYPE MD", f"RUN_TYPE {kind}")
+
+    assert choose(folder, []).starter.settings[0].startswith(f"preset: {preset} ")
 
 
 def test_names_and_the_goal_are_those_of_the_input(folder: Path) -> None:
@@ -50,7 +53,9 @@ def test_names_and_the_goal_are_those_of_the_input(folder: Path) -> None:
 def test_a_restart_makes_the_steps_that_remain_and_leaves_comments_as_they_are(folder: Path) -> None:
     text = "# STEPS 7\n  STEPS 80 ! in all\n"
     for each in run_of(folder).settings["edits"]:
-        edit = Edit(each["file"], each["find"], each["put"].replace("{remaining}", "30"), When(each["when"]))
+        edit = Edit(
+            each["file"], each["find"], each["put"].replace("{remaining}", "30"), When(each.get("when", "always"))
+        )
         text = edited(text, edit, edit.put) or ""
 
     restart = "&EXT_RESTART\n  RESTART_FILE_NAME hydrogen-1.restart\n&END EXT_RESTART\n"
@@ -60,7 +65,11 @@ def test_a_restart_makes_the_steps_that_remain_and_leaves_comments_as_they_are(f
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("RUN_TYPE MD", "RUN_TYPE GEO_OPT", "RUN_TYPE is not MD"),
+        (
+            "RUN_TYPE MD",
+            "RUN_TYPE GEO_OPT",
+            "is no input of cp2k: allowed: a file *.inp in which",
+        ),
         ("STEPS 80", "STEPS ${N}", "no line such as `STEPS 1000`"),
         ("STEPS 80", "STEPS 80\n    MAX_STEPS 80", "line 11: found 'MAX_STEPS 80': with it CP2K leaves one step early"),
         ("&MOTION", "&EXT_RESTART\n&END\n&MOTION", "STEPS would count from another restart"),
@@ -81,3 +90,11 @@ def test_no_restart_of_the_scf_is_no_matter(folder: Path) -> None:
     change(folder, "MAX_SCF 50", "&PRINT\n&RESTART OFF\n&END\n&END")
 
     assert run_of(folder).settings["goal"] == 80
+
+
+def test_a_search_has_the_names_of_its_input_and_no_goal(folder: Path) -> None:
+    change(folder, "RUN_TYPE MD", "RUN_TYPE GEO_OPT")
+    run, *_ = read_checked_runs(yaml.safe_load(RUN.replace("cp2k", "cp2k-optimize")), folder)
+
+    assert (run.settings["files"], run.goal) == (("hydrogen-1.restart",), None)
+    assert list(run.settings["outputs"]) == ["hydrogen-pos-1.xyz"]

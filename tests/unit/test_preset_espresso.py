@@ -98,3 +98,10 @@ def test_what_cannot_be_resumed_right_is_refused(folder: Path, old: str, new: st
         run_of(folder)
 
     assert said in "\n".join(error.value.mistakes)
+
+
+def test_an_input_on_standard_input_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_checked_runs(yaml.safe_load(RUN.replace("espresso", "espresso, start: [pw.x, -nk, 2]")), folder)
+
+    assert "type `-i FILE` in place of `< FILE`" in error.value.mistakes[0]

@@ -153,7 +153,7 @@ def test_without_an_input_the_line_says_what_one_looks_like(folder: Path) -> Non
 def test_an_unknown_preset_is_told_with_the_one_that_was_meant(folder: Path) -> None:
     (line,) = refused(folder, "preset: cuntit")
 
-    assert re.match(r"runs\.a\.settings\.preset: found 'cuntit', allowed: .*\bcountit, .*\blammps\b", line)
+    assert re.match(r"runs\.a\.settings\.preset: found 'cuntit', allowed: .*\bcountit, ", line)
     assert line.endswith("; did you mean `countit`?")
 
 

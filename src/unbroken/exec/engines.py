@@ -10,7 +10,7 @@ import filecmp
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from unbroken.engines.gromacs.mdrun_line import CPT, MdrunLine
 from unbroken.errors import ConfigError, Mistake, SegmentError
 from unbroken.exec.call import CALL, FORMAT
 from unbroken.exec.options import DMTCP, GROMACS, PRESET, Options
-from unbroken.exec.outputs import CalledEngine, streams
+from unbroken.exec.outputs import CalledEngine, Passage, streams
 from unbroken.program.process import Streams
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
@@ -196,6 +196,8 @@ class CalledDmtcp(PlacingEngine, DmtcpEngine):
 class CalledCommand(PlacingEngine, CommandEngine):
     """Run a program that a preset knows; its results have the names that the program gives them."""
 
+    _passages: Sequence[Passage] = ()
+
     def read_program(self) -> dict[str, object]:
         start = list(self.options.program)
         if "/" in start[0] and _is_file(self.base / start[0]):
@@ -222,7 +224,16 @@ class CalledCommand(PlacingEngine, CommandEngine):
 
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
         self.has_started = True
-        return streams(log, self.prints_to(task, log))
+        program = self.program(task.run)
+        is_read = bool(program.error_pattern or program.finished_pattern)
+        self._passages = passages = list[Passage]()
+        return streams(log, self.prints_to(task, log), passages if is_read else None)
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """Read what the program said before it left, all of it."""
+        for passage in self._passages:
+            passage.drain()
+        return super().exit_meaning(task, code)
 
     def result_files(self, made: Path) -> Iterator[tuple[str, Path]]:
         for name in map(str, fs.tree_files(made)):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import select
 import stat
+import struct
+import termios
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -54,10 +59,11 @@ class CalledEngine(Engine):
 
 
 @contextmanager
-def streams(log: Path, result: Path | None) -> Iterator[Streams]:
+def streams(log: Path, result: Path | None, read: list[Passage] | None = None) -> Iterator[Streams]:
     """Open the streams of a program; both outputs are passed on and kept in `log`.
 
-    Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own.
+    Standard output goes to `result` instead if there is one, and stays where it is if that is a file of its own, unless
+    what it says is read in the log: then `read` gets what passes both on.
     Standard input is passed on only if it is a file: a resumed program would miss the rest of a terminal or a pipe.
     """
     with ExitStack() as stack:
@@ -69,11 +75,11 @@ def streams(log: Path, result: Path | None) -> Iterator[Streams]:
 
         appending = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         kept = opened(log, appending)
-        error = stack.enter_context(_passed_on(2, kept))
+        error = stack.enter_context(_passed_on(2, kept, read))
         if result is not None:
             output = opened(result, appending)
         else:
-            output = 1 if _is_file(1) else stack.enter_context(_passed_on(1, kept))
+            output = 1 if _is_file(1) and read is None else stack.enter_context(_passed_on(1, kept, read))
         yield Streams(0 if _is_file(0) else opened(os.devnull, os.O_RDONLY), output, error)
 
 
@@ -89,11 +95,50 @@ def _is_file(descriptor: int) -> bool:
         return False
 
 
+class Passage:
+    """Pass on what comes out of a pipe; the program does not notice if the reader is gone or the disk is full."""
+
+    def __init__(self, out: int, log: int, target: int) -> None:
+        self._out, self._log, self._target = out, log, target
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Write all that comes to the log, and to the target, until the pipe is closed."""
+        while True:
+            select.select([self._out], [], [])
+            with self._lock:
+                block = os.read(self._out, _BLOCK_BYTES)
+                _write(self._log, block)
+            if not block:
+                return
+            _write(self._target, block)
+
+    def drain(self, most_seconds: float = 5.0) -> None:
+        """Wait until the log has what is in the pipe."""
+        give_up = time.monotonic() + most_seconds
+        while time.monotonic() < give_up:
+            with self._lock:
+                waiting = struct.unpack("i", fcntl.ioctl(self._out, termios.FIONREAD, bytes(4)))[0]
+            if not waiting:
+                return
+            time.sleep(0.01)
+
+
+def _write(descriptor: int, block: bytes) -> None:
+    with suppress(OSError):
+        view = memoryview(block)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
 @contextmanager
-def _passed_on(target: int, log: int) -> Iterator[int]:
+def _passed_on(target: int, log: int, read: list[Passage] | None) -> Iterator[int]:
     """Yield the write end of a pipe; what comes is written to both, and all of it has been when the block is left."""
     out, into = os.pipe()
-    thread = threading.Thread(target=_pass_on, args=(out, target, log), name="passes-on", daemon=True)
+    passage = Passage(out, log, target)
+    if read is not None:
+        read.append(passage)
+    thread = threading.Thread(target=passage.run, name="passes-on", daemon=True)
     thread.start()
     try:
         yield into
@@ -101,16 +146,6 @@ def _passed_on(target: int, log: int) -> Iterator[int]:
         os.close(into)  # the program and all that it started are gone
         thread.join()
         os.close(out)
-
-
-def _pass_on(out: int, target: int, log: int) -> None:
-    """Pass on what comes; the program does not notice if the reader is gone or the disk is full."""
-    while block := os.read(out, _BLOCK_BYTES):
-        for descriptor in (log, target):
-            with suppress(OSError):
-                view = memoryview(block)
-                while view:
-                    view = view[os.write(descriptor, view) :]
 
 
 # --- results ---

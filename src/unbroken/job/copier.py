@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import queue
 import threading
@@ -93,7 +92,7 @@ class Copier:
         """Wait for a copy under way as long as Slurm leaves time for it, and nothing interrupts the job."""
         self._thread.join(min(1.0, ENDING_SECONDS))
         job = job_around_us() if self._thread.is_alive() else None
-        forced = deadline_for(0.0, job.asked()).forced if job else math.inf
+        forced = deadline_for(0.0, job).forced
         longest = LAST_ENDING_SECONDS if self.is_last else ENDING_SECONDS
         give_up = min(time.monotonic() + longest, forced - RESERVE_SECONDS)
         while self._thread.is_alive() and time.monotonic() < give_up and self._alarm.interruption is None:

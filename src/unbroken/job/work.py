@@ -24,7 +24,6 @@ from unbroken.job.segment_script import unmark
 from unbroken.job.spec import ChainJob, JobSpec
 from unbroken.slurm.client import has_command
 from unbroken.slurm.job import EndState, ListedJob
-from unbroken.slurm.queue import my_jobs
 from unbroken.store.attempts import all_attempts
 from unbroken.store.exec_note import ExecNote, note_path, read_note
 from unbroken.store.history import Attempt, EndCause, EndKind, SegmentEnd
@@ -103,12 +102,15 @@ class SegmentWork:
         spec = job.now()
         if not spec.submission.refills or spec.remaining_segments() < 2:
             return
-        jobs = my_jobs()
-        if jobs is None or array.waiting(jobs, job.key):
-            return  # if Slurm does not answer, it is asked again at the end
-        done = array.submit(spec, at_work=job.job_id)
-        logger.info(f"no task of this run waits: submitting the next ones; {done.line}")
+        try:
+            done = array.submit(spec, at_work=job.job_id)
+        except OSError as error:
+            done = array.Submitted(array.Answer.LATER, said=str(error))
         self.has_no_room = done.answer is array.Answer.FULL
+        if done.answer is array.Answer.LATER:
+            logger.info(f"the next tasks of this run are seen to at the end of this job: {done.line}")
+        elif done.answer is not array.Answer.FOUND:
+            logger.info(f"no task of this run waits: submitting the next ones; {done.line}")
 
 
 # --- a rule of the user's own ---

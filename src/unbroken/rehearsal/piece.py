@@ -33,7 +33,7 @@ from unbroken.job.spec import path_of, read
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
 from unbroken.program.handover import HandedOver
-from unbroken.rehearsal.stage import Stage
+from unbroken.rehearsal.stage import Stage, identity
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import Attempt, EndKind, History
@@ -158,8 +158,7 @@ class Piece:
         while self._process.poll() is None:
             # What was put back before the start is no save, nor is it if it is read only now.
             is_fresh, has_started = has_started, self._has_started()
-            happened = events.next(POLL_SECONDS)
-            saved = self.stage.saves.written(happened) if has_started else ""
+            saved = self.stage.saves.written(events.next(POLL_SECONDS))
             if has_started:
                 self.first = self.live() if self.first is None else self.first
                 self._guards = self._guards or self._children()
@@ -245,15 +244,15 @@ def _list_and_return(
     if when is not When.WORKS:
         times = read_times(task.attempt_folder.note)
         begun = (times.program_started or 0.0) + (times.clock_ahead_seconds or 0.0)
-        left.write_text(json.dumps(list(_written_since(begun, task.attempt_folder.root))))
+        left.write_text(json.dumps(dict(_written_since(begun, task.attempt_folder.root))))
     return states(task, when)
 
 
-def _written_since(begun: float, folder: Path) -> Iterator[str]:
+def _written_since(begun: float, folder: Path) -> Iterator[tuple[str, list[int]]]:
     for name in fs.tree_files(folder):
         with suppress(FileNotFoundError):
             if not (folder / name).is_symlink() and (folder / name).stat().st_mtime > begun:
-                yield str(name)
+                yield str(name), identity(folder / name)
 
 
 if __name__ == "__main__":

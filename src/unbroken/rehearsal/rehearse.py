@@ -17,7 +17,7 @@ from unbroken.rehearsal.whole import Whole, with_goal
 from unbroken.rehearsal.wrong_restore import make_wrong
 from unbroken.store.history import EndKind
 from unbroken.store.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.store.run import IdentityKeys, RunSpec
+from unbroken.store.run import IdentityKeys, RunSpec, identity_of
 from unbroken.system.clock import utc_now
 
 logger = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Rehearser:
 
         Raise ConfigError if the run is being rehearsed already, or the folder is too large to copy.
         """
+        identity = identity_of(self.run, self.keys, self.base).digest
         with alone(self.run.name, self.base):
             shutil.rmtree(self._root, ignore_errors=True)
             try:
@@ -87,6 +88,7 @@ class Rehearser:
             done = Rehearsal(
                 self.run.name, verdict, reason, utc_now(), self._short.goal, tuple(findings[:MOST_FINDINGS]),
                 self._known.progress_line(origin for _, origin in self._origins) if self._known else "",
+                identity,
             )  # fmt: skip
             done.write(self.base)
             return done

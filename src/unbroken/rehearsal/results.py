@@ -13,7 +13,7 @@ from unbroken.engines.files.settings import words
 from unbroken.engines.files.states import glob_pattern
 from unbroken.rehearsal.compare import Difference, Kind, begun_again, compare_folders, is_excepted
 from unbroken.rehearsal.piece import Way
-from unbroken.rehearsal.stage import Stage
+from unbroken.rehearsal.stage import Stage, identity
 from unbroken.store.checkpoint import FILE_NAME as MANIFEST
 from unbroken.store.layout import RunFolder
 from unbroken.store.rehearsal import Verdict
@@ -81,13 +81,16 @@ class Results:
     def lost(self) -> list[str]:
         """Return the files that the program wrote in its folder, and that are neither result nor state nor dropped."""
         places, left = self.stage.places, self.stage.left
-        kept = (places.final, places.checkpoints, places.archive, places.live)
-        known = {path.name for folder in kept for path in tree_files(folder)}
+        folders = (places.final, places.checkpoints, places.archive, places.live)
+        kept = [folder / path for folder in folders for path in tree_files(folder)]
+        # A save may be kept under another name: md_prev.cpt of GROMACS, as md.cpt.
+        names, files = {path.name for path in kept}, {tuple(identity(path)) for path in kept}
         dropped = [glob_pattern(each) for each in self.discarded()]
         return [
             name
-            for name in sorted(json.loads(left.read_text()) if left.exists() else [])
-            if PurePosixPath(name).name not in known
+            for name, found in sorted(json.loads(left.read_text()).items() if left.exists() else [])
+            if PurePosixPath(name).name not in names
+            and tuple(found) not in files
             and not _OURS.fullmatch(name)
             and not self.stage.saves.is_state(f"{RunFolder(self.stage.run.name).work}/0/{name}")
             and not any(each.fullmatch(tail) for each in dropped for tail in _tails(name))

@@ -86,13 +86,15 @@ class SaveWatch:
 
     def __init__(self) -> None:
         self._names: set[str] = set()  # of files in checkpoints, each number as 0
-        self._drafts: set[str] = set()  # paths of files that get or had such a name, each number as 0
+        self._moves: list[tuple[str, str]] = []  # paths before and after, each number as 0
+        self._drafts: set[str] = set()  # paths of files that get or had a name in a checkpoint, each number as 0
         self._moving: dict[int, str] = {}
 
     def learn(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Add the names of the files that checkpoints hold, without pieces of results."""
         paths = [PurePosixPath(name) for each in checkpoints for name in each.passport.files]
         self._names |= {without_numbers(path.name) for path in paths if path.parts[0] not in (PARTS, FINAL)}
+        self._learn_drafts(self._moves)  # those seen before the names were known, too
 
     def written(self, events: Iterable[FileEvent]) -> str:
         """Return the newest file of a save that grew, or became a checkpoint; empty if none did."""
@@ -115,15 +117,20 @@ class SaveWatch:
         return without_numbers(PurePosixPath(name).name) in self._names
 
     def _moved(self, before: str, name: str) -> str:
-        """Learn a name from a move; return what became a checkpoint, for its files may have come in one step."""
+        """Learn from a move; return what became a checkpoint, for its files may have come in one step."""
         if _CHECKPOINT.fullmatch(name):
             return before or name
         if before and not _MADE.fullmatch(name):
-            if self._is_named(name):
-                self._drafts.add(without_numbers(before))
-            elif self.is_state(before):  # the save before, under another name
-                self._drafts.add(without_numbers(name))
+            self._moves.append((without_numbers(before), without_numbers(name)))
+            self._learn_drafts(self._moves[-1:])
         return ""
+
+    def _learn_drafts(self, moves: Iterable[tuple[str, str]]) -> None:
+        for before, name in moves:
+            if self._is_named(name):
+                self._drafts.add(before)
+            elif self.is_state(before):  # the save before, under another name
+                self._drafts.add(name)
 
 
 def without_numbers(name: str) -> str:
@@ -230,6 +237,12 @@ class Stage:
             shutil.copytree(kept, target)
         elif engine_of(self.run, self.folder).prepare(self.run):
             shutil.copytree(target, kept)
+
+
+def identity(path: Path) -> list[int]:
+    """Return what a file keeps when it is moved, and no other file has: its inode, and when it was written."""
+    found = path.lstat()
+    return [found.st_ino, found.st_mtime_ns]
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
+from unbroken.engines.found import known_schemas
+from unbroken.errors import AbsentFileError, ConfigError, FormatError, LeaseError, StorageError
 from unbroken.job import submissions
 from unbroken.job.next_attempt import why_no_job
 from unbroken.program.contract import AttemptFolder
@@ -28,7 +30,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.progress import Progress, overshoot, read_progress
 from unbroken.store.record import is_finished
 from unbroken.store.rehearsal import read_rehearsal
-from unbroken.store.run import RunSpec
+from unbroken.store.run import RunSpec, identity_of
 from unbroken.store.select import refuse_newer
 from unbroken.system import disk, fs
 from unbroken.system.clock import age_seconds, unix_seconds
@@ -186,7 +188,6 @@ def _status(seen: _Seen) -> RunStatus:
     finish, budget = _forecast_words(seen, state, made)
     # A call of `unbroken exec` has its results where it was typed: its doubts are in its last checkpoint alone.
     doubts = (results.read_doubts(seen.places) or listed_doubts(newest)) if newest and is_finished else ()
-    rehearsed = None if is_finished else read_rehearsal(seen.name, seen.places.base)
     return RunStatus(
         run=seen.name,
         state=state,
@@ -200,10 +201,27 @@ def _status(seen: _Seen) -> RunStatus:
         forecast=made,
         finish=finish,
         budget=budget,
-        rehearsal=rehearsed.line() if rehearsed else "",
+        rehearsal="" if is_finished else _rehearsed(seen),
         doubts=doubts,
         output=output_space(newest, run),
     )
+
+
+def _rehearsed(seen: _Seen) -> str:
+    """Return the verdict of the run's rehearsal, in one line; empty if it has none.
+
+    Where there is a checkpoint, its version counts: a start in another one is refused, and no input is read here.
+    """
+    if (made := read_rehearsal(seen.name, seen.places.base)) is None:
+        return ""
+    if seen.newest is not None:
+        return made.line(seen.newest.passport.identity)
+    if seen.run is None:
+        return made.line()
+    with suppress(AbsentFileError):
+        keys = known_schemas().engines[seen.run.engine].identity
+        return made.line(identity_of(seen.run, keys, seen.places.base).digest)
+    return made.line()
 
 
 def _state(seen: _Seen) -> RunState:

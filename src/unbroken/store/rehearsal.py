@@ -35,6 +35,7 @@ class Rehearsal:
     goal: float | None = None
     findings: tuple[str, ...] = ()
     progress_read: str = ""  # by what, and whether it grew
+    identity: str = ""  # of the run that was rehearsed
 
     def write(self, base: Path) -> Path:
         """Write it in one step."""
@@ -43,9 +44,10 @@ class Rehearsal:
         FORMAT.write(path, {**asdict(self), "verdict": self.verdict.value})
         return path
 
-    def line(self) -> str:
-        """Return `rehearsed: identical`, and what the verdict says more."""
-        return f"rehearsed: {self.verdict.value}" + (f" ({self.reason})" if self.reason else "")
+    def line(self, identity: str = "") -> str:
+        """Return `rehearsed: identical`, and what the verdict says more; `identity` is that of the run now."""
+        of = " in an earlier version" if identity not in ("", self.identity) else ""
+        return f"rehearsed{of}: {self.verdict.value}" + (f" ({self.reason})" if self.reason else "")
 
 
 def path_of(run: str, base: Path) -> Path:

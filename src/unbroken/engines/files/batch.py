@@ -76,7 +76,8 @@ class Batch:
         for name, (first, last) in self.grown.items():
             # A write of the same tick of the clock may be one after the state, in the size and not yet reported.
             is_doubtful = name in self.late or (not self.is_quiet and self.changed.get(name, 0) >= stamp[2])
-            if last < self.at and not is_doubtful:
+            is_before = is_found and self.changed.get(name, 0) < stamp[2]  # the clock says it
+            if (last < self.at or is_before) and not is_doubtful:
                 known[name] = self.sizes.get(name)
             elif first < self.at or is_found:
                 unknown.add(name)

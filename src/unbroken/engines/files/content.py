@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.engines.files.heads import counting_bytes, head_at
 from unbroken.system import copying, fs
 from unbroken.system.copying import append_range
 from unbroken.system.digests import new_hasher
@@ -20,11 +20,7 @@ EDGE_BYTES = 64 * 1024
 # C's buffers have such sizes: an output whose length is a multiple of one was not flushed by the program.
 BUFFER_BYTES = 4096
 # Formats that are changed at their beginning or in their middle while they grow, by their first bytes: kept as state.
-_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04")
-# Formats that count their frames in the head and only grow after it: the head is kept, and put back.
-# DCD: 4 bytes of length, `CORD`, the number of frames [VMD, plugins/molfile_plugin/src/dcdplugin.c].
-# netCDF-3: `CDF`, a version byte, the number of records [Unidata, NetCDF Classic Format Specification].
-_COUNTING_HEADS = ((4, b"CORD", 276), (0, b"CDF\x01", 8), (0, b"CDF\x02", 8))
+_CHANGED_INSIDE = (b"\x89HDF\r\n\x1a\n", b"SQLite format 3\0", b"PK\x03\x04", b"- of Ulm")  # Ulm: trajectories of ASE
 
 
 @dataclass(frozen=True)
@@ -76,27 +72,10 @@ def is_as_listed(path: Path, entry: OutputFile, algorithm: str) -> bool:
 def _edges(descriptor: int, length: int, algorithm: str) -> tuple[bytes, str, str]:
     """Return a head that counts frames, and the digests of the other first bytes and of the last ones."""
     head = os.pread(descriptor, min(EDGE_BYTES, length), 0)
-    counts = (kept for at, magic, kept in _COUNTING_HEADS if head[at:].startswith(magic) and len(head) >= kept)
-    kept = next(counts, 0)
+    kept = counting_bytes(head)
     begin = max(kept, length - EDGE_BYTES)
     tail = os.pread(descriptor, max(0, length - begin), begin)
-    return counted_to(head[:kept], length), _digest(head[kept:], algorithm), _digest(tail, algorithm)
-
-
-def counted_to(head: bytes, length: int) -> bytes:
-    """Return the head of a DCD file as it was when the file had a length; the program may have added frames since.
-
-    Any other head, and that of a file with fixed atoms, whose frames have two lengths, is returned as it is.
-    """
-    if head[:8] != struct.pack("<i", 84) + b"CORD":
-        return head
-    frames, first, interval, last = struct.unpack_from("<4i", head, 8)
-    fixed, has_cell, atoms = (struct.unpack_from("<i", head, at)[0] for at in (40, 48, 268))
-    frame = 3 * (4 * atoms + 8) + (56 if has_cell else 0)
-    then, rest = divmod(length - len(head), frame)
-    if fixed or rest or then >= frames:
-        return head
-    return head[:8] + struct.pack("<4i", then, first, interval, last - (frames - then) * interval) + head[24:]
+    return head_at(head, length), _digest(head[kept:], algorithm), _digest(tail, algorithm)
 
 
 def _digest(data: bytes, algorithm: str) -> str:

@@ -81,6 +81,14 @@ class FileKinds:
         """Return True for a file that the user does not want (`discard`)."""
         return matches(self._program.discard, name)
 
+    def is_rewritten(self, name: str) -> bool:
+        """Return True for an output that the program writes as a whole each time (`rewritten`)."""
+        return matches(self._program.rewritten, name)
+
+    def is_continued(self, name: str) -> bool:
+        """Return True for an output that the program brings back to its restart file by itself (`continued`)."""
+        return matches(self._program.continued, name)
+
     def is_finished_mark(self, name: str) -> bool:
         """Return True for the file that says that the program is done."""
         return matches([self._program.finished_file], name)

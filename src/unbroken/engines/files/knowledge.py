@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.batch import COMPLETED, GONE, GROWN, Batch, BatchReader
@@ -83,7 +84,9 @@ class FileKnowledge:
             found = [self._moments.get(name, {}).get(stamp) for name, stamp in stamps.items()]
             is_open = self._open.keys() & stamps.keys() - self._reader.databases
             known = [moment for moment in found if moment is not None]
-            return max(known, key=lambda each: each.at) if len(known) == len(found) > 0 and not is_open else None
+            if len(known) < len(found) or not known or is_open:
+                return None
+            return _last_of(known)
 
     def is_renamed(self, name: str) -> bool:
         """Return True if the file was always put in place by a rename, and never written under its name."""
@@ -252,9 +255,10 @@ class FileKnowledge:
         if stamp is None:
             return []
         self.set_length(name, None)  # taken when it was written, in case that it is appended to
-        lengths, unknown = self._lengths_at(batch, stamp, is_found=bool(what & Happened.FOUND))
+        is_found = bool(what & Happened.FOUND)
+        lengths, unknown = self._lengths_at(batch, stamp, is_found=is_found)
         opened = frozenset(self._open.keys() - {name})
-        return [Moment(name, stamp, lengths, time.monotonic(), opened, unknown)]
+        return [Moment(name, stamp, lengths, time.monotonic(), opened, unknown, is_found=is_found)]
 
     def _lengths_at(self, batch: Batch, stamp: Stamp, *, is_found: bool) -> tuple[Mapping[str, int], frozenset[str]]:
         """Return the lengths at the event that is processed, and what is unknown; moments share them where they can."""
@@ -302,3 +306,15 @@ class FileKnowledge:
         for known in (self._moments, self._fresh, self._completions, self._moved, self._in_place, self._open):
             known.clear()
         self._lengths, self._is_shared = {}, False
+
+
+def _last_of(moments: Sequence[Moment]) -> Moment:
+    """Return the last of the moments of one state; those that were only found may have been after it."""
+    last = max(moments, key=lambda each: each.at)
+    found = [moment for moment in moments if moment.is_found and moment is not last]
+    unknown = frozenset(name for moment in found for name in moment.unknown)
+    sizes = [(name, size) for moment in found for name, size in moment.lengths.items()]
+    grown = {name: size for name, size in sizes if size > last.lengths.get(name, -1)}
+    if not unknown and not grown:
+        return last
+    return replace(last, unknown=last.unknown | unknown, lengths={**last.lengths, **grown})

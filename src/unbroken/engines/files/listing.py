@@ -171,6 +171,7 @@ class NewList:
         is_open_since = name in self.opened and 0 < resume == self.tracker.lengths.get(name)
         # After a whole attempt the program will not begin it again.
         is_left = self.end is not None and before.is_continued is None and before.segment != self.tracker.segment
+        is_left = is_left and not self.tracker.kinds.is_continued(name)
         is_silent = name in self.tracker.silent or is_open_since
         return replace(before, is_continued=True if is_left else before.is_continued, is_silent=is_silent)
 
@@ -210,7 +211,11 @@ class NewList:
         fate = OutputFile(0, 0, "", "", self.tracker.segment, 0, is_rewritten=is_rewritten)
         if before is None:
             is_kept = piece_path(self.tracker.run_folder, self.tracker.sequence, name).is_file()
+            is_kept = is_kept and not self.tracker.kinds.is_continued(name)
             return replace(fate, is_continued=False if is_kept else None)
+        if self.tracker.kinds.is_continued(name):
+            # It may be cut further than here, and be killed in it: so each attempt keeps it as it was.
+            return replace(fate, segment=before.segment, is_rewritten=False)
         path = self.tracker.folder / name
         is_same = name not in self.known.absent and not before.is_rewritten
         is_same = is_same and is_as_listed(path, before, self.algorithm)
@@ -232,7 +237,9 @@ class NewList:
     def _continued(self, name: str, found: os.stat_result, before: OutputFile, fate: OutputFile) -> OutputFile:
         """Return the fate of a file that begins as it did: that a resumed program continued in it shows only once."""
         is_undecided, has_more = name in self.known.undecided, found.st_size > before.resume_bytes
-        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.end is not None)
+        # A program that copies it to go on may be killed with the copy half made: then it has to be kept every time.
+        is_copied = name in self.known.stamps and self.known.stamps[name][0] != found.st_ino
+        is_shown = is_undecided and before.resume_bytes > 0 and (has_more or self.end is not None) and not is_copied
         is_late = before.is_late and found.st_size == before.resume_bytes
         if before.is_late and not is_late:
             self.doubts.append(written_after(name))

@@ -37,6 +37,7 @@ class Moment:
     unknown: frozenset[str] = frozenset()
     is_late_doubt: bool = False  # reported before, with less that is unknown
     is_renamed: bool = False  # the file was always put in place by a rename
+    is_found: bool = False  # in a new folder: it may have been completed after what is reported later
 
     def doubted(self, name: str) -> Moment:
         """Return it without the length of a file."""
@@ -60,6 +61,7 @@ class MomentJournal:
     def note(self, moment: Moment) -> None:
         """Write a moment."""
         line: dict[str, object] = {"name": moment.name, "stamp": moment.stamp, "is_renamed": moment.is_renamed}
+        line |= {"is_found": True} if moment.is_found else {}
         line |= {"opened": sorted(moment.opened), "unknown": sorted(moment.unknown)}
         self._write(line, moment.lengths)
 
@@ -100,7 +102,7 @@ def read_moments(path: Path) -> tuple[list[Moment], set[str]]:
             inode, size, mtime_ns = map(int, line["stamp"])
             opened, unknown = frozenset(line["opened"]), frozenset(line["unknown"])
             moment = Moment(line["name"], (inode, size, mtime_ns), dict(lengths), float(at), opened, unknown)
-            found.append(replace(moment, is_renamed=line["is_renamed"]))
+            found.append(replace(moment, is_renamed=line["is_renamed"], is_found=line.get("is_found", False)))
     return found, {name for line in lines for name in line.get("appended", ())}
 
 

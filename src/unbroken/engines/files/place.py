@@ -181,7 +181,7 @@ class RunPlace(Place):
             origin.passport.sequence if origin else 0,
             read_outputs(origin),
             kinds,
-            observed.observer.is_rewritten,
+            lambda name: kinds.is_rewritten(name) or observed.observer.is_rewritten(name),
             # The attempt has made the checkpoint itself, and did not resume from it: it was killed.
             is_own=origin is not None and attempt.root.name == f"{origin.passport.token:06d}",
         )

@@ -90,6 +90,8 @@ class Program:
     path_files: tuple[str, ...] = ()
     outputs: tuple[OutputSetting, ...] = ()
     discard: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
+    continued: tuple[str, ...] = ()
     stop_file: str = ""
     stop_text: str = ""
     stop_signal: str = ""

@@ -1,15 +1,18 @@
-"""Print what differs between two runs of pw.x by more than the rounding of sums: energies, atoms, steps."""
+"""Print what differs between two runs of pw.x: of dynamics each step and the last state, of a search its end."""
 
+import math
 import re
 import sys
 from pathlib import Path
 
-# In Rydberg and bohr.
-ENERGY, POSITION = 1e-8, 1e-7
+# In Rydberg and bohr: printed digits, the threshold of the SCF, and what the criteria of the search leave open.
+ENERGY, POSITION, STATE, END = 2e-8, 2e-8, 1e-8, 1e-4
 
 
 def energies(folder):
-    return [float(each) for each in re.findall(r"^!.*=\s+(\S+) Ry", (folder / "h2.out").read_text(), re.MULTILINE)]
+    """Return the energy of each step; an SCF after which pw.x was stopped is computed once more."""
+    found = [float(each) for each in re.findall(r"^!.*=\s+(\S+) Ry", (folder / "h2.out").read_text(), re.MULTILINE)]
+    return [each for each, before in zip(found, [0.0, *found], strict=False) if abs(each - before) > ENERGY]
 
 
 def atoms(folder):
@@ -17,11 +20,18 @@ def atoms(folder):
     return [float(word) for row in rows for word in row]
 
 
-def numbers(path):
-    return [float(word) for word in path.read_text().split()[:8]]  # energy, step, positions
+def length(molecule):
+    """Return the length of the bond: a search may leave it turned by more than its criteria."""
+    return math.dist(molecule[:3], molecule[3:])
 
 
-def compare(name, one, other, most):
+def state(folder):
+    """Return energy, step and positions."""
+    return [float(word) for word in (folder / "out/h2.md").read_text().split()[:8]]
+
+
+def compare(name, values, most):
+    one, other = values
     if len(one) != len(other):
         print(f"{name}: {len(one)} and {len(other)}")
     elif (apart := max(map(abs, map(float.__sub__, one, other)))) > most:
@@ -29,11 +39,14 @@ def compare(name, one, other, most):
 
 
 def main():
-    one, other = map(Path, sys.argv[1:])
-    compare("energies", energies(one), energies(other), ENERGY)
-    compare("positions", atoms(one), atoms(other), POSITION)
-    if (one / "out/h2.md").exists():
-        compare("the state of the dynamics", *(numbers(folder / "out/h2.md") for folder in (one, other)), POSITION)
+    folders = list(map(Path, sys.argv[1:]))
+    if (folders[0] / "out/h2.md").exists():
+        compare("energies", list(map(energies, folders)), ENERGY)
+        compare("positions", list(map(atoms, folders)), POSITION)
+        compare("the last state", list(map(state, folders)), STATE)
+    else:
+        compare("the last energy", [energies(folder)[-1:] for folder in folders], ENERGY)
+        compare("the last length", [[length(atoms(folder)[-6:])] for folder in folders], END)
 
 
 main()
