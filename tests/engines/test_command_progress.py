@@ -174,3 +174,15 @@ def test_the_last_rows_of_a_program_that_is_done_for_good_are_in_the_results(tmp
 
     rows = (command_job(tmp_path, settings()).places.final / "rows").read_text()
     assert rows == "100 7\n200 7\n300 7\n400 7\n494 7\n"
+
+
+def test_a_number_that_begins_again_with_each_start_is_added_to_that_of_the_checkpoint(tmp_path):
+    start = ["sh", "-c", 'echo step 30 > n; echo "$0" >> left; exit 0', "{remaining}"]
+    asked = {"start": start, "files": ["n"], "progress_file": "n", "progress_pattern": r"step (\d+)"}
+    asked |= {"progress_adds": True, "goal": 90, "exit_paused": [0]}
+
+    records = [command_segment(tmp_path, asked, each) for each in (1, 2, 3)]
+
+    assert [each.progress.done for each in records] == [30, 60, 90]
+    assert records[-1].kind is EndKind.FINISHED
+    assert (command_job(tmp_path, asked).places.final / "left").read_text().split() == ["90", "60", "30"]

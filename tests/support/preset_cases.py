@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from unbroken.system.file_events import FileEvents, Happened
 CASES = Path(__file__).parents[1] / "presets" / "cases"
 # Programs of PyPI have an environment of their own.
 PROGRAMS = Path(__file__).parents[2] / ".venv-presets" / "bin"
+# Of programs that cannot be had.
+STAND_INS = CASES.parent / "stand_ins"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 PATIENCE_SECONDS = 600.0
 _GONE_SECONDS = 20.0
@@ -85,7 +88,7 @@ def read_case(name: str) -> Case:
 
 
 def environment(case: Case) -> dict[str, str]:
-    path = os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(PROGRAMS), str(STAND_INS), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **case.environment}
 
 
@@ -237,6 +240,8 @@ def differences(case: Case, one: Path, other: Path) -> list[str]:
         if tolerance is None:
             if texts[0] != texts[1]:
                 found.append(f"{name}: other bytes ({len(texts[0])} and {len(texts[1])}){_first_line(*texts)}")
+        elif texts[0].startswith(b"CDF"):
+            found += [f"{name}: {why}" for why in _arrays_apart(one / name, other / name, **tolerance)]
         elif why := _apart(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), tolerance):
             found.append(f"{name}: {why}")
     tables = [(_joined(one, sides[0], glob), _joined(other, sides[1], glob), glob) for glob in case.rows]
@@ -279,6 +284,23 @@ def _first_line(one: bytes, other: bytes) -> str:
 def _names(folder: Path) -> list[str]:
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return [name for name in found if not name.startswith(".unbroken")]
+
+
+def _arrays_apart(one: Path, other: Path, absolute: float) -> list[str]:
+    """Return the arrays of two netCDF files of the classic kind that are further apart, or of another shape."""
+    netcdf_file = import_module("scipy.io").netcdf_file
+    sides = [
+        {name: array.data.copy() for name, array in netcdf_file(path, mmap=False).variables.items()}
+        for path in (one, other)
+    ]
+    found = []
+    for name, values in sides[0].items():
+        others = sides[1].get(name)
+        if others is None or others.shape != values.shape:
+            found.append(f"{name}: {values.shape} and {None if others is None else others.shape}")
+        elif values.dtype.kind == "f" and values.size and not (far := abs(values - others).max()) <= absolute:
+            found.append(f"{name}: {far:.3g} apart")
+    return found
 
 
 def _apart(one: str, other: str, tolerance: float | dict[str, float]) -> str:

@@ -82,10 +82,18 @@ class Case:
     def _value(self, spec: Mapping[str, Any], known: Mapping[str, str | None]) -> str | None:
         default = spec.get("default")
         text = None if default is None else str(default)
+        if "after" in spec:
+            text = self._word_after(spec["after"]) or text
         if "find" in spec:
             matches = [match[1] for match in re.finditer(spec["find"], self.text_of(spec.get("in", "")), re.MULTILINE)]
             text = _taken([each for each in matches if each is not None], spec.get("take", "last"), text)
         return _calculated(text, spec, known)
+
+    def _word_after(self, option: str) -> str:
+        """Return the name of the file after an option of the command line; empty if it is not there."""
+        words = self.words or tuple(map(str, self.preset.settings["start"]))
+        place = words.index(option) + 1 if option in words else len(words)
+        return PurePosixPath(words[place]).name if place < len(words) else ""
 
     def reads(self) -> Iterator[str]:
         """Yield what the input names and the program reads, relative to `base`; of a file in a folder, the folder."""

@@ -45,7 +45,8 @@ def edited(text: str, edit: Edit, put: str) -> str | None:
     if edit.after and (place := re.search(edit.after, text, re.MULTILINE)):
         end = text.find("\n", place.end())
         end = len(text) if end < 0 else end
-        return f"{text[:end]}\n{put}{text[end:]}"
+        line = re.sub(r"\\\d", "", put)  # nothing matched that a group could stand for
+        return f"{text[:end]}\n{line}{text[end:]}"
     return text if edit.is_optional else None
 
 

@@ -221,7 +221,13 @@ class RunPlace(Place):
         return states_in(self.folder, self.program.files) if self.program.files else []
 
     def reading(self, state: RestartState) -> Reading:
-        return reading_of(self.task.run, self.program, state.folder, state.number)
+        found = reading_of(self.task.run, self.program, state.folder, state.number)
+        return found if found.done is None else replace(found, done=self._in_all(found.done))
+
+    def _in_all(self, number: float) -> float:
+        """Return how far that is since the very start."""
+        origin = self.task.origin
+        return number + (origin.passport.progress.done if origin and self.program.progress_adds else 0.0)
 
     def live(self) -> float | None:
         """Return how far the program is while it runs, by the last record of a table or by its restart files."""
@@ -230,7 +236,8 @@ class RunPlace(Place):
             return self.tables.last_number()
         if program.progress_pattern:
             names = literal_names([program.progress_file]) or matching(self.folder, [program.progress_file])
-            return last_number(self.folder / names[-1], program.progress_pattern) if names else None
+            number = last_number(self.folder / names[-1], program.progress_pattern) if names else None
+            return None if number is None else self._in_all(number)
         return self.reached() if program.has_numbered_files else None
 
     def is_copied(

@@ -86,6 +86,7 @@ class Program:
     progress_file: str = ""
     progress_pattern: str = ""
     progress_command: tuple[str, ...] = ()
+    progress_adds: bool = False  # the number begins at 0 with each start
     check_command: tuple[str, ...] = ()
     path_files: tuple[str, ...] = ()
     outputs: tuple[OutputSetting, ...] = ()
