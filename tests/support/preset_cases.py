@@ -52,6 +52,7 @@ class Case:
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    saves: int = 40  # a kill comes at one of so many
     first_save_seconds: float = 1.5  # of a segment that is to save once
     disk_mb: int = 200  # more than the run needs
     pip: bool = False  # its program is in .venv-presets
@@ -166,7 +167,7 @@ class Pieces:
         return True
 
     def _await_save(self, events: FileEvents, process: "subprocess.Popen[bytes]", most_seconds: float) -> None:
-        skip = self.rng.randrange(40)
+        skip = self.rng.randrange(self.case.saves)
         give_up = time.monotonic() + 3 * most_seconds + 30
         while process.poll() is None and self._starts() == self._started:
             time.sleep(0.01)
