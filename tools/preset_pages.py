@@ -1,5 +1,6 @@
 """Write the page of each preset, docs/presets/NAME.md, and the list in docs/presets.md, from the presets themselves."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def _rows(preset: Preset) -> Iterator[tuple[str, str]]:
     edits = [edit for edit in settings.get("edits", ()) if edit.get("when") != "start"]
     yield "it resumes by", f"`{_plain(shlex.join(map(str, resume)))}`" if resume else "the same command"
     if edits:
-        yield "with these lines of the input", _code([edit["put"] for edit in edits])
+        yield "with these lines of the input", _code([re.sub(r"(?:\\\d)+", "…", edit["put"]) for edit in edits])
     yield "it is asked to leave by", _stop(settings)
     if "goal" in settings:
         yield "it is done", f"at the goal that the input says, in {settings.get('goal_unit', 'steps')}"

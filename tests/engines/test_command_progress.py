@@ -186,3 +186,17 @@ def test_a_number_that_begins_again_with_each_start_is_added_to_that_of_the_chec
     assert [each.progress.done for each in records] == [30, 60, 90]
     assert records[-1].kind is EndKind.FINISHED
     assert (command_job(tmp_path, asked).places.final / "left").read_text().split() == ["90", "60", "30"]
+
+
+@pytest.mark.parametrize("save_minutes", [0.003, 5])
+def test_an_output_that_was_cut_and_never_written_again_is_in_the_result(tmp_path, save_minutes):
+    first = "echo one > a.txt; sleep 0.6; echo step 30 > n; sleep 0.6; echo two >> a.txt; sleep 0.6; exit 85"
+    start = ["sh", "-c", f"if [ -e n ]; then echo three > b.txt; sleep 0.6; echo step 60 > n; exit 0; fi; {first}"]
+    asked = {"start": start, "files": ["n"], "progress_file": "n", "progress_pattern": r"step (\d+)", "goal": 60}
+
+    records = [command_segment(tmp_path, asked, each, save_minutes=save_minutes) for each in (1, 2)]
+
+    final = command_job(tmp_path, asked).places.final
+    assert records[-1].kind is EndKind.FINISHED
+    assert (final / "a.txt").read_text() == "one\n"
+    assert (final / "b.txt").read_text() == "three\n"

@@ -52,8 +52,10 @@ class Case:
     torn: list[str] = field(default_factory=list)
     version: list[str] = field(default_factory=list)
     kills: int = 3
+    saves: int = 40  # a kill comes at one of so many
     first_save_seconds: float = 1.5  # of a segment that is to save once
     disk_mb: int = 200  # more than the run needs
+    files_of: str = ""  # another case whose files it has too
     pip: bool = False  # its program is in .venv-presets
     is_long: bool = False  # not in CI: it takes minutes
     more: list[str] = field(default_factory=list)  # what only a run in segments has
@@ -67,9 +69,20 @@ class Case:
     def folder(self) -> Path:
         return CASES / (self.input or self.name)
 
+    def files(self) -> dict[str, Path]:
+        """Return the files of the case by their names, those of another one (`files_of`) included."""
+        folders = [*([CASES / self.files_of] if self.files_of else []), self.folder]
+        found = {
+            path.relative_to(each).as_posix(): path for each in folders for path in each.rglob("*") if path.is_file()
+        }
+        return {name: path for name, path in found.items() if name != "case.yaml"}
+
     def copied(self, target: Path) -> Path:
         """Return a new folder with the input of the case."""
-        shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("case.yaml"))
+        for name, path in self.files().items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+            shutil.copymode(path, target / name)
         if self.prepare:
             subprocess.run(self.prepare, cwd=target, env=environment(self), check=True, stdout=subprocess.DEVNULL)
         return target
@@ -166,7 +179,7 @@ class Pieces:
         return True
 
     def _await_save(self, events: FileEvents, process: "subprocess.Popen[bytes]", most_seconds: float) -> None:
-        skip = self.rng.randrange(40)
+        skip = self.rng.randrange(self.case.saves)
         give_up = time.monotonic() + 3 * most_seconds + 30
         while process.poll() is None and self._starts() == self._started:
             time.sleep(0.01)
@@ -227,7 +240,7 @@ def _works_below(pid: str, folder: Path) -> bool:
 
 def differences(case: Case, one: Path, other: Path) -> list[str]:
     """Return what differs between the results in two folders; every file counts that is no input."""
-    inputs = {path.relative_to(case.folder).as_posix() for path in case.folder.rglob("*") if path.is_file()}
+    inputs = set(case.files())
     found = []
     sides = [{name for name in _names(side) if name not in inputs} for side in (one, other)]
     for name in sorted(sides[0] | sides[1]):
@@ -268,7 +281,7 @@ def _said_of(case: Case, one: Path, other: Path) -> list[str]:
     """Return what the script of the case says against the results in two folders."""
     if not case.compare:
         return []
-    words = [sys.executable, str(case.folder / case.compare), str(one), str(other)]
+    words = [sys.executable, str(case.files()[case.compare]), str(one), str(other)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return [*done.stdout.splitlines(), *([done.stderr] if done.returncode else [])]
 

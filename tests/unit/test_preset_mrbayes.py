@@ -1,16 +1,19 @@
 """The preset of MrBayes: how an input is found, changed to resume, and what of it is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.making import PASSPORT
 from support.preset_cases import CASES
 
 from unbroken.cli.init_command import choose
 from unbroken.engines.command.edits import edited
-from unbroken.engines.command.placeholders import filled
+from unbroken.engines.command.placeholders import filled, seed_after
 from unbroken.engines.files.settings import When, program_of
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
+from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
 
 TEXT = (CASES / "mrbayes/genes.nex").read_text()
@@ -48,6 +51,18 @@ def test_where_it_resumes_it_appends_and_draws_other_numbers(folder: Path) -> No
     assert "set autoclose=yes nowarn=yes seed=123 swapseed=123;" in text
     assert "\n  mcmc append=yes;" in text
     assert text.count("append") == 1
+
+
+def test_each_checkpoint_has_a_seed_of_its_own_and_always_the_same(tmp_path: Path) -> None:
+    def seed(generations: float, identity: str) -> int:
+        progress = replace(PASSPORT.progress, done=generations)
+        return seed_after(Checkpoint(tmp_path, replace(PASSPORT, progress=progress, identity=identity)))
+
+    seeds = [seed(generations, identity) for generations in (2000, 4000, 1e9) for identity in ("a", "b")]
+
+    assert len(set(seeds)) == 6
+    assert all(0 < each < 2**31 for each in seeds)
+    assert seed(2000, "a") == seeds[0]
 
 
 def test_it_is_done_when_all_its_commands_are_and_not_at_a_generation(folder: Path) -> None:

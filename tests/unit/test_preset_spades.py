@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from support.command_jobs import command_run
 
+from unbroken.cli.init_command import choose
 from unbroken.errors import ConfigError
 
 LINE = ["spades.py", "-1", "reads/a_1.fq", "-2", "reads/a_2.fq", "-t", "4", "-o", "./out/asm/"]
@@ -44,3 +45,7 @@ def test_what_cannot_be_resumed_right_is_refused(folder: Path, words: list[str],
         command_run(base=folder, preset="spades", start=words)
 
     assert any(why in line for line in error.value.mistakes), error.value.mistakes
+
+
+def test_init_knows_its_command_line(folder: Path) -> None:
+    assert choose(folder, LINE).starter.settings[0].startswith("preset: spades")

@@ -149,3 +149,9 @@ def test_amber_gets_settings_that_its_input_lacks(tmp_path):
     text = resumed(settings, tmp_path, remaining="0.12")
 
     assert " &cntrl\nntx=5\nirest=1\n  imin=0, ! irest=0, ntx=1\n" in text
+
+
+def test_tags_of_vasp_may_share_a_line(tmp_path):
+    settings = settings_of(tmp_path, "vasp-md", ("IBRION = 0\nNSW = 120", "IBRION = 0; NSW = 120"))
+
+    assert "IBRION = 0;NSW = 40\n" in resumed(settings, tmp_path, remaining="40")

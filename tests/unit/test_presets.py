@@ -1,5 +1,6 @@
 """What a preset stands for, how it is found, and what is refused before anything starts."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from unbroken.engines.files.settings import Edit
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 from unbroken.exec.presets import preset_of
-from unbroken.presets.preset import presets, read_preset
+from unbroken.presets.preset import installed, presets, read_preset
 from unbroken.presets.runs import smaller_goal
 from unbroken.store.run import RunSpec
 
@@ -179,6 +180,27 @@ def test_ones_own_preset_stands_for_one_of_ours(folder: Path) -> None:
 
     assert presets(folder)["lammps"].title == "countit, a count"
     assert presets(folder / "config")["lammps"].title.startswith("LAMMPS")
+
+
+def package(folder: Path, name: str) -> None:
+    """Make an installed package that brings a preset by its entry point."""
+    (folder / name).mkdir()
+    (folder / name / "countit.yaml").write_text(COUNT)
+    (folder / f"{name}-1.dist-info").mkdir()
+    (folder / f"{name}-1.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (folder / f"{name}-1.dist-info/entry_points.txt").write_text(f"[unbroken.presets]\n{name} = {name}\n")
+
+
+def test_another_package_brings_its_own_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, "counters")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert installed.__wrapped__()["countit"].path == tmp_path / "counters/countit.yaml"
+
+    package(tmp_path, "tallies")
+    importlib.invalidate_caches()
+    with pytest.raises(ConfigError, match=r"preset countit: both .*counters.* and .*tallies.* are one; uninstall one"):
+        installed.__wrapped__()
 
 
 # --- what is refused ---

@@ -13,6 +13,7 @@ from unbroken.engines.base import Engine, Task
 from unbroken.engines.exports import export_training, is_of_library
 from unbroken.engines.script_edit import Script
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
+from unbroken.presets.preset import presets
 from unbroken.slurm.this_job import restart_count
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.run import RunSpec
@@ -52,12 +53,18 @@ class TrainingEngine(Engine):
 
     def starters(self, words: Sequence[str], *, is_named: bool) -> Iterator[Starter]:
         """Yield one for each training script of the folder, or for the file that was named."""
-        is_file = is_named or (words[:1] and words[0].endswith(".py"))
+        is_script = bool(words) and words[0].endswith(".py") and not self._is_program(words[0])
+        is_file = is_named or is_script
         given = given_file(self.name, self.base, words) if is_file else None
         for path in [given] if given else files_like(self.base, "*.py"):
             script = Script.read(path)
             if script is not None and ((given and is_named) or self.trains(script)):
                 yield self._starter(script, words[1:])
+
+    def _is_program(self, name: str) -> bool:
+        """Return True for a program with a preset that is called like a script, such as spades.py."""
+        known = presets(self.base).values()
+        return not (self.base / name).exists() and any(each.place_of_program([name]) is not None for each in known)
 
     def _starter(self, script: Script, args: Sequence[str]) -> Starter:
         advice = self.advice(script)

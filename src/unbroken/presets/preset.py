@@ -128,7 +128,7 @@ def presets(base: Path) -> Mapping[str, Preset]:
 
     Raise ConfigError with the file and what is wrong if one cannot be used, or if two packages bring the same name.
     """
-    found = dict(_installed())
+    found = dict(installed())
     own = sorted((base / OWN_FOLDER).glob("*.yaml"))
     found |= {path.stem: read_preset(path) for path in own}
     return dict(sorted(found.items()))
@@ -142,7 +142,8 @@ def unknown_preset(name: str, base: Path) -> Mistake:
 
 
 @functools.cache
-def _installed() -> Mapping[str, Preset]:
+def installed() -> Mapping[str, Preset]:
+    """Return unbroken's own presets and those of other packages; raise ConfigError if two have the same name."""
     found: dict[str, Preset] = {path.stem: read_preset(path) for path in sorted(_OURS.glob("*.yaml"))}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         for path in _files_of(point.value):

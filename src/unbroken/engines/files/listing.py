@@ -173,7 +173,9 @@ class NewList:
         is_left = self.end is not None and before.is_continued is None and before.segment != self.tracker.segment
         is_left = is_left and not self.tracker.kinds.is_continued(name)
         is_silent = name in self.tracker.silent or is_open_since
-        return replace(before, is_continued=True if is_left else before.is_continued, is_silent=is_silent)
+        is_continued = True if is_left else before.is_continued
+        size = min(before.size_bytes, found.st_size)  # it was cut when it was put back
+        return replace(before, size_bytes=size, is_continued=is_continued, is_silent=is_silent)
 
     def _entry(self, name: str, found: os.stat_result, sizes: tuple[int, int], before: OutputFile | None) -> OutputFile:
         path, (size, resume) = self.tracker.folder / name, sizes

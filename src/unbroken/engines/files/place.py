@@ -147,9 +147,13 @@ class Place(ABC):
         return found
 
     def tell_of_open_files(self, since_seconds: float) -> None:
-        """Name the state files that are open at each look, if nothing was saved for so long."""
-        is_told = self._is_open_told or self.program.saved_by is SavedBy.STAGE  # its next stage writes all the time
-        if is_told or since_seconds <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
+        """Say why nothing was saved for so long: state files are open at each look, or stages are not seen."""
+        if self._is_open_told or since_seconds <= 2 * self.task.run.save_minutes * 60 + LONGEST_WAIT_SECONDS:
+            return
+        if self.program.saved_by is SavedBy.STAGE:  # the next one writes all the time
+            if why := self.observed.observer.why_blind:
+                self._is_open_told = True
+                logger.warning(f"not saved for {since_seconds:.0f} s: the end of a stage is not seen: {why}")
             return
         names = [name for state in self.states() for name in state.files]
         if is_open := [name for name in names if self.observed.observer.is_open(name)]:

@@ -31,6 +31,8 @@ for folder in (one, other):
             )
     if trees.count("End;") != 2 or not trees.rstrip().endswith("End;"):
         print(f"{folder.name}/genes.trees: it has no end")
+if rows(one)[:20] != rows(other)[:20]:
+    print("genes.log: other samples before the first save")
 header, *_ = rows(one)
 for at, name in enumerate(header[1:], 1):
     a, b = ([float(row[at]) for row in rows(folder)[1:]] for folder in (one, other))

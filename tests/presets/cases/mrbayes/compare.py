@@ -36,6 +36,8 @@ for run in ("run1", "run2"):
             )
         if not (folder / f"genes.nex.{run}.t").read_text().rstrip().endswith("end;"):
             print(f"{folder.name} {run}: the file of trees has no end")
+    if any(tables[0][name][:20] != tables[1][name][:20] for name in tables[0]):
+        print(f"{run}: other samples before the first save")
     for name in sorted(tables[0].keys() - {"Gen"}):
         a, b = (found[name][int(len(found[name]) * BURN_IN) :] for found in tables)
         error = ((stdev(a) ** 2 + stdev(b) ** 2) / INDEPENDENT) ** 0.5

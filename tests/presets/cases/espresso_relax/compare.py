@@ -1,1 +1,0 @@
-../espresso/compare.py
