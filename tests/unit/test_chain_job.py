@@ -119,6 +119,7 @@ def test_a_file_server_that_is_away_when_the_work_has_begun_ends_no_work(
     assert "Stale file handle" in line
 
 
+@pytest.mark.process
 def test_runs_that_were_left_out_are_submitted_one_by_one(slurm: Slurm, tmp_path: Path) -> None:
     told: list[str] = []
     for name in ("b", "a"):

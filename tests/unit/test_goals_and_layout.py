@@ -76,3 +76,14 @@ def test_accepted_identities_of_another_format_are_refused_in_one_line(tmp_path:
             ask()
 
     assert path.read_text() == text
+
+
+def test_a_key_that_came_later_and_is_empty_changes_nothing() -> None:
+    now = Identity("new", {"settings.start": '["sh"]', "settings.edits": "[]", "settings.put": "{}"})
+
+    assert now.is_alike({"settings.start": '["sh"]'})
+    assert now.is_alike({"settings.start": '["sh"]', "settings.gone": "null"})
+    assert now.differences({"settings.start": '["sh"]', "settings.edits": '["a"]'}) == [
+        'settings.edits was ["a"], is []'
+    ]
+    assert now.differences({}) == ['settings.start was absent, is ["sh"]']

@@ -170,6 +170,9 @@ class IdentityKeys:
     switch_key: str = ""
 
 
+_EMPTY = frozenset({"[]", "{}", '""', "", "null", "false"})
+
+
 @dataclass(frozen=True)
 class Identity:
     """Hold the digest and its parts as readable text; `free` parts may differ, `files` are the content of a file."""
@@ -189,7 +192,9 @@ class Identity:
 
     def _changed(self, other: Mapping[str, str]) -> list[str]:
         names = (self.parts.keys() | other.keys()) - self.free
-        return sorted(name for name in names if self.parts.get(name) != other.get(name))
+        pairs = ((name, {self.parts.get(name), other.get(name)}) for name in names)
+        # What a version before did not know was not asked for: absent is the same as empty.
+        return sorted(name for name, said in pairs if len(said) > 1 and not (None in said and said & _EMPTY))
 
     def _difference(self, name: str, was: str | None) -> str:
         if was and (path := self.files.get(name)) is not None:
