@@ -138,11 +138,8 @@ def main() -> None:
         if not path.exists() or path.read_text() != page(preset):
             path.write_text(page(preset))
             print(f"{path}: written", file=sys.stderr)
-    rows = [
-        f"| [{each.name}](presets/{each.name}.md) | {_plain(each.title)} | {_plain(each.equal)} |"
-        for each in known.values()
-    ]
-    table = "\n".join(["| preset | | equal to one uninterrupted run |", "|---|---|---|", *rows])
+    rows = [f"| [{each.name}](presets/{each.name}.md) | {_plain(each.title)} |" for each in known.values()]
+    table = "\n".join(["| preset | |", "|---|---|", *rows])
     write_between(ROOT / "docs" / "presets.md", "presets", table)
 
 

@@ -11,7 +11,7 @@ from marked import arguments, publish
 
 from unbroken.presets.preset import presets
 
-COLUMNS = "preset | version | kills | in a save | segments | runs | equal to one uninterrupted run | day"
+COLUMNS = "case | version | kills | in a save | segments | runs | equal, as its page says | day"
 
 
 def table(lines: list[str]) -> str:
@@ -23,7 +23,11 @@ def table(lines: list[str]) -> str:
         row, preset = rows[name], known[rows[name]["preset"]]
         version = "a stand-in" if preset.stand_in else row["version"]
         numbers = [f"{row[key]:,}" for key in ("kills", "in_a_save", "segments", "runs")]
-        said.append("| " + " | ".join([name, version, *numbers, preset.equal, row["day"]]) + " |")
+        said.append(
+            "| "
+            + " | ".join([name, version, *numbers, f"[{preset.name}](presets/{preset.name}.md)", row["day"]])
+            + " |"
+        )
     return "\n".join(said)
 
 

@@ -1,1 +1,1 @@
-"""What is known of programs that people run: each a YAML file, which stands for the settings of a run."""
+"""Hold what is known of programs that people run: each a YAML file, which stands for the settings of a run."""
