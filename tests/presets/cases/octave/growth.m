@@ -5,7 +5,7 @@ if exist('growth.mat', 'file')
 end
 while n < 60
   n = n + 1;
-  for k = 1:20000
+  for k = 1:80000
     x = 3.9 * x * (1 - x);
   end
   sums(end + 1) = x;
