@@ -47,6 +47,8 @@ def test_a_run_that_is_killed_comes_to_the_results_of_one_that_is_not(case: Case
                 break
         assert pieces.ended() == 0, pieces.said()
         assert differences(case, tmp_path / "whole", pieces.folder) == [], pieces.said()
+        assert pieces.ended() == 0, pieces.said()
+        assert "done before, nothing is computed" in pieces.said().splitlines()[-1]
         assert len(rounds) < 3 * wanted + 3, "it ends before it can be killed; make the case longer"
     note(case, rounds)
 

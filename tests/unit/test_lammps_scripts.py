@@ -293,3 +293,13 @@ def test_what_cannot_be_resumed_right_is_refused_with_its_line(tmp_path, lines, 
 )
 def test_what_resumes_right_is_not_refused(tmp_path, lines):
     assert script(tmp_path, lines).steps == 20000
+
+
+def test_what_it_writes_is_no_input_though_a_run_before_has_left_it(tmp_path):
+    made = script(
+        tmp_path, "read_dump old.dump 5 x\ndump d all atom 10 new.dump\nfix a all ave/time 5 10 100 c_p file a.dat"
+    )
+    for name in ("old.dump", "new.dump", "a.dat"):
+        (tmp_path / name).touch()
+
+    assert made.inputs(tmp_path) == ["old.dump"]

@@ -121,6 +121,15 @@ def test_what_an_input_reads_is_an_input_too_and_so_what_that_reads(folder: Path
     assert sorted(run_of(folder).settings["inputs"]) == ["data", "first.txt", "force.par", "third.txt", "wave.cnt"]
 
 
+def test_what_a_run_before_has_left_here_is_no_input(folder: Path) -> None:
+    """Else the program would write into it, and a finished run begin anew because an input has changed."""
+    with_line(folder, "read wave.chk")
+    before = run_of(folder).settings["inputs"]
+    (folder / "wave.chk").write_text("1000\n")
+
+    assert run_of(folder).settings["inputs"] == before == ("wave.cnt",)
+
+
 def test_an_input_in_a_folder_of_its_case_keeps_that_folder(folder: Path) -> None:
     (folder / "wave.cnt").unlink()
     (folder / "flow/case").mkdir(parents=True)

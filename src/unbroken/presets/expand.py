@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -135,7 +136,10 @@ class Case:
         inputs += [
             (self.folder / path.relative_to(root)).as_posix() for each in patterns for path in sorted(root.glob(each))
         ]
-        inputs += [*self.reads(), *named, *((self.folder / name).as_posix() for name in self.reading.inputs)]
+        read = [*self.reads(), *named, *((self.folder / name).as_posix() for name in self.reading.inputs)]
+        # What the program saves or prints itself is none, though a script reads it and a run before has left one here.
+        own = [*map(str, found.get("files") or ()), str(found.get("stdout") or "")]
+        inputs += [name for name in read if not _is_own(PurePosixPath(name).name, own)]
         found |= self.reading.settings
         whole = {name for name in inputs if (self.base / name).is_dir()}
         plain = [name for name in dict.fromkeys(inputs) if name in whole or not _is_below(name, whole)]
@@ -226,6 +230,10 @@ class Case:
             return found
 
         return _VARIABLE.sub(value, text)
+
+
+def _is_own(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob.replace("{progress}", "*")) for glob in globs)
 
 
 def _is_below(name: str, folders: set[str]) -> bool:

@@ -28,6 +28,7 @@ from unbroken.errors import ConfigError
 from unbroken.presets.preset import Reading
 
 LOG = "log.lammps"
+_WRITERS = {"dump", "log", "print", "restart", "write_coeff", "write_data", "write_dump", "write_restart"}
 # So often within a run a restart file is written.
 _SAVES = 50
 # The clock is looked at after so many steps, or after the next multiple of all averaging windows.
@@ -70,8 +71,9 @@ class LammpsInput:
         return any(_is_ramp(command) for command in self._active)
 
     def inputs(self, folder: Path) -> list[str]:
-        """Return the files of the folder that its commands name."""
-        words = [word for command in self.commands for word in command.words[1:]]
+        """Return the files of the folder that its commands read; what they write may lie there from a run before."""
+        readers = [each for each in self.commands if each.name not in _WRITERS]
+        words = [word for each in readers for word in each.words[1:] if word != file_of(each)]
         return [word for word in dict.fromkeys(words) if "/" not in word and (folder / word).is_file()]
 
     @property
