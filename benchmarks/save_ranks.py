@@ -88,7 +88,7 @@ def train(way: bool | Callable[..., None], megabytes: float, saves: int, every: 
     model = DistributedDataParallel(module)
     optimizer = torch.optim.Adam(model.parameters())
     policy = NEVER if callable(way) else Saves(steps=every, in_background=way)
-    training = Training(model=model, optimizer=optimizer, folder=base / "unbroken", saves=policy)
+    training = Training(state={"model": model, "optimizer": optimizer}, folder=base / "unbroken", saves=policy)
     data = training.loader(torch.rand(saves * every * 8 * dist.get_world_size() + 1, width), batch_size=8)
     began: list[float] = []
     for _ in training.epochs(1):

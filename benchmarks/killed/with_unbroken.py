@@ -11,7 +11,7 @@ seed_everything(0)
 model = small.network()
 optimizer = small.optimizer_of(model)
 saves = Saves(steps=small.BATCHES, keep=small.EPOCHS + 1)
-training = Training(model=model, optimizer=optimizer, folder=out / "run", saves=saves)
+training = Training(state={"model": model, "optimizer": optimizer}, folder=out / "run", saves=saves)
 loader = training.loader(small.data(), batch_size=small.SIZE, shuffle=False)
 
 

@@ -25,7 +25,7 @@ def main(options):
     seed_everything(0)
     model = nn.Sequential(nn.Linear(256, options.width), nn.ReLU(), nn.Linear(options.width, 10))
     optimizer = torch.optim.AdamW(model.parameters())
-    training = Training(model=model, optimizer=optimizer, seed=0)
+    training = Training(state={"model": model, "optimizer": optimizer}, seed=0)
     save = training._link.save
     training._link.save = lambda *arguments: (marks.now("save_start"), save(*arguments))[1]
     loader = training.loader(TensorDataset(torch.rand(6400, 256), torch.randint(0, 10, (6400,))), 64)

@@ -72,7 +72,9 @@ def main(options):
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
     training = Training(
-        model=model, optimizer=optimizer, scheduler=scheduler, seed=options.seed, best=("accuracy", "max")
+        state={"model": model, "optimizer": optimizer, "scheduler": scheduler},
+        seed=options.seed,
+        best=("accuracy", "max"),
     )
     train_set, test_set = make_datasets()
     train_loader = training.loader(train_set, options.batch_size, num_workers=options.workers)

@@ -67,7 +67,9 @@ def main(options):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.004)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
     training = Training(
-        model=model, optimizer=optimizer, scheduler=scheduler, seed=options.seed, best=("accuracy", "max")
+        state={"model": model, "optimizer": optimizer, "scheduler": scheduler},
+        seed=options.seed,
+        best=("accuracy", "max"),
     )
     train_set, test_set = make_datasets()
     train_loader = training.loader(train_set, options.batch_size)

@@ -38,7 +38,7 @@ model = DigitClassifier()
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 best_model = BestCopy(model)
-training = Training(model=model, optimizer=optimizer, best_model=best_model, best=("vloss", "min"))
+training = Training(state={"model": model, "optimizer": optimizer, "best_model": best_model}, best=("vloss", "min"))
 training_loader = training.loader(training_set, batch_size=32)
 validation_loader = DataLoader(validation_set, batch_size=32)
 

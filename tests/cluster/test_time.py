@@ -79,7 +79,7 @@ import time
 import torch
 from unbroken.training.torch import Training
 
-training = Training(model=torch.nn.Linear(1, 1))
+training = Training(state={"model": torch.nn.Linear(1, 1)})
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)), 1)
 for epoch in training.epochs():
     for _ in training.batches(loader):

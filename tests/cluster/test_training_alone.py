@@ -95,7 +95,7 @@ for fold in (1, 2):
     os.environ["UNBROKEN_DEADLINE"] = str(time.time() + 4)
     seed_everything(fold)
     model = torch.nn.Linear(6, 1)
-    training = Training(model=model, folder=f"fold{fold}")
+    training = Training(state={"model": model}, folder=f"fold{fold}")
     loader = training.loader(torch.randn(20, 6), 1)
     for epoch in training.epochs(1):
         for batch in training.batches(loader):

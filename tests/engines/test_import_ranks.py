@@ -59,7 +59,7 @@ dist.destroy_process_group()
 TRAINING = """
 from torch.utils.data import TensorDataset
 from unbroken.training.torch import Training
-training = Training(model=model, optimizer=optimizer, seed=0)
+training = Training(state={"model": model, "optimizer": optimizer}, seed=0)
 loader = training.loader(TensorDataset(inputs, targets), batch_size=8, shuffle=False)
 if training.imported:
 """

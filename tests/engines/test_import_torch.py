@@ -53,7 +53,7 @@ torch.save({"epoch": epoch, "step": 4 * (epoch + 1), **states}, "mine.pt")
 TRAINING = """
 from torch.utils.data import TensorDataset
 from unbroken.training.torch import Training
-training = Training(model=model, optimizer=optimizer, scheduler=scheduler, seed=0)
+training = Training(state={"model": model, "optimizer": optimizer, "scheduler": scheduler}, seed=0)
 loader = training.loader(TensorDataset(inputs, targets), batch_size=16, shuffle=False)
 """
 THREE_LINES = """

@@ -33,7 +33,7 @@ torch.set_num_threads(1)
 seed_everything(1)
 model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-training = Training(model=model, optimizer=optimizer, folder="ckpt", saves=Saves(steps=1))
+training = Training(state={"model": model, "optimizer": optimizer}, folder="ckpt", saves=Saves(steps=1))
 loader = training.loader(Numbers(), 5)
 for epoch in training.epochs(int(os.environ.get("EPOCHS", "6"))):
     for batch in training.batches(loader):

@@ -57,12 +57,14 @@ scale = 2.0 ** {torch.float16: 24, torch.bfloat16: 126}[HALF]
 scaler = torch.amp.GradScaler(DEVICE.type, init_scale=scale, backoff_factor=2.0**-8, growth_interval=3)
 generator = torch.Generator(DEVICE).manual_seed(5)
 training = Training(
-    model=used,
-    optimizer=optimizer,
-    scheduler=scheduler,
-    average=average,
-    scaler=scaler,
-    generator=generator,
+    state={
+        "model": used,
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "average": average,
+        "scaler": scaler,
+        "generator": generator,
+    },
     saves=Saves(steps=1, in_background=True) if given.beside else Saves(),
 )
 images = [torch.arange(36.0).reshape(1, 6, 6) / 36 + number for number in range(SAMPLES)]

@@ -58,7 +58,7 @@ def main():
     seed_everything(3)
     model = built(given.kind, size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    training = Training(model=model, optimizer=optimizer, seed=3)
+    training = Training(state={"model": model, "optimizer": optimizer}, seed=3)
     loader = training.loader(Numbers(), BATCH)
     has_begun = False
     for _ in training.epochs(EPOCHS):

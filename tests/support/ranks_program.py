@@ -106,7 +106,12 @@ def main():
     parts = parts_of(given, model, optimizer, size, rank)
     generator = torch.Generator().manual_seed(rank)
     saves = Saves(steps=given.beside, in_background=given.beside is not None)
-    training = Training(seed=3, best=("score", "max"), generator=generator, saves=saves, **parts)
+    training = Training(
+        state={"generator": generator, **parts},
+        seed=3,
+        best=("score", "max"),
+        saves=saves,
+    )
     loader = parts.get("loader") or training.loader(Noisy(), BATCH, num_workers=given.workers)
     average, seen = parts.get("average"), Path(__file__).with_name(f"seen-{size}-{rank}")
     for epoch in training.epochs(EPOCHS):

@@ -231,7 +231,7 @@ def test_a_plain_loop_gets_its_own_names(tmp_path):
         "-loader = DataLoader(data, batch_size=4, shuffle=True)",
         "-for epoch in range(7):",
         "-for inputs, targets in loader:",
-        "+training = Training(model=model, optimizer=optimizer)",
+        '+training = Training(state={"model": model, "optimizer": optimizer})',
         "+loader = training.loader(data, batch_size=4, shuffle=True)",
         "+for epoch in training.epochs(7):",
         "+for inputs, targets in training.batches(loader):",
@@ -312,10 +312,9 @@ def test_all_models_optimizers_and_schedules_are_parts(tmp_path):
 
     said = changed(tmp_path, text)
 
-    parts = (
-        "painter=painter, critic=critic, of_painter=of_painter, of_critic=of_critic, schedule=schedule, scaler=scaler"
-    )
-    assert f"+training = Training({parts})" in said
+    names = ("painter", "critic", "of_painter", "of_critic", "schedule", "scaler")
+    parts = ", ".join(f'"{name}": {name}' for name in names)
+    assert f"+training = Training(state={{{parts}}})" in said
     assert '+training.finish({"painter.pt": painter.state_dict(), "critic.pt": critic.state_dict()})' in said
 
 
@@ -426,7 +425,7 @@ def test_what_cannot_be_kept_is_named_with_the_two_lines_that_help(tmp_path, nam
 
     assert lines == [
         f"train.py also has {name}, which begins again at each restart; to keep the value of one, add:",
-        f'    {name} = variables.get("{name}", {name})  # above; variables=Variables()',
+        f'    {name} = variables.get("{name}", {name})  # above; "variables": variables in state, Variables()',
         f'    variables["{name}"] = {name}  # where it was changed; means: training.log, training.mean',
     ]
 

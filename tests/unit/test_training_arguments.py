@@ -32,7 +32,7 @@ def made(folder=None, **options):
     torch.manual_seed(1)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    return Training(**{"model": model, "optimizer": optimizer, "folder": folder, **options})
+    return Training(**{"state": {"model": model, "optimizer": optimizer}, "folder": folder, **options})
 
 
 def numbers(training, goal=1, unit="epochs", **options):

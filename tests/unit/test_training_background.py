@@ -44,7 +44,7 @@ class Loop:
         self.model = torch.nn.Linear(WIDTH, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         saves = Saves(**{"steps": 2, "in_background": True, **saves})
-        self.training = Training(model=self.model, optimizer=self.optimizer, folder=folder, saves=saves)
+        self.training = Training(state={"model": self.model, "optimizer": self.optimizer}, folder=folder, saves=saves)
         self.loader = self.training.loader(torch.utils.data.TensorDataset(torch.ones(100, 1)))
         self.steps = self._steps()
 

@@ -22,7 +22,7 @@ from unbroken.training.torch import Training
 
 stop, goal = map(int, sys.argv[1:])
 model = torch.nn.Linear(1, 1)
-training = Training(model=model, folder="run")
+training = Training(state={"model": model}, folder="run")
 training.progress()
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)[:, None]), batch_size=1)
 step = 0

@@ -34,12 +34,12 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
 ) -> None:
     inner, plain = small(), small()
     compiled = torch.compile(inner)
-    training = Training(model=compiled, best_copy=BestCopy(compiled), folder=tmp_path)
+    training = Training(state={"model": compiled, "best_copy": BestCopy(compiled)}, folder=tmp_path)
     training.finish({"model.pt": training._content.parts["best_copy"].weights})
     versions = json.loads((tmp_path / "checkpoints" / "latest" / "manifest.json").read_text())["versions"]
     capsys.readouterr()
     begin_as_a_new_process()
-    resumed = Training(model=plain, best_copy=BestCopy(plain), folder=tmp_path)
+    resumed = Training(state={"model": plain, "best_copy": BestCopy(plain)}, folder=tmp_path)
     resumed._link.place.close()
     said = capsys.readouterr().out
 
@@ -53,15 +53,15 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
 def test_an_average_of_a_compiled_model_goes_on_as_one(tmp_path: Path) -> None:
     averages = [AveragedModel(torch.compile(small())) for _ in range(2)]
     averages[0].update_parameters(small())
-    Training(average=averages[0], folder=tmp_path).finish()
+    Training(state={"average": averages[0]}, folder=tmp_path).finish()
     begin_as_a_new_process()
-    Training(average=averages[1], folder=tmp_path)._link.place.close()
+    Training(state={"average": averages[1]}, folder=tmp_path)._link.place.close()
 
     assert int(averages[1].n_averaged) == 1
     assert all(torch.equal(*pair) for pair in zip(*(one.parameters() for one in averages), strict=True))
     plain = AveragedModel(small())
     begin_as_a_new_process()
-    Training(average=plain, folder=tmp_path)._link.place.close()
+    Training(state={"average": plain}, folder=tmp_path)._link.place.close()
     assert all(torch.equal(*pair) for pair in zip(plain.parameters(), averages[0].parameters(), strict=True))
 
 

@@ -110,7 +110,7 @@ def train(folder: Path, make, stop_at=None):
     model, seen = torch.nn.Linear(1, 1), []
     parts, loader_of = make()
     try:
-        training = Training(model=model, folder=folder, **parts)
+        training = Training(state={"model": model, **parts}, folder=folder)
         loader = loader_of(training)
         for epoch in training.epochs(3):
             for batch in training.batches(loader):
@@ -257,9 +257,9 @@ def test_a_stateful_loader_keeps_the_generators_of_a_data_set_in_random_kept(wor
 
 def test_a_stateful_loader_whose_data_set_draws_by_itself_is_refused() -> None:
     with pytest.raises(
-        TypeError, match=r"Training\(loader=...\): the data set has .*its own \(Generator\).*RandomKept"
+        TypeError, match=r"Training\(state=\{'loader': ...\}\): the data set has .*its own \(Generator\).*RandomKept"
     ):
-        Training(loader=stateful(Numbers(Twister().add)))
+        Training(state={"loader": stateful(Numbers(Twister().add))})
 
 
 class CountingShuffle:
@@ -285,9 +285,9 @@ class Pipeline(IterableDataset):
 
 
 def test_a_stream_that_counts_its_passes_itself_is_refused_before_the_first_step() -> None:
-    Training(loader=stateful(Pipeline()))
+    Training(state={"loader": stateful(Pipeline())})
     with pytest.raises(TypeError, match=r"counts its passes itself \(CountingShuffle.epoch\), and a restart would"):
-        Training(loader=stateful(Pipeline(CountingShuffle())))
+        Training(state={"loader": stateful(Pipeline(CountingShuffle()))})
 
 
 class WebLoader(Pipeline):
@@ -311,7 +311,7 @@ if int(os.environ.get("WORLD_SIZE", 1)) > 1:
     torch.distributed.init_process_group("gloo")
 rank = int(os.environ.get("RANK", 0))
 model = torch.nn.Linear(1, 1)
-training = Training(model=model)
+training = Training(state={"model": model})
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(22.0)[:, None]), 2)
 open_batches = training.batch % 3
 for epoch in training.epochs():
@@ -350,7 +350,7 @@ def test_the_last_batch_is_known_where_other_ranks_began_the_epoch(tmp_path: Pat
 
 def test_the_last_batch_of_an_epoch_of_unknown_length_is_no_guess(tmp_path: Path) -> None:
     loader = stateful(Pipeline())
-    training = Training(loader=loader)
+    training = Training(state={"loader": loader})
     next(training.epochs(2, "steps"))
     next(training.batches(loader))
 

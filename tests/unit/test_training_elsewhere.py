@@ -33,7 +33,7 @@ from unbroken.training.torch import Saves, Training
 torch.set_num_threads(1)
 torch.manual_seed(1)
 model = torch.nn.Linear(1, 1)
-training = Training(model=model, folder=sys.argv[1], saves=Saves(steps=1))
+training = Training(state={"model": model}, folder=sys.argv[1], saves=Saves(steps=1))
 loader = training.loader(torch.arange(8.0).reshape(8, 1), 2, num_workers=1)
 for _ in training.epochs(1):
     for batch in training.batches(loader):

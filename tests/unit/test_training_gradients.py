@@ -121,7 +121,7 @@ def train(folder: Path, do, stops=(), saves=Saves(), give_optimizer=True):  # no
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002)
     parts = {"optimizer": optimizer} if give_optimizer else {}
-    training = Training(model=model, folder=folder, saves=saves, **parts)
+    training = Training(state={"model": model, **parts}, folder=folder, saves=saves)
     loader = training.loader(Numbers(), 3)
     try:
         for epoch in training.epochs(EPOCHS):
@@ -259,7 +259,8 @@ def test_fsdp1_is_refused_in_one_line(tmp_path: Path) -> None:
 
     assert parent.run() == 1
     line = (
-        "TypeError: Training(model=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+        "TypeError: Training(state={'model': ...}) holds a FullyShardedDataParallel (FSDP1), whose optimizer has "
+        "another state on "
     )
     assert parent.log.count(f"{line}each rank under the same names; allowed: FSDP2; type fully_shard(model)") == 2
 

@@ -45,7 +45,7 @@ def train(
     model = nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     try:
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=saves, best=best)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=saves, best=best)
         loader = training.loader(Noisy(), 5, num_workers=workers)
         step = 0
         for _ in training.epochs(epochs):
@@ -241,7 +241,7 @@ torch.set_num_threads(1)
 seed_everything(1)
 model = torch.nn.Sequential(torch.nn.Linear(6, 200_000), torch.nn.Linear(200_000, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-training = Training(model=model, optimizer=optimizer, folder=sys.argv[1], saves=Saves(steps=1))
+training = Training(state={"model": model, "optimizer": optimizer}, folder=sys.argv[1], saves=Saves(steps=1))
 loader = training.loader(Numbers(), 1, num_workers=2)
 for epoch in training.epochs(int(sys.argv[2])):
     for batch in training.batches(loader):

@@ -60,7 +60,7 @@ def train(folder: Path, body, *, second=24, workers=0, stop_at=None, epochs=3, i
     seed_everything(1)
     model, seen = torch.nn.Linear(1, 1), []
     try:
-        training = Training(model=model, folder=folder)
+        training = Training(state={"model": model}, folder=folder)
         loaders = [training.loader(Numbers(24), 4, num_workers=workers)]
         loaders += [training.loader(Numbers(second, 100), 4, num_workers=workers)]
         if is_endless:
@@ -208,7 +208,7 @@ def train_by_weights(folder: Path, *, stop_at=None, epochs=3, replacement=True, 
     kept, seen = Weights(), []
     weights = kept.weights
     try:
-        training = Training(kept=kept, folder=folder)
+        training = Training(state={"kept": kept}, folder=folder)
         plain = training.loader(Numbers(24), 4)
         hard = training.loader(
             Numbers(24), 4, order=lambda g: torch.multinomial(weights, 24, replacement=replacement, generator=g)
@@ -283,7 +283,7 @@ if size > 1:
 weights = torch.ones(40)
 kept = torch.nn.Module()
 kept.register_buffer("weights", weights)
-training = Training(kept=kept)
+training = Training(state={"kept": kept})
 numbers = torch.utils.data.TensorDataset(torch.arange(40))
 hard = training.loader(numbers, 2, order=lambda g: torch.multinomial(weights, 40, generator=g))
 others = training.endless(training.loader(numbers, 2))
@@ -335,7 +335,7 @@ torch.set_num_threads(1)
 seed_everything(3)
 model, kept = torch.nn.Linear(4, 4), torch.nn.Module()
 kept.register_buffer("weights", torch.ones(40))
-training = Training(model=model, kept=kept)
+training = Training(state={"model": model, "kept": kept})
 by_loss = lambda g: torch.multinomial(kept.weights, 40, replacement=True, generator=g)
 hard = training.loader(Noisy(), 4, order=by_loss, num_workers=2)
 more = training.loader(Batched(), 4, num_workers=1, persistent_workers=True)

@@ -27,7 +27,7 @@ def fold(number: int, folder: Path | None) -> tuple[int, list[float]]:
     seed_everything(number)
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    training = Training(model=model, optimizer=optimizer, folder=folder)
+    training = Training(state={"model": model, "optimizer": optimizer}, folder=folder)
     loader, steps = training.loader(DATA, 2), 0
     for _ in training.epochs(2):
         for (batch,) in training.batches(loader):
@@ -74,9 +74,9 @@ def test_a_second_fold_in_a_run_of_the_workflow_is_refused_for_good(told: Path) 
 
 
 def test_a_second_training_beside_the_first_is_refused(told: Path) -> None:
-    first = Training(generator=torch.Generator())
+    first = Training(state={"generator": torch.Generator()})
     with pytest.raises(CheckpointError, match=IN_THE_RUN):
-        Training(discriminator=torch.nn.Linear(1, 1))
+        Training(state={"discriminator": torch.nn.Linear(1, 1)})
 
     first.finish()
 

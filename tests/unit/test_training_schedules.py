@@ -52,7 +52,10 @@ def trained(folder, goal, scheduler_of, is_per_batch=False, stop=(), **options):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         scheduler = scheduler_of(optimizer)
         training = Training(
-            model=model, optimizer=optimizer, scheduler=scheduler, folder=folder, saves=Saves(steps=1), **options
+            state={"model": model, "optimizer": optimizer, "scheduler": scheduler},
+            folder=folder,
+            saves=Saves(steps=1),
+            **options,
         )
         loader = training.loader(torch.utils.data.TensorDataset(torch.ones(6, 2)), 2)
         for _ in training.epochs(goal):

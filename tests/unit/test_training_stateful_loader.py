@@ -70,7 +70,7 @@ def train(folder, make, stop_at=None, workers=0, goal=(EPOCHS, "epochs")):
     loader = make(workers)
     model, seen = torch.nn.Linear(1, 1), []
     try:
-        training = Training(model=model, loader=loader, folder=folder)
+        training = Training(state={"model": model, "loader": loader}, folder=folder)
         for epoch in training.epochs(*goal):
             if isinstance(loader.sampler, StatefulDistributedSampler):
                 loader.sampler.set_epoch(epoch)
@@ -154,7 +154,7 @@ def test_workers_are_not_started_before_their_epoch_and_live_through_a_term(tmp_
             return index, float(ignored and signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
     loader = StatefulDataLoader(Looking(), 4, num_workers=1)
-    training = Training(loader=loader, folder=tmp_path)
+    training = Training(state={"loader": loader}, folder=tmp_path)
     is_started = loader._iterator is not None
     answers = [answer for _ in training.epochs(1) for _, noise in training.batches(loader) for answer in noise.tolist()]
     training.finish()
@@ -185,8 +185,8 @@ def test_another_number_of_workers_is_refused_in_one_line(tmp_path: Path) -> Non
     ],
 )
 def test_a_loader_that_would_go_on_otherwise_is_refused(make, line: str) -> None:
-    with pytest.raises(TypeError, match=rf"Training\(data=...\): .*{line}"):
-        Training(data=make())
+    with pytest.raises(TypeError, match=rf"Training\(state=\{{'data': ...\}}\): .*{line}"):
+        Training(state={"data": make()})
 
 
 def test_mistakes_with_a_loader_are_named(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_mistakes_with_a_loader_are_named(tmp_path: Path) -> None:
     epoch = training.epochs(1)
     next(epoch)
 
-    with pytest.raises(TypeError, match=r"no part of the training; type Training\(loader=loader"):
+    with pytest.raises(TypeError, match=r"no part of the training; type Training\(state=\{'loader': loader\}"):
         next(training.batches(loader))
     with pytest.raises(TypeError, match=r"needs a loader made by Training\.loader, or a StatefulDataLoader"):
         next(training.batches(DataLoader(Noisy())))
@@ -217,19 +217,19 @@ def test_a_loader_that_gives_less_than_it_says_ends_the_training(tmp_path: Path)
 
 def test_two_stateful_loaders_have_orders_of_their_own_and_one_that_is_iterated_alone_is_refused() -> None:
     one, other = (StatefulDataLoader(range(200), 200, shuffle=True) for _ in range(2))
-    training = Training(one=one, other=other)
+    training = Training(state={"one": one, "other": other})
     epochs = training.epochs(2)
     next(epochs)
     (first,) = training.batches(one)
     next(epochs)
     (second,) = training.batches(other)
-    again = Training(one=one, other=other)
+    again = Training(state={"one": one, "other": other})
     first_epoch, other_again = again.epochs(1), StatefulDataLoader(range(200), 200, shuffle=True)
     next(first_epoch)
     iter(other_again)
-    beside = Training(one=StatefulDataLoader(range(8), 2), other=other_again)
+    beside = Training(state={"one": StatefulDataLoader(range(8), 2), "other": other_again})
     next(beside.epochs(1))
 
     assert (first == second).sum() < 20
-    with pytest.raises(TypeError, match=r"Training\(other=...\): the StatefulDataLoader is iterated without batches"):
+    with pytest.raises(TypeError, match=r"Training\(state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"):
         list(beside.batches(beside._content.loaders["one"].loader))

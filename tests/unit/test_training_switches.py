@@ -74,7 +74,7 @@ def test_what_changes_at_an_epoch_is_so_after_a_restart(tmp_path, name) -> None:
         if before:
             before(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         if after:
             after(model)
         return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and change(model))
@@ -88,7 +88,7 @@ def test_what_a_script_froze_otherwise_than_the_checkpoint_is_said_at_the_first_
     def program(folder, trap, is_frozen=False):
         model = classifier()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         frozen(model[1], is_frozen=is_frozen)
         return fit(training, model, optimizer, trap)
 
@@ -118,7 +118,7 @@ def test_a_tensor_that_an_epoch_begins_with_on_a_module_stays_there(tmp_path) ->
     def program(folder, trap):
         model = Scaled()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         return fit(training, model, optimizer, trap, lambda epoch: setattr(model, "scale", torch.tensor(0.1)))
 
     whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
@@ -143,7 +143,7 @@ def test_what_a_script_made_of_its_parts_can_be_made_before_a_checkpoint_is_load
             if (training.epoch, training.batch) > (2, 0):
                 grow()
 
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN, prepare=prepare)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN, prepare=prepare)
         assert len(asked) == (training.step > 0)
         return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and training.batch == 0 and grow())
 
@@ -157,7 +157,7 @@ def test_what_a_script_made_of_its_parts_can_be_made_before_a_checkpoint_is_load
 def test_other_names_in_a_model_and_other_groups_than_at_the_start_are_said_at_once(tmp_path, capsys) -> None:
     model = classifier()
     optimizer = torch.optim.SGD(model[0].parameters(), lr=0.05)
-    training = Training(model=model, optimizer=optimizer, folder=tmp_path / "run", saves=OFTEN)
+    training = Training(state={"model": model, "optimizer": optimizer}, folder=tmp_path / "run", saves=OFTEN)
 
     def prune_one(epoch):
         if epoch == 1:
@@ -181,7 +181,7 @@ def test_parameters_in_another_order_than_at_the_save_keep_their_own_state(tmp_p
     def program(folder, trap):
         model = nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(3)))
         optimizer = torch.optim.AdamW([model[number].weight for number in next(orders)], lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         return fit(training, model, optimizer, trap)
 
     whole, in_pieces = whole_and_pieces(program, tmp_path, [6])
@@ -193,7 +193,7 @@ def test_other_parameters_in_a_group_than_at_the_save_are_refused(tmp_path) -> N
     def program(folder, trap, number=0):
         model = nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(3)))
         optimizer = torch.optim.AdamW([model[number].weight], lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         return fit(training, model, optimizer, trap)
 
     pieces(program, tmp_path / "run", [2], is_ended=False)
@@ -207,7 +207,9 @@ def test_what_an_epoch_begins_with_is_done_once_also_where_a_restart_repeats_it(
         model = classifier()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-        training = Training(model=model, optimizer=optimizer, scheduler=scheduler, folder=folder, saves=OFTEN)
+        training = Training(
+            state={"model": model, "optimizer": optimizer, "scheduler": scheduler}, folder=folder, saves=OFTEN
+        )
 
         def begin(epoch):
             if epoch:
@@ -227,7 +229,7 @@ def test_what_a_script_changes_before_its_epochs_stays_changed(tmp_path) -> None
     def program(folder, trap, lr=None):
         model = classifier()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        training = Training(state={"model": model, "optimizer": optimizer}, folder=folder, saves=OFTEN)
         if lr:
             optimizer.param_groups[0]["lr"] = lr
         fit(training, model, optimizer, trap)
@@ -254,7 +256,10 @@ def add_group(training):
         optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
 
 training = Training(
-    model=model, optimizer=optimizer, folder=sys.argv[1], saves=Saves(steps=1), prepare=add_group
+    state={"model": model, "optimizer": optimizer},
+    folder=sys.argv[1],
+    saves=Saves(steps=1),
+    prepare=add_group,
 )
 x, y = torch.randn(20, 6), torch.randint(3, (20,))
 loader = training.loader(torch.utils.data.TensorDataset(x, y), 5)
@@ -307,7 +312,9 @@ def test_a_hidden_state_that_goes_from_batch_to_batch_is_that_of_one_piece(tmp_p
     def program(folder, trap):
         model, hidden = nn.GRU(6, 8, batch_first=True), Hidden()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        training = Training(model=model, optimizer=optimizer, hidden=hidden, folder=folder, saves=OFTEN)
+        training = Training(
+            state={"model": model, "optimizer": optimizer, "hidden": hidden}, folder=folder, saves=OFTEN
+        )
         loader = training.loader(windows, batch_size=None, shuffle=False, num_workers=workers)
         for _ in training.epochs(2):
             hidden.value = torch.zeros(1, 4, 8)

@@ -50,7 +50,7 @@ parts = dict(
 )
 if options.without_scheduler:
     del parts["scheduler"]
-training = Training(seed=3, best=("accuracy", "max"), **parts)
+training = Training(seed=3, best=("accuracy", "max"), state=parts)
 loader = training.loader(
     Noisy(), 5, num_workers=options.workers, persistent_workers=options.persistent,
     seeded_samples=not options.unseeded,

@@ -119,8 +119,8 @@ def test_started_by_hand_it_says_that_nothing_is_saved(capsys: pytest.CaptureFix
 def test_mistakes_in_the_calls_are_named() -> None:
     training = Training()
     loader = training.loader(Noisy(), 4)
-    with pytest.raises(TypeError, match=r"Training\(model=...\) is a int, allowed: what has state_dict"):
-        Training(model=3)
+    with pytest.raises(TypeError, match=r"Training\(state=\{'model': ...\}\) is a int, allowed: what has state_dict"):
+        Training(state={"model": 3})
     with pytest.raises(ValueError, match=r"allowed: .name of a metric, 'max' or 'min'."):
         Training(best=("accuracy", "highest"))
     with pytest.raises(TypeError, match="makes sampler itself; for another order of the samples: order="):
@@ -462,7 +462,7 @@ def test_a_tensor_of_ones_own_class_is_refused_before_the_first_step_unless_it_i
     model = torch.nn.Linear(2, 1)
     model.register_buffer("scale", torch.ones(2).as_subclass(Marked))
     with pytest.raises(CheckpointError, match=r"model\.scale is a \S+\.Marked, a kind of tensor .* type torch"):
-        Training(model=model)
+        Training(state={"model": model})
 
     with torch.serialization.safe_globals([Marked]):
         state = torch_state.canonical(model.state_dict(), "model")
@@ -476,7 +476,7 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
 
     def train() -> None:
         try:
-            Training(model=torch.nn.Linear(2, 1), folder=tmp_path / "ckpt")
+            Training(state={"model": torch.nn.Linear(2, 1)}, folder=tmp_path / "ckpt")
         except RuntimeError as error:
             said.append(str(error))
 
@@ -532,25 +532,29 @@ def test_the_passport_names_the_gpu_and_how_it_computes(monkeypatch: pytest.Monk
 def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
     model = torch.nn.Linear(2, 1)
     ours, others = torch.optim.SGD([model.weight], momentum=0.9), torch.optim.AdamW([model.bias])
-    training = Training(model=model, optimizer=[ours, others])
+    training = Training(state={"model": model, "optimizer": [ours, others]})
     state = training._state()["parts"]
 
     assert list(state) == ["model", "optimizer.0", "optimizer.1"]
-    with pytest.raises(TypeError, match=r"Training\(optimizer\.1=\.\.\.\) is a int"):
-        Training(optimizer=[ours, 5])
+    with pytest.raises(TypeError, match=r"Training\(state=\{'optimizer\.1': \.\.\.\}\) is a int"):
+        Training(state={"optimizer": [ours, 5]})
 
 
 def test_parts_may_have_the_names_of_options(told: Path) -> None:
     parts = {"best": torch.nn.Linear(2, 1), "seed": torch.Generator(), "my state": [torch.nn.Linear(1, 1)]}
-    training = Training(seed=3, own=["my state"], state=parts, model=torch.nn.Linear(3, 1))
+    training = Training(state={"model": torch.nn.Linear(3, 1), **parts}, seed=3)
     state = training._state()
 
     assert list(state["parts"]) == ["model", "best", "my state.0"]
     assert (state["seed"], list(state["random"]["generators"])) == (3, ["seed"])
-    with pytest.raises(TypeError, match=r"Training\(\.\.\., state=\.\.\.\): model stands in both"):
-        Training(model=parts["best"], state={"model": parts["best"], "best": parts["best"]})
-    with pytest.raises(TypeError, match=r"Training\(best=\.\.\.\) is a int"):
+    with pytest.raises(TypeError, match=r"Training\(state=\.\.\., per_rank=\.\.\.\): model stands in both"):
+        Training(state={"model": parts["best"]}, per_rank={"model": parts["best"], "best": parts["best"]})
+    with pytest.raises(TypeError, match=r"Training\(state=\{'best': \.\.\.\}\) is a int"):
         Training(state={"best": 5})
+    with pytest.raises(
+        TypeError, match=r"Training\(state=\.\.\.\) is a Linear, allowed: a dictionary of parts by name"
+    ):
+        Training(parts["best"])
 
 
 def test_what_torch_remarks_on_sparse_tensors_spoils_no_checkpoint(

@@ -50,7 +50,8 @@ gain, model = 1.0, Model()
 optimizer = torch.optim.AdamW(model.parameters())
 inputs, targets = torch.randn(32, 3), torch.randn(32)
 fixed = torch.randn(5, 3)
-training = Training(model=model, optimizer=optimizer, best=("score", "max"), validate=Validate(lambda: model(fixed)))
+state = {"model": model, "optimizer": optimizer}
+training = Training(state=state, best=("score", "max"), validate=Validate(lambda: model(fixed)))
 loader = training.loader(torch.utils.data.TensorDataset(inputs, targets), 4)
 step = 0
 for epoch in training.epochs():
@@ -167,7 +168,7 @@ def test_what_must_not_be_ends_the_training_with_a_verdict(told: Path, guard: Gu
 
 def test_weights_that_are_no_numbers_are_never_saved(told: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    training = Training(model=model)
+    training = Training(state={"model": model})
     with torch.no_grad():
         model[1].bias[0] = math.inf
 
@@ -184,7 +185,9 @@ def test_a_prediction_leaves_no_trace_in_the_model_or_in_the_generators(told: Pa
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random_before = torch.get_rng_state()
 
-    training = Training(model=model, validate=lambda: {"a": [model(torch.ones(3, 2))], "b": torch.rand(2), "c": 1.5})
+    training = Training(
+        state={"model": model}, validate=lambda: {"a": [model(torch.ones(3, 2))], "b": torch.rand(2), "c": 1.5}
+    )
     saved_then = training._state()["trust"]
 
     assert [model.training, model[0].training, model[1].training] == [True, True, False]

@@ -36,7 +36,11 @@ def said(capsys):
 def made(folder, model=None, optimizer=None, **parts):
     model = model or nn.Linear(6, 2)
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
-    return Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN, **parts), model, optimizer
+    return (
+        Training(state={"model": model, "optimizer": optimizer, **parts}, folder=folder, saves=OFTEN),
+        model,
+        optimizer,
+    )
 
 
 def test_a_metric_of_several_ranks_that_is_not_each_ones_own_is_named() -> None:
@@ -48,7 +52,7 @@ def test_a_metric_of_several_ranks_that_is_not_each_ones_own_is_named() -> None:
     assert list(make_persistent(parts, {"sum"}, 1)) == []
     assert list(make_persistent(parts, {"sum"}, 2)) == [
         "mean (MeanMetric): each rank has seen other batches, and that of the first rank is saved for all; type: "
-        "Training(..., own=['mean'])"
+        "Training(per_rank={'mean': ...})"
     ]
 
 
@@ -75,7 +79,9 @@ def test_a_metric_is_that_of_one_piece(tmp_path, is_by_forward, is_persistent) -
     def program(folder, trap):
         model, metric = nn.Linear(6, 2), Mean()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        training = Training(model=model, optimizer=optimizer, metric=metric, folder=folder, saves=OFTEN)
+        training = Training(
+            state={"model": model, "optimizer": optimizer, "metric": metric}, folder=folder, saves=OFTEN
+        )
         loader = training.loader(torch.utils.data.TensorDataset(torch.arange(120.0).reshape(20, 6)), 5)
         found = []
         for _ in training.epochs(3):
@@ -170,9 +176,9 @@ def test_an_optimizer_and_a_scheduler_that_training_was_not_given_are_named(tmp_
     assert scheduler.last_epoch == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "not given" in line] == [
         "unbroken: a learning rate scheduler of optimizer was not given to Training(...), so it is not saved and "
-        "starts at 0 after a restart; type: Training(..., scheduler=scheduler)",
+        "starts at 0 after a restart; type: Training(state={'scheduler': scheduler}, ...)",
         "unbroken: an optimizer (AdamW) that Training(...) was not given has changed model.weight; its state is not "
-        "saved; type: Training(..., optimizer=optimizer)",
+        "saved; type: Training(state={'optimizer': optimizer}, ...)",
     ]
 
 

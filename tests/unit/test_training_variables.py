@@ -46,7 +46,7 @@ def test_what_cannot_be_read_back_is_named() -> None:
     variables = Variables(model=torch.nn.Linear(1, 1))
 
     with pytest.raises(CheckpointError, match=r"variables\.values\.model is a "):
-        Training(variables=variables)
+        Training(state={"variables": variables})
 
 
 @pytest.mark.process
@@ -57,7 +57,7 @@ def test_steps_are_counted_on_after_a_stop_and_beyond_what_they_take_for_an_epoc
     seen = []
 
     def train(stop_at: int) -> None:
-        training = Training(variables=Variables(), folder=tmp_path / "run")
+        training = Training(state={"variables": Variables()}, folder=tmp_path / "run")
         for step in training.steps(11):
             seen.append(step)
             if step == stop_at:

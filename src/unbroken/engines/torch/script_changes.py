@@ -20,7 +20,7 @@ from unbroken.engines.torch.training_loop import Parts, TrainingLoop, find_loop,
 
 LINES = (
     "from unbroken.training.torch import Training",
-    "training = Training(model=model, optimizer=optimizer)  # below the last of them",
+    'training = Training(state={"model": model, "optimizer": optimizer})  # below the last of them',
     "loader = training.loader(dataset, batch_size=64)  # shuffled, in place of the DataLoader",
     "for epoch in training.epochs(10):  # or: for step in training.steps(1000):",
     "    for batch in training.batches(loader):",
@@ -71,7 +71,8 @@ def _notes(script: Script, loop: TrainingLoop, carried: Carried) -> Iterator[str
     if others := carried.others:
         begin = f"{', '.join(others)}, which {'begins' if len(others) == 1 else 'begin'} again at each restart"
         yield f"{name} also has {begin}; to keep the value of one, add:"
-        yield f'    {others[0]} = variables.get("{others[0]}", {others[0]})  # above; variables=Variables()'
+        name = others[0]
+        yield f'    {name} = variables.get("{name}", {name})  # above; "variables": variables in state, Variables()'
         yield f'    variables["{others[0]}"] = {others[0]}  # where it was changed; means: training.log, training.mean'
     yield from notes_on_files(script, loop.outer.lineno)
 
@@ -84,8 +85,9 @@ def _insert_training(script: Script, loop: TrainingLoop, parts: Parts, carried: 
     block = block_with(script.tree, loop.outer)
     before = block[: block.index(loop.outer)]
     _refuse_uncertain(script, before, parts)
-    words = [*(f"{name}={name}" for name in parts.names), *["variables=variables"] * carried.is_any]
-    lines = ["variables = Variables()"] * carried.is_any + [f"training = Training({', '.join(words)})"]
+    names = [*parts.names, *["variables"] * carried.is_any]
+    state = ", ".join(f'"{name}": {name}' for name in names)
+    lines = ["variables = Variables()"] * carried.is_any + [f"training = Training(state={{{state}}})"]
     if loop.loader:
         lines.append(_loader_line(script, before, loop.loader))
     lines += [f'{name} = variables.get("{name}", {name})' for name in carried.of_epochs]

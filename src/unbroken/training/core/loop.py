@@ -40,11 +40,17 @@ class Feed(Protocol):
         """Return how many samples there are from one place to another."""
 
 
-def together(given: Mapping[str, Part], state: Mapping[str, Part]) -> dict[str, Part]:
-    """Return the parts given as keywords of Training and in its `state`; raise TypeError if both have a name."""
-    if twice := sorted(given.keys() & state.keys()):
-        raise TypeError(f"Training(..., state=...): {', '.join(twice)} stands in both, allowed: one of them")
-    return {**given, **state}
+def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[str, Part]:
+    """Return all parts; raise TypeError for what is no mapping, or a name in both."""
+    for option, given in (("state", state), ("per_rank", per_rank)):
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"Training({option}=...) is a {type(given).__name__}, allowed: a dictionary of parts by name, such as "
+                "{'model': model, 'optimizer': optimizer}"
+            )
+    if twice := sorted(state.keys() & per_rank.keys()):
+        raise TypeError(f"Training(state=..., per_rank=...): {', '.join(twice)} stands in both, allowed: one of them")
+    return {**state, **per_rank}
 
 
 class Loop(Placed, ABC):

@@ -62,7 +62,8 @@ class StatefulLoader:
         """Raise TypeError if the script iterates it itself: then nothing says where a restart has to continue."""
         if not self._is_begun and getattr(self.loader, "_iterator", None) is not None:
             raise TypeError(
-                f"Training({self._name}=...): the StatefulDataLoader is iterated without batches(), so a restart would "
+                f"Training(state={{{self._name!r}: ...}}): "
+                "the StatefulDataLoader is iterated without batches(), so a restart would "
                 "begin it again; allowed: one StatefulDataLoader, in batches(); type training.loader(dataset, ...) for "
                 "a second loader"
             )
@@ -118,7 +119,7 @@ def feed_of(loader: DataLoader[Any], position: Position, parts: Mapping[str, obj
             return _stateful_feed(part, position)
     if is_stateful_loader(loader):
         raise TypeError(
-            "batches(): the StatefulDataLoader is no part of the training; type Training(loader=loader, ...)"
+            "batches(): the StatefulDataLoader is no part of the training; type Training(state={'loader': loader}, ...)"
         )
     raise TypeError(
         f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; it needs a "
@@ -156,14 +157,16 @@ def _check_data(name: str, data: object) -> None:
         return
     if own := own_generators(data):
         raise TypeError(
-            f"Training({name}=...): the data set has a random generator of its own ({type(own[0]).__name__}), which is "
+            f"Training(state={{{name!r}: ...}}): "
+            f"the data set has a random generator of its own ({type(own[0]).__name__}), which is "
             f"in no state; type RandomKept(dataset), or give the data set state_dict and load_state_dict"
         )
     parts = reachable(data) if isinstance(data, IterableDataset) else ()
     counting = (part for part in parts if isinstance(getattr(part, "epoch", None), int))
     if (part := next((part for part in counting if not hasattr(part, "set_epoch")), None)) is not None:
         raise TypeError(
-            f"Training({name}=...): the data set counts its passes itself ({type(part).__name__}.epoch), and a restart "
+            f"Training(state={{{name!r}: ...}}): "
+            f"the data set counts its passes itself ({type(part).__name__}.epoch), and a restart "
             "would give it those of the first pass again; type a shuffle that draws from torch's generator, or give "
             "the data set state_dict and load_state_dict"
         )
@@ -172,21 +175,24 @@ def _check_data(name: str, data: object) -> None:
 def _check(name: str, loader: DataLoader[Any]) -> None:
     """Raise TypeError if torchdata would silently resume with other samples."""
     if not getattr(loader, "in_order", True):
-        raise TypeError(f"Training({name}=...): the StatefulDataLoader has in_order=False; allowed: True")
+        raise TypeError(f"Training(state={{{name!r}: ...}}): the StatefulDataLoader has in_order=False; allowed: True")
     if loader.generator is not None:
         raise TypeError(
-            f"Training({name}=...): the StatefulDataLoader has a generator of its own, which moves on when an epoch "
+            f"Training(state={{{name!r}: ...}}): "
+            "the StatefulDataLoader has a generator of its own, which moves on when an epoch "
             "begins; allowed: none (unbroken seeds each epoch)"
         )
     _check_data(name, loader.dataset)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         raise TypeError(
-            f"Training({name}=...): torchdata cannot go on with the order of a {type(sampler).__name__} of torch; "
+            f"Training(state={{{name!r}: ...}}): "
+            f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; "
             "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
         )
     if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
         raise TypeError(
-            f"Training({name}=...): an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by "
+            f"Training(state={{{name!r}: ...}}): "
+            "an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by "
             "itself; allowed: one of them (a plain DataLoader for this sampler)"
         )

@@ -129,7 +129,7 @@ class Content:
                 raise TypeError(
                     "loader(seeded_samples=False): the data set has a random generator of its own "
                     f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
-                    "torch.Generator or numpy.random.Generator to Training(generator=...) too"
+                    "torch.Generator or numpy.random.Generator to Training(state={'generator': ...}) too"
                 )
 
     def check_loaders(self) -> None:

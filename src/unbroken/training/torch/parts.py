@@ -17,7 +17,7 @@ NUMPY = "numpy"
 
 
 class Tracker:
-    """Keep weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
+    """Keep weighted sums of numbers under names, a part of the state: `Training(state={'tracker': tracker}, ...)`.
 
     `add` is for each batch and does not wait for a GPU; `means`, `sums`, `end_epoch` and `state_dict` bring the ranks
     together where torch.distributed is initialized, so all ranks have to call them.  `epoch_reports` are the means of
@@ -105,7 +105,7 @@ class BestCopy:
 
 
 class Variables(dict[str, Any]):
-    """Keep a dictionary of your own variables as a part of the state: `Training(..., variables=variables)`.
+    """Keep a dictionary of your own variables as a part of the state: `Training(state={'variables': variables}, ...)`.
 
     Put in what the next batch or epoch needs (`variables["hidden"] = hidden`), and take it out after a restart
     (`best = variables.get("best", 0.0)`): tensors, numpy's arrays, numbers, text, and containers of them.  Tensors are

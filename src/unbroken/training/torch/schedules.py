@@ -100,7 +100,7 @@ def _replay(name: str, scheduler: LRScheduler, steps: int) -> None:
             for _ in range(steps):
                 scheduler.step()
         except ValueError as error:
-            raise CheckpointError(f"Training({name}=..., new_schedule=True): {error}") from error
+            raise CheckpointError(f"Training(state={{{name!r}: ...}}, new_schedule=True): {error}") from error
 
 
 def _steps_in(state: Mapping[str, Any]) -> int:

@@ -46,12 +46,13 @@ Shards = dict[str, torch.Tensor]
 
 
 def check_kinds(parts: Mapping[str, object]) -> None:
-    """Raise TypeError for a keyword of Training whose state is sharded in an unsupported way."""
+    """Raise TypeError for a part given to Training whose state is sharded in an unsupported way."""
     for name, part in parts.items():
         modules = part.modules() if isinstance(part, torch.nn.Module) else ()
         if any(isinstance(module, FullyShardedDataParallel) for module in modules):
             raise TypeError(
-                f"Training({name}=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+                f"Training(state={{{name!r}: ...}}) "
+                "holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
                 "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
             )
 

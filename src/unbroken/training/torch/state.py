@@ -176,11 +176,12 @@ def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
 
 
 def check_parts(parts: Mapping[str, object]) -> None:
-    """Raise TypeError for a keyword of Training whose state cannot be saved."""
+    """Raise TypeError for a part given to Training whose state cannot be saved."""
     for name, part in parts.items():
         if not isinstance(part, (Stateful, RandomGenerator)):
             raise TypeError(
-                f"Training({name}=...) is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
+                f"Training(state={{{name!r}: ...}}) "
+                f"is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
                 "or a torch.Generator or numpy.random.Generator"
             )
 
@@ -194,7 +195,7 @@ def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) 
 
 
 def check_names(given: Collection[str], saved: Collection[str], source: str) -> None:
-    """Raise CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
+    """Raise CheckpointError if the parts given to Training are not those with which the checkpoint was made."""
     if new := sorted({*given} - {*saved}):
         raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
     if lost := sorted({*saved} - {*given}):

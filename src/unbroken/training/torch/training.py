@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -43,12 +43,12 @@ CHECKED_EPOCHS = 2
 class Training(Loop):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
-    Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch or
-    numpy, or a list of such things, say of optimizers.  `state` is for more of them, under names of your own, which may
-    be those of options too.  `seed` fixes the order of the data and what is drawn for each
+    `state` names the parts of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch
+    or numpy, or a list of such things, say of optimizers.  Of several ranks all make one; `per_rank` names the parts
+    that each rank has for itself.  `seed` fixes the order of the data and what is drawn for each
     sample; `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is
     best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
-    checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
+    checkpoint is checked.
     With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
     checkpoint on; without it those of the checkpoint, however long they are.  `prepare` is called with this training
     before a checkpoint is loaded: `epoch` and `batch` say where it resumes, so that it can make of the parts what
@@ -64,22 +64,19 @@ class Training(Loop):
 
     def __init__(
         self,
+        state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         *,
+        per_rank: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         seed: int = 0,
         best: tuple[str, str] | None = None,
         guard: Guard = NORMAL,
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
-        own: Collection[str] = (),
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
-        state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
-        **given: Part | Sequence[Part],
     ) -> None:
-        given = together(given, state)
-        parts = torch_state.one_by_one(given)
-        own = {*own} - given.keys() | {name for name in parts if name.partition(".")[0] in own}
+        parts, own = torch_state.one_by_one(together(state, per_rank)), {*torch_state.one_by_one(per_rank)}
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
         self._seed, self._ranks = seed, Ranks.here()

@@ -26,7 +26,7 @@ Look = bytes | tuple[torch.Tensor, ...]
 def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: int) -> Iterator[str]:
     """Let each metric of torchmetrics that is a part give its state, which it leaves out by itself.
 
-    Yield a line for each that is not in `own`, the parts that each of the ranks has for itself.
+    Yield a line for each that is not in `own`, the names of the parts that each of the ranks has for itself.
     """
     for name, part in only(parts, torch.nn.Module).items():
         metrics = [module for module in part.modules() if is_metric(module)]
@@ -37,7 +37,7 @@ def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: in
         if ranks > 1 and name not in own:
             yield (
                 f"{name} ({type(part).__name__}): each rank has seen other batches, and that of the first rank is "
-                f"saved for all; type: Training(..., own=[{name!r}])"
+                f"saved for all; type: Training(per_rank={{{name!r}: ...}})"
             )
 
 
@@ -104,7 +104,7 @@ class Unsaved:
             if stepped := [names[id(each)] for each in parameters_of(optimizer) if id(each) in names]:
                 yield (
                     f"an optimizer ({type(optimizer).__name__}) that Training(...) was not given has changed "
-                    f"{stepped[0]}; its state is not saved; type: Training(..., optimizer=optimizer)"
+                    f"{stepped[0]}; its state is not saved; type: Training(state={{'optimizer': optimizer}}, ...)"
                 )
 
     def _schedulers(self) -> Iterator[str]:
@@ -113,7 +113,7 @@ class Unsaved:
             if is_scheduled and not any(getattr(each, "optimizer", None) is part for each in self._near()):
                 yield (
                     f"a learning rate scheduler of {name} was not given to Training(...), so it is not saved and "
-                    "starts at 0 after a restart; type: Training(..., scheduler=scheduler)"
+                    "starts at 0 after a restart; type: Training(state={'scheduler': scheduler}, ...)"
                 )
 
     def _near(self) -> Iterator[object]:
