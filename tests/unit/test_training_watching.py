@@ -31,6 +31,7 @@ PROGRAM = """
 import os, signal, sys, time, torch
 from torch import nn
 from torchmetrics import MeanMetric
+from unbroken.training.loggers import TensorBoard
 from unbroken.training.torch import Training, seed_everything
 
 stop, kill = map(int, sys.argv[1:])
@@ -39,9 +40,9 @@ seed_everything(3)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.AdamW(model.parameters())
 mean_loss = MeanMetric()
+board = TensorBoard(os.environ["UNBROKEN_LIVE"] + "/tensorboard")
 state = {"model": model, "optimizer": optimizer}
-training = Training(state, per_rank={"mean_loss": mean_loss}, best=("score", "max"))
-board = training.tensorboard()
+training = Training(state, per_rank={"mean_loss": mean_loss}, best=("score", "max"), loggers=[board])
 data = torch.utils.data.TensorDataset(torch.randn(30, 3), torch.randn(30, 1))
 loader = training.loader(data, 4)
 for epoch in training.epochs():
@@ -59,7 +60,6 @@ for epoch in training.epochs():
         if step == kill - 1:
             time.sleep(1.1)  # the files are brought up to date once a second
         if step == kill:
-            board.flush()
             os.kill(os.getpid(), signal.SIGKILL)
     training.log(score=float(epoch), mean_loss=mean_loss.compute().item())
     mean_loss.reset()
@@ -195,10 +195,10 @@ def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> N
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
-    book = Book(Guard(), None, Processes(1, 2), {"UNBROKEN_LIVE": str(tmp_path / "live")})
+    book = Book(Guard(), None, Processes(1, 2))
 
-    book.open(0, tmp_path)
-    book.close(0)
+    book.open(0, tmp_path / "live")
+    book.finish(0)
 
     assert not (tmp_path / "live").exists()
 
@@ -247,7 +247,7 @@ def test_times_add_up_over_segments() -> None:
 
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
-    book = Book(Guard(), None, Processes(), {})
+    book = Book(Guard(), None, Processes())
     course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
 
     before = book.figures(course)

@@ -100,10 +100,6 @@ class Loop(Placed, ABC):
         """Add the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside."""
         return self._book.timers.timed(name)
 
-    def progress(self) -> None:
-        """Print how far it is, from here on: a line now and then, and one at the end."""
-        self._book.print_progress(self._course)
-
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
@@ -159,7 +155,8 @@ class Loop(Placed, ABC):
             self._give_up(Kind.BAD_CHECKPOINT, error)
         if note := link.import_note:
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
-        self._book.open(self._course.position.step, link.contract.progress.parent)
+        self._book.open(self._course.position.step, link.contract.live)
+        link.pace.when_saved = self._book.published
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         if self._link and (unread := self._link.unread_import(self._loading)):
@@ -170,7 +167,6 @@ class Loop(Placed, ABC):
         """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
         course, timers = self._course, self._book.timers
         phase, is_over = Phase.START, course.is_epoch_over
-        self._book.show_steps()
         while not is_over:
             with timers.timed(DATA):
                 batch = next(stream, NO_MORE)
@@ -182,7 +178,6 @@ class Loop(Placed, ABC):
             with timers.timed(STEP):
                 yield batch
             course.count_batch()
-            self._book.show_steps()
             feed.advance()
             timers.samples += feed.samples(before, course.position.batch)
             if phase is Phase.START:
@@ -198,6 +193,7 @@ class Loop(Placed, ABC):
         """Save between two steps if it is time to, and leave if it must."""
         link = self._link
         if link is None:
+            self._book.published(self._course.position.step)  # no restart brings a step again
             return
         link.pace.end_step(ended)
         if self._is_repeating:
@@ -216,6 +212,7 @@ class Loop(Placed, ABC):
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:
+            self._book.close()
             self._clean_up()
             self._ranks.leave()
             sys.exit(EXIT_PAUSED)
@@ -246,4 +243,5 @@ class Loop(Placed, ABC):
         return f"at step {at.step + self._course.is_in_batch} in epoch {at.epoch}"
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
+        self._book.close()
         end_as_failed(kind, message, self._link, self._clean_up)

@@ -21,6 +21,7 @@ from unbroken.program.contract import Kind
 from unbroken.store.checkpoint import Imported, read_import
 from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Progress, write_progress
+from unbroken.store.trackers import note_mlflow
 from unbroken.training.core import once
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
@@ -148,6 +149,7 @@ class Connection:
         self._next_report = now + REPORT_SECONDS
         shown = progress()
         write_progress(self.contract.progress, replace(shown, metrics={**shown.metrics, **self.pace.chosen}))
+        note_mlflow(self.contract.live)
         return True
 
     def poll(self) -> None:

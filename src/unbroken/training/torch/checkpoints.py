@@ -40,6 +40,7 @@ class Record:
     is_prepared: bool = False
     finite: bool = True  # weights that hold NaN or infinity are no checkpoint
     where: Callable[[], str] | None = None  # the training is
+    leave: Callable[[Kind, str], NoReturn] | None = None  # without saving
 
 
 class Checkpoints:
@@ -211,4 +212,6 @@ class Checkpoints:
         self._leave(kind, f"{message}, {self._where()}")
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
+        if self._record.leave and self.link:  # else it is not made yet
+            self._record.leave(kind, message)
         end_as_failed(kind, message, self.link, self.content.end_workers)

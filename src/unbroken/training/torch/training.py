@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
@@ -16,6 +16,7 @@ from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
+from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Feed, feed_of
 from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Record
@@ -26,11 +27,7 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import as_tensor
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
-from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.writer import TorchWriter
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
 
 NORMAL = Guard()
 # How often a scheduler is called is known after one.
@@ -53,13 +50,14 @@ class Training(Loop):
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
     """
 
     _ranks: Ranks
     _link: TorchWriter | None
     _epochs_begun = 0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (a keyword each)
         self,
         state: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
         *,
@@ -70,15 +68,18 @@ class Training(Loop):
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
         self._ranks = Ranks.here()
-        self._book, self._course = Book(guard, best, self._ranks), Course(per_step=self._ranks.size)
+        self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare, self._short_schedules = prepare, set[str]()
         self._link = None  # should what cannot be saved end the training
-        record = Record(self._extras(), self._loaders, prepare is not None, bool(guard.finite), self._where)
+        record = Record(
+            self._extras(), self._loaders, prepare is not None, bool(guard.finite), self._where, self._leave
+        )
         self._checkpoints = Checkpoints(
             state,
             per_rank=per_rank,
@@ -93,6 +94,8 @@ class Training(Loop):
         self._content, self._link = self._checkpoints.content, self._checkpoints.link
         if self._link:
             self._resume(self._link)
+        else:
+            self._book.open(0)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
@@ -158,13 +161,11 @@ class Training(Loop):
         `torch.save` can save.
         """
         self._course.count_batch()
-        self._book.close(self._course.position.step)
+        self._book.finish(self._course.position.step)
         results = {**self._checkpoints.results(files), **self._book.results(self._course)}
+        if self._link is None:
+            self._book.published(self._course.position.step)
         self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
-
-    def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
-        """Return a SummaryWriter for all metrics, in live/tensorboard; a restart purges what it will write again."""
-        return open_board(self._book, self._course.position.step, folder)
 
     def _restore(self, folder: Path) -> str:
         if self._prepare:
