@@ -83,7 +83,7 @@ def test_segments_of_a_workflow_give_what_one_piece_gives(whole: Path, tmp_path:
 def test_a_stateful_data_loader_is_refused_because_its_start_draws_random_numbers() -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="missing: torchdata")
 
-    with pytest.raises(TypeError, match="'data'.*StatefulDataLoader.*allowed: Loaders"):
+    with pytest.raises(TypeError, match=r"'data'.*StatefulDataLoader.*allowed: Loaders"):
         Checkpoints({"data": torchdata.StatefulDataLoader(Numbers())})
 
 

@@ -89,8 +89,8 @@ class Checkpoints:
         )
         if self.content.stateful and not record:
             raise TypeError(
-                f"Checkpoints(state={{{next(iter(self.content.stateful))!r}: ...}}) is a StatefulDataLoader, whose start "
-                "draws random numbers that a restart would draw again; allowed: Loaders, or Training"
+                f"Checkpoints(state={{{next(iter(self.content.stateful))!r}: ...}}) is a StatefulDataLoader, whose "
+                "start draws random numbers that a restart would draw again; allowed: Loaders, or Training"
             )
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
         self.link: TorchWriter | None = None  # should that end the training
