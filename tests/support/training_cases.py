@@ -35,8 +35,8 @@ LOADED = (
 PATIENCE_SECONDS = 300.0
 PAUSED = 85
 STOPS = ("USR1", "TERM", "file")
-# Differ between two runs that compute the same.
-_TIMES = ("timing.jsonl", "summary.json")
+# Also of several trainings of one script, each in a folder of its own; in summary.json are times.
+_RESULTS = re.compile(r"([\w-]+/)?(final/(?!summary\.json).*|live/metrics\.jsonl)")
 
 
 @dataclass
@@ -183,10 +183,9 @@ def are_equal(one: Path, other: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return the files in the folders `final` and `live` of one training, or of several."""
+    """Return the results of a training, and the metrics of its steps."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    kept = re.compile(r"([\w-]+/)?(final|live)/.*")  # not those in checkpoints/
-    return {name: path for name, path in found.items() if kept.fullmatch(name) and path.name not in _TIMES}
+    return {name: path for name, path in found.items() if _RESULTS.fullmatch(name)}
 
 
 def note(case: Case, runs: Sequence[TrainingRun]) -> None:
