@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.position import Positions, global_random
 from unbroken.training.jax.tree import State
 from unbroken.training.jax.writer import JaxWriter, Point, read_notes, read_tree
+from unbroken.training.loggers import Logger
 
 NORMAL, OFTEN = Guard(), Saves()
 FORMAT = 1
@@ -37,6 +38,7 @@ class Training(Loop):
     `seed` is that of the data: a checkpoint of another seed is refused.  `best` names the metric whose best value so
     far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the metrics ends the
     training early; as long as it names any that must be finite, NaN in the state does so too.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -58,6 +60,7 @@ class Training(Loop):
         guard: Guard = NORMAL,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         if (count := jax.process_count()) > 1:
             raise SegmentError(
@@ -66,13 +69,14 @@ class Training(Loop):
             )
         self._state, self._data, self._random = State(state), Positions(data), global_random()
         self._seed, self._course, self._ranks = seed, Course(), Processes()
-        self._book = Book(guard, best, self._ranks)
+        self._book = Book(guard, best, self._ranks, loggers)
         self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
         self._restored: Any = None
         self._is_updated = self._state.is_in_place
         self.resumed = False
         if (found := connect(folder, saves)) is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
+            self._book.open(0)
             return
         self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
         self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
@@ -111,8 +115,10 @@ class Training(Loop):
         or NNX objects, of which a folder of Orbax is made.
         """
         self._course.count_batch()
-        self._book.close(self._course.position.step)
-        if self._link:
+        self._book.finish(self._course.position.step)
+        if self._link is None:
+            self._book.published(self._course.position.step)
+        else:
             results = {**(files or {}), **self._book.results(self._course)}
             self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
 
