@@ -28,7 +28,7 @@ from unbroken.errors import CheckpointError, SegmentError  # noqa: E402
 from unbroken.training.jax import Training  # noqa: E402
 from unbroken.training.jax import tree as jax_tree  # noqa: E402
 from unbroken.training.jax.position import Positions, decode, encode  # noqa: E402
-from unbroken.training.jax.tree import HostCopy, State  # noqa: E402
+from unbroken.training.jax.tree import State  # noqa: E402
 from unbroken.training.jax.writer import ARRAYS, read_tree, write_tree  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
@@ -112,15 +112,17 @@ def run_code(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_copy_stays_while_the_original_is_donated_and_its_memory_is_used_again() -> None:
-    copies, step = HostCopy(), jax.jit(lambda x: x + 1, donate_argnums=0)
-    leaf = jnp.arange(1000.0)
-    (first,) = copies.take([leaf])
-    was = first.copy()
-    leaf = step(leaf)
-    assert np.array_equal(first, was)
-    (second,) = copies.take([leaf])
-    assert second is first and second[0] == 1
+def test_what_is_held_stays_while_the_original_changes_or_is_donated() -> None:
+    step = jax.jit(lambda leaf: leaf + 1, donate_argnums=0)
+    for size in (1, 1000, 1_000_000):
+        leaf, own = step(jnp.arange(float(size))), np.zeros(3)
+        held, of_numpy = jax_tree.held([leaf, own])
+        was = held.copy()
+        for _ in range(5):
+            leaf = step(leaf)
+        own += 1
+        assert np.array_equal(held, was) and not np.array_equal(held, leaf)
+        assert not of_numpy.any()
 
 
 @pytest.mark.parametrize(

@@ -122,29 +122,16 @@ def size_bytes(leaves: Sequence[Any]) -> int:
     return sum(leaf.nbytes if hasattr(leaf, "nbytes") else 8 for leaf in leaves)
 
 
-class HostCopy:
-    """Copy leaves to the host; on a CPU into memory that is used again: new memory takes longer than the copy."""
+def held(leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """Return the numbers of all leaves, which stay as they are while the training changes, or donates, the originals.
 
-    def __init__(self) -> None:
-        self._memory: dict[int, np.ndarray[Any, Any]] = {}
-
-    def take(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """Return copies, which stay as they are while the training changes, or donates, the originals."""
-        raw = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-        for leaf in raw:
-            if isinstance(leaf, jax.Array):
-                leaf.copy_to_host_async()
-        return [self._copied(number, leaf) for number, leaf in enumerate(raw)]
-
-    def _copied(self, number: int, leaf: Any) -> np.ndarray[Any, Any]:
-        source = np.asarray(leaf)
-        if isinstance(leaf, jax.Array) and all(device.platform != "cpu" for device in leaf.devices()):
-            return source  # it has come here for us alone
-        kept = self._memory.get(number)
-        if kept is None or (kept.shape, kept.dtype) != (source.shape, source.dtype):
-            kept = self._memory[number] = np.empty_like(source)
-        np.copyto(kept, source)
-        return kept
+    On a CPU nothing is copied, as Orbax does it too: JAX gives donated memory away only when nobody looks at it.
+    """
+    raw = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    for leaf in raw:
+        if isinstance(leaf, jax.Array):
+            leaf.copy_to_host_async()
+    return [leaf.copy() if isinstance(leaf, np.ndarray) else np.asarray(leaf) for leaf in raw]
 
 
 def restored(array: np.ndarray[Any, Any], row: Row, own: Any) -> Any:

@@ -28,7 +28,7 @@ from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import AsyncSave, Connection
 from unbroken.training.jax import tree as jax_tree
-from unbroken.training.jax.tree import HostCopy, Row
+from unbroken.training.jax.tree import Row
 
 # In a checkpoint: what Orbax writes, and the notes.
 ARRAYS, NOTES = "state", "state.json"
@@ -66,7 +66,6 @@ class JaxWriter(Connection):
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int) -> None:
         super().__init__(contract, place, saves, state_bytes)
-        self._copy = HostCopy()
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
     def save(self, point: Point) -> None:
@@ -76,7 +75,7 @@ class JaxWriter(Connection):
         self.pace.begin_save(point.step)
         leaves, structure = jax.tree.flatten(point.tree)
         if not point.is_over and self._may_be_in_background(jax_tree.size_bytes(leaves)):
-            copied = replace(point, tree=jax.tree.unflatten(structure, self._copy.take(leaves)))
+            copied = replace(point, tree=jax.tree.unflatten(structure, jax_tree.held(leaves)))
             stall = time.monotonic() - began
             self._async_save = AsyncSave(lambda: self._write(copied, draft, stall), stall)
             self.pace.is_saving = True
