@@ -7,8 +7,6 @@ out = small_jax.folder()
 options = ocp.CheckpointManagerOptions(
     save_interval_steps=small_jax.SAVE_STEPS, max_to_keep=None, step_format_fixed_length=2
 )
-    save_interval_steps=small_jax.SAVE_STEPS, max_to_keep=None, step_format_fixed_length=2
-)
 with ocp.CheckpointManager(out / "steps", options=options) as manager:
     state, start = small_jax.state(), 0
     if (newest := manager.latest_step()) is not None:
