@@ -53,11 +53,7 @@ class Endless(Iterator[Any]):
         self._begin(**saved)
 
     def __next__(self) -> Any:
-        if self._tracked.loaders.zone is not Zone.BATCH:
-            raise TypeError(
-                "endless(): a batch was drawn before the epoch's first batch, and a restart would draw another one; "
-                "allowed: inside of the loop over batches()"
-            )
+        self._tracked.loaders.check_place()
         batch = next(self.batches, NO_MORE)
         if batch is NO_MORE:
             self._begin(self._number + 1)
@@ -159,6 +155,14 @@ class PlannedLoaders:
         if found is None:
             raise TypeError(f"endless() was given a {type(loader).__name__}, allowed: a loader of training.loader(...)")
         return found.begin_endless()
+
+    def check_place(self) -> None:
+        """Raise TypeError where no batch of an endless iterator may be drawn."""
+        if self.zone is not Zone.BATCH:
+            raise TypeError(
+                "endless(): a batch was drawn before the epoch's first batch, and a restart would draw another one; "
+                "allowed: inside of the loop over batches()"
+            )
 
     def begin_epoch(self) -> None:
         """Note that the script gets the number of an epoch."""

@@ -19,7 +19,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Feed, feed_of
+from unbroken.training.torch.batch_source import Feed, feed_of, part_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
@@ -140,11 +140,13 @@ class Training(Loop):
         return loader
 
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Return an iterator over a loader of `loader`, pass after pass, for data that are drawn next to `batches`.
+        """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`.
 
-        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.
+        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.  `loader` is one of
+        `Training.loader`, or a StatefulDataLoader that is a part of the training.
         """
-        return self._content.planned.endless(loader)
+        part = part_of(loader, self._content.parts)
+        return part.endless(self._content.planned.check_place) if part else self._content.planned.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
