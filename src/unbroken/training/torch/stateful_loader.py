@@ -1,4 +1,4 @@
-"""Make a StatefulDataLoader of torchdata a part of a training: it knows its own position, which is saved with the rest."""
+"""Make a StatefulDataLoader of torchdata a part of a training, whose state then holds the position in its data."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ class StatefulLoader:
 
     def _iterate(self) -> Iterator[Any]:
         """Begin the pass that is the loader's now, by its number."""
-        for part in (self.loader.dataset, self.loader.sampler, self.loader.batch_sampler):
+        parts: list[Any] = [self.loader.dataset, self.loader.sampler, self.loader.batch_sampler]
+        for part in parts:
             if hasattr(part, "set_epoch"):
                 part.set_epoch(self._number)
         random_state.seed(random_state.GLOBAL, repeat(seed_from(self._seed, self._number)))

@@ -30,12 +30,13 @@ class ResumableStream(IterableDataset[Any]):
 
     In each epoch, all that is drawn in the stream is a function of seed and epoch: by the shuffles of WebDataset, by
     generators that the stream holds, and, for each rank and worker, by the global ones.  So its state is the number of
-    samples that it gave.  A restart reads the epoch again up to there, and raises CheckpointError if other samples come.
+    samples given.  A restart reads the epoch again up to there, and raises CheckpointError if other samples come.
     """
 
     def __init__(self, dataset: Iterable[Any], seed: int = 0) -> None:
         self.dataset, self._seed, self._rank = dataset, seed, here().share.rank
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # so that persistent workers hear of it
+        # Shared, so that persistent workers hear of it.
+        self._epoch: torch.Tensor = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self._given = self._checksum = 0  # of the samples of this epoch
         self._resume = 0, 0  # the same, where the next iteration begins
         _make_repeatable(dataset, seed)
@@ -116,8 +117,8 @@ def _make_repeatable(dataset: object, seed: int) -> None:
         stage = getattr(values.get("f"), "__name__", type(part).__name__)
         if stage in ("resampled_", "DirectoryShardList"):
             raise TypeError(
-                f"ResumableStream(): {stage.rstrip('_')} of webdataset is another list of shards in each start; allowed: "
-                "a fixed list; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
+                f"ResumableStream(): {stage.rstrip('_')} of webdataset gives other shards at each start; allowed: a list "
+                "of shards; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
             )
         if stage == "_shuffle" and "rng" not in values["kw"]:
             values["kw"] = {**values["kw"], "seed": None, "rng": random.Random()}
@@ -127,7 +128,7 @@ def _make_repeatable(dataset: object, seed: int) -> None:
             values["seed"] = seed  # of a WebDataset it may be a random one; the epochs differ by their numbers
 
 
-def _identity(value: object) -> bytes:
+def _identity(value: Any) -> bytes:
     """Return what tells a sample from others and is equal on other hardware: no decoded images, no place of a file."""
     if isinstance(value, Mapping):
         value = [each for name, each in value.items() if name == "__key__" or not str(name).startswith("__")]
