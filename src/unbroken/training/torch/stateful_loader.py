@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, TypeGuard
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
+from unbroken.training.torch.put_back import bits
 from unbroken.training.torch.random_state import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
-from unbroken.training.torch.state import Stateful
+from unbroken.training.torch.state import Stateful, places
 from unbroken.training.torch.streams import ResumableStream
 
 STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
@@ -39,7 +42,7 @@ class StatefulLoader:
         self._seed = seed_from(seed, "loader", name)
         self._number, self._is_begun = 0, False  # of the pass
         self._saved: Mapping[str, Any] = {}  # where the next one resumes
-        self._unread: dict[str, tuple[bytes, Any]] = {}  # of workers that gave nothing since: state now, state then
+        self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
         self._endless: Iterator[Any] | None = None
         if problem := _problem(loader):
             raise TypeError(f"{self._where}: {problem}")
@@ -51,6 +54,9 @@ class StatefulLoader:
     def prepare_workers(self) -> None:
         """Make the workers survive the signals that are meant for the training."""
         if self.loader.num_workers:
+            if not isinstance(self.loader.dataset, Stateful) or _is_of_datasets(self.loader.dataset):
+                self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
+                self.loader.worker_init_fn = check.begin
             self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
 
     def check_used(self) -> None:
@@ -92,7 +98,7 @@ class StatefulLoader:
                 f"give other samples; allowed: a data set with state_dict and load_state_dict; type {STREAM}"
             )
         then = _worker_states(saved)
-        self._unread = {name: (pickle.dumps(now), then[name]) for name, now in _worker_states(state).items() if then}
+        self._unread = {name: (_frozen(now), then[name]) for name, now in _worker_states(state).items() if then}
         return iterator
 
     def endless(self, check: Callable[[], None]) -> Iterator[Any]:
@@ -146,10 +152,40 @@ class StatefulLoader:
         """Return the loader's state, in which a worker that gave nothing since the restart has that of before."""
         state: dict[str, Any] = self.loader.state_dict()  # type: ignore[attr-defined]
         workers = _worker_states(state)
-        unread = {name: then for name, (now, then) in self._unread.items() if pickle.dumps(workers[name]) == now}
+        unread = {name: then for name, (now, then) in self._unread.items() if _frozen(workers[name]) == now}
         if not unread:
             return state
         return {**state, "_snapshot": {**state["_snapshot"], "_worker_snapshots": {**workers, **unread}}}
+
+
+class DrawCheck:
+    """Collate batches in a worker; raise TypeError if something draws from its generators, which are in no state."""
+
+    def __init__(self, loader: DataLoader[Any], where: str) -> None:
+        self._begin, self._collate, self._where = loader.worker_init_fn, loader.collate_fn, where
+        self._before: object = None
+
+    def begin(self, worker_id: int) -> None:
+        """Begin a worker process."""
+        if self._begin:
+            self._begin(worker_id)
+        self._before = _drawn()
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self._collate(samples)
+        if self._before != _drawn():
+            raise TypeError(
+                f"{self._where}: the data set or its collate_fn draws random numbers in a worker process, and a "
+                "restart would draw others; allowed: num_workers=0, or a data set that keeps them; type "
+                f"RandomKept(dataset), for a stream {STREAM}"
+            )
+        return batch
+
+
+def _drawn() -> object:
+    """Return what changes when something is drawn from a global generator."""
+    numbers: Any = np.random.get_state()
+    return random.getstate(), numbers[1].tobytes(), numbers[2], torch.get_rng_state().numpy().tobytes()
 
 
 def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
@@ -160,6 +196,15 @@ def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
 def _worker_states(state: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = state.get("_snapshot", {}).get("_worker_snapshots", {})
     return found
+
+
+def _frozen(state: object) -> object:
+    """Return the values in a state in a form that can be compared."""
+    leaves = ((place, each) for place, each in places(state) if not isinstance(each, (Mapping, list, tuple)))
+    return [
+        (place, bits(each).cpu().numpy().tobytes() if isinstance(each, torch.Tensor) else pickle.dumps(each))
+        for place, each in leaves
+    ]
 
 
 def _has_stream(state: object) -> bool:
@@ -221,7 +266,7 @@ def _problem_of_stream(part: object, loader: DataLoader[Any]) -> str:
     """Return what of a streaming data set of Hugging Face does not resume."""
     generator = getattr(part, "generator", None)
     if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
-        return "the data set was shuffled without a seed, so each start has another order; type shuffle(seed=0, ...)"
+        return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
     what, is_of_workers = UNRESUMABLE.get(type(part).__name__, ("", False))
     is_resumed = isinstance(loader.dataset, ResumableStream) or (is_of_workers and not loader.num_workers)
     if not what or is_resumed or getattr(part, "buffer_size", None) == 1:

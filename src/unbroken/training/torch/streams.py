@@ -40,7 +40,11 @@ class ResumableStream(IterableDataset[Any]):
         self._given = self._checksum = 0  # of the samples of this epoch
         self._resume = 0, 0  # the same, where the next iteration begins
         _make_repeatable(dataset, seed)
-        self._first_epochs = {id(part): part.epoch for part in _counting(dataset)}
+        parts: list[Any] = [*reachable(dataset)]
+        self._own = own_generators(dataset)
+        self._heard = [part for part in parts if hasattr(type(part), "set_epoch")]
+        counting = (part for part in parts if isinstance(getattr(part, "__dict__", {}).get("epoch"), int))
+        self._counting = [(part, part.epoch) for part in counting if not hasattr(type(part), "set_epoch")]
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be that of an epoch."""
@@ -87,21 +91,12 @@ class ResumableStream(IterableDataset[Any]):
         epoch = int(self._epoch)
         random_state.seed(GLOBAL, repeat(seed_from(*key)))
         # Equal on all ranks and workers: a shuffle of the shards may come before they are shared.
-        own = own_generators(self.dataset)
-        random_state.seed(own, (seed_from(self._seed, "own", epoch, number) for number in range(len(own))))
-        for part in reachable(self.dataset):
-            if hasattr(type(part), "set_epoch"):
-                part.set_epoch(epoch)  # type: ignore[attr-defined]
-        for part in _counting(self.dataset):
-            part.epoch = epoch * PASSES - 1 if _is_of_webdataset(part) else self._first_epochs.get(id(part), 0) + epoch
+        random_state.seed(self._own, (seed_from(self._seed, "own", epoch, number) for number in count()))
+        for part in self._heard:
+            part.set_epoch(epoch)
+        for part, first in self._counting:
+            part.epoch = epoch * PASSES - 1 if _is_of_webdataset(part) else first + epoch
         return iter(self.dataset)
-
-
-def _counting(dataset: object) -> Iterator[Any]:
-    """Yield what counts its passes itself."""
-    for part in reachable(dataset):
-        if isinstance(getattr(part, "__dict__", {}).get("epoch"), int) and not hasattr(type(part), "set_epoch"):
-            yield part
 
 
 def _is_of_webdataset(part: object) -> bool:
@@ -117,8 +112,8 @@ def _make_repeatable(dataset: object, seed: int) -> None:
         stage = getattr(values.get("f"), "__name__", type(part).__name__)
         if stage in ("resampled_", "DirectoryShardList"):
             raise TypeError(
-                f"ResumableStream(): {stage.rstrip('_')} of webdataset gives other shards at each start; allowed: a list "
-                "of shards; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
+                f"ResumableStream(): {stage.rstrip('_')} of webdataset gives other shards at each start; allowed: a "
+                "list of shards; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
             )
         if stage == "_shuffle" and "rng" not in values["kw"]:
             values["kw"] = {**values["kw"], "seed": None, "rng": random.Random()}
