@@ -239,7 +239,7 @@ def test_two_stateful_loaders_have_orders_of_their_own_and_one_that_is_iterated_
     with pytest.raises(
         TypeError, match=r"state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"
     ):
-        list(beside.batches(beside._content.loaders["one"].loader))
+        list(beside.batches(beside._content.stateful["one"].loader))
 
 
 class Forgetting(Counting):
