@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.utils.data import TensorDataset
 
-from unbroken.training.accelerate import Segments
+from unbroken.training.accelerate import UnbrokenLoop
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
 # 7 steps of each of two ranks, the last with 2 samples of each.
@@ -21,7 +21,7 @@ set_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=24)
-unbroken = Segments(accelerator, seed=3)
+unbroken = UnbrokenLoop(accelerator, seed=3)
 loader = unbroken.loader(DATA, batch_size=4)
 model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
 torch.manual_seed(accelerator.process_index)  # the ranks draw different masks

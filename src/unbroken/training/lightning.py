@@ -18,7 +18,7 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, refuse
+from unbroken.training.torch.framework_session import OFTEN, Adapter, FrameworkSession, Omitted, Wish, refuse
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ STATE_FILE = "lightning.ckpt"
 MODEL_FILE = "model.ckpt"
 
 
-class UnbrokenCallback(pl.callbacks.Checkpoint):
+class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     """Save through unbroken and leave in time; Lightning calls it as the last of the callbacks.
 
     `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
@@ -55,14 +55,9 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
     @property
     def resume(self) -> str | None:
-        """Return the value for `trainer.fit(ckpt_path=...)`."""
+        """Return the value for `trainer.fit(ckpt_path=...)`; None if the training begins at zero."""
         name = self._note.path if self._note else STATE_FILE
         return str(self._keeper.resume / name) if self._keeper.resume else None
-
-    @property
-    def goal(self) -> int | None:
-        """Return the goal of the configuration, for `max_epochs` or `max_steps`; None if started by hand."""
-        return None if self._keeper.goal is None else int(self._keeper.goal)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""

@@ -17,8 +17,9 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import Handover, Progress
+from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system import fs
+from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, read_contract
 from unbroken.training.core.process_group import RankRequest
@@ -27,7 +28,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.core.validation import give_verdict
-from unbroken.training.torch import random_state
+from unbroken.training.torch import framework_shards, random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.process_group import Ranks
@@ -39,15 +40,6 @@ from unbroken.training.torch.switches import modes_of, restore_modes
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
-# Kinds of training with Accelerate of which a rank has a part only, by the attribute of its state: each new
-# AcceleratorState() resets `distributed_type`.
-SPREADING = {
-    "fsdp_plugin": "FSDP",
-    "deepspeed_plugins": "DeepSpeed",
-    "megatron_lm_plugin": "Megatron-LM",
-    "torch_tp_plugin": "tensor parallelism",
-    "device_mesh": "a device mesh",
-}
 
 
 class Wish(Enum):
@@ -62,17 +54,6 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
-
-
-def check_kind(state: object | None) -> None:
-    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
-    for name, kind in SPREADING.items():
-        if state is not None and vars(state).get(name) is not None:
-            refuse(
-                CheckpointError,
-                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
-                "take unbroken.training.torch, which saves FSDP2",
-            )
 
 
 class FrameworkSession:
@@ -105,6 +86,8 @@ class FrameworkSession:
         self.ranks = Ranks()
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
+        self._is_save_asked = False
+        self.zero = 0  # the stage of ZeRO, if DeepSpeed trains
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
         if found := connect(folder, saves):
             self.contract = found[0]
@@ -116,18 +99,29 @@ class FrameworkSession:
         return self.contract.resume if self.contract else None
 
     @property
-    def goal(self) -> float | None:
-        """Return the goal of the configuration; None where it names none, and by hand."""
-        return self.contract.goal if self.contract else None
-
-    @property
     def counts_steps(self) -> bool:
         """Return True if the contract counts steps."""
         return self.contract is not None and self.contract.goal_unit == "steps"
 
-    def join(self) -> None:
-        """Join the other ranks; call it once torch.distributed is started, before the first step."""
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if this process was asked to stop, or its time is up."""
+        return self.contract is not None and self._link.pace.must_stop(Phase.BATCH)
+
+    def save(self) -> None:
+        """Ask for a checkpoint between this step and the next."""
+        self._is_save_asked = True
+
+    def join(self, state: object | None = None) -> None:
+        """Join the other ranks; call it once torch.distributed is started, before the first step.
+
+        `state` is that of Accelerate.  Raise CheckpointError if it shares the model in a way that is not saved.
+        """
         if self.contract:
+            try:
+                self.zero = framework_shards.zero_stage(state)
+            except CheckpointError as error:
+                refuse(CheckpointError, str(error))
             self.ranks = Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size)}
             self.look_ahead(0)
@@ -143,13 +137,16 @@ class FrameworkSession:
             self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
 
     def check_ranks(self, saved: int) -> None:
-        """Raise CheckpointError if another number of ranks made the checkpoint from which this one resumes."""
+        """Raise CheckpointError if the checkpoint to resume from lacks a shard, or other ranks made it."""
         here = self.ranks.size
         if self.contract and saved != here:
             refuse(
                 CheckpointError,
                 f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
+        if self.resume and here > 1:
+            names = [str(path.relative_to(self.resume)) for path in self.resume.rglob("*")]
+            framework_shards.check_shards(names, here, self.zero, self.resume)
 
     def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
         """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
@@ -183,8 +180,9 @@ class FrameworkSession:
         return Wish.SAVE if self._agreed.due else Wish.GO_ON
 
     def _own(self, following: Phase) -> RankRequest:
+        asked, self._is_save_asked = self._is_save_asked, False
         is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
-        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due or asked)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
         """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
@@ -198,19 +196,39 @@ class FrameworkSession:
         except BaseException:  # what is torn is of no use
             shutil.rmtree(draft, ignore_errors=True)
             raise
+        digests = self._digests(draft)
         seconds = time.monotonic() - began
-        self.ranks.meet()
-        if self.ranks.is_first:
-            versions, save_seconds = self._versions, round(seconds, 3)
-            handover = Handover(progress, is_finished=is_finished, versions=versions, save_seconds=save_seconds)
-            place.hand_over(draft, handover)
-        self.ranks.meet()
+        handover = Handover(
+            progress,
+            is_finished=is_finished,
+            versions=self._versions,
+            save_seconds=round(seconds, 3),
+            algorithm=preferred_algorithm(),
+            digests=digests,
+        )
+        self.ranks.by_first(lambda: place.hand_over(draft, handover))
         self._agreed = replace(self._agreed, due=False)
         if is_finished:
             self.ranks.settle()
         self._link.pace.begin_save(self._step)
         self._link.pace.saved(seconds)
         self._link.pace.begin_step()
+
+    def _digests(self, draft: Path) -> dict[str, FileDigest]:
+        """Flush what each of several ranks has written, on its own node, and return the digests of that.
+
+        Raise CheckpointError, on all ranks, if the shard of one is missing.
+        """
+        self.ranks.meet()
+        mine = {}
+        for path in framework_shards.files_of(draft, self.ranks.rank) if self.ranks.size > 1 else ():
+            fs.flush(path)
+            digest = digest_file(path, preferred_algorithm())
+            mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
+        found = {name: digest for each in self.ranks.all_gather(mine) for name, digest in each.items()}
+        if self.ranks.size > 1:
+            framework_shards.check_shards(found, self.ranks.size, self.zero, draft)
+        return found
 
     def leave(self) -> NoReturn:
         """End the process as paused, as all ranks do."""
@@ -224,7 +242,6 @@ class FrameworkSession:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
             save_verified(torch_state.canonical(dict(state), "state"), path)
-            fs.flush(path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
@@ -232,10 +249,36 @@ class FrameworkSession:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
 
-    def flush(self, path: Path) -> None:
-        """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
-        if not self.ranks.is_first:
-            fs.flush(path)
+
+class Adapter:
+    """Offer what all adapters have in common."""
+
+    _keeper: FrameworkSession
+
+    @property
+    def resumed(self) -> bool:
+        """Return True if there is a checkpoint to resume from."""
+        return self._keeper.resume is not None
+
+    @property
+    def resume(self) -> str | None:
+        """Return the checkpoint to resume from, as the framework takes it; None if the training begins at zero."""
+        return str(self._keeper.resume) if self._keeper.resume else None
+
+    @property
+    def goal(self) -> Any:
+        """Return the goal of the configuration, an int where it is one; None where it names none, and by hand."""
+        goal = self._keeper.contract.goal if self._keeper.contract else None
+        return goal if goal is None or goal % 1 else int(goal)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if this process was asked to stop or its time is up: it saves and leaves after this step."""
+        return self._keeper.stop_requested
+
+    def save(self) -> None:
+        """Ask for a checkpoint after this step; of several ranks one is enough, and it comes a step later."""
+        self._keeper.save()
 
 
 class Omitted:

@@ -1,0 +1,130 @@
+"""Know how Accelerate shards a training over its ranks, and which files of a checkpoint each rank writes by itself."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from unbroken.errors import CheckpointError
+
+# Kinds of training that are refused, by the attribute of Accelerate's state: each new AcceleratorState() resets
+# `distributed_type`.
+REFUSED = {
+    "fsdp_plugin": "FSDP",
+    "megatron_lm_plugin": "Megatron-LM",
+    "torch_tp_plugin": "tensor parallelism",
+    "device_mesh": "a device mesh",
+}
+ALLOWED = "one process, DistributedDataParallel, or DeepSpeed with ZeRO-1, ZeRO-2 or ZeRO-3"
+# ZeRO-3 shards the weights too.
+WEIGHTS_STAGE = 3
+# The number of a rank in the names of its files: what Trainer, Accelerate and this package save of each rank, and the
+# shards of DeepSpeed.
+OF_RANK = re.compile(r"(rng_state_|random_states_|ranks/0*|zero_pp_rank_)(\d+)(?=[_.])")
+# What DeepSpeed would write outside of the checkpoint, or after the save; and what changes the meaning of a rank.
+OUTSIDE = {
+    ("zero_optimization", "offload_optimizer", "device", "nvme"): "the state would be outside of the checkpoint",
+    ("zero_optimization", "offload_param", "device", "nvme"): "the state would be outside of the checkpoint",
+    ("checkpoint", "use_node_local_storage", True): "the shards would be on the disks of their nodes",
+    ("checkpoint", "load_universal", True): "unbroken resumes from the checkpoints that DeepSpeed saves itself",
+    ("checkpoint", "writer"): "the shards would be written after the save",
+    ("datastates_ckpt",): "the shards would be written after the save",
+    ("tensor_parallel",): "a rank would not be a share of the data",
+}
+
+
+def zero_stage(state: object | None) -> int:
+    """Return the ZeRO stage if Accelerate trains with DeepSpeed, else 0.
+
+    Raise CheckpointError if the ranks share the model in a way that no checkpoint here can hold, or if the script asked
+    for FSDP, DeepSpeed or several ranks and Accelerate trains without, which it does on a CPU.
+    """
+    has = {} if state is None else vars(state)
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    if has.get("num_processes", ranks) != ranks:
+        raise CheckpointError(
+            f"Accelerate counts {has['num_processes']} processes, and {ranks} train together, so each would train on "
+            'the same data; type Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])'
+        )
+    for name, kind in REFUSED.items():
+        if has.get(name) is not None:
+            raise CheckpointError(
+                f"Accelerate trains with {kind}, allowed: {ALLOWED}; type no {name}, or take unbroken.training.torch, "
+                "which saves FSDP2"
+            )
+    plugins = has.get("deepspeed_plugins")
+    for name, variable in (("FSDP", "ACCELERATE_USE_FSDP"), ("DeepSpeed", "ACCELERATE_USE_DEEPSPEED")):
+        if os.environ.get(variable, "").lower() == "true" and plugins is None:
+            raise CheckpointError(
+                f"{name} was asked for, and Accelerate trains without it, as it does with cpu=True or without a GPU; "
+                f"allowed: {ALLOWED}; type no {name}, or unset {variable}"
+            )
+    if plugins is None:
+        return 0
+    if isinstance(plugins, dict) and len(plugins) > 1:
+        raise CheckpointError(f"Accelerate has {len(plugins)} DeepSpeed plugins, allowed: one")
+    plugin: Any = next(iter(plugins.values())) if isinstance(plugins, dict) else plugins
+    _check_config(plugin.deepspeed_config)
+    return int(plugin.zero_stage)
+
+
+def _check_config(config: Any) -> None:
+    for path, why in OUTSIDE.items():
+        found = config
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else (found == name or None)
+        if found is not None and found is not False:
+            raise CheckpointError(f"DeepSpeed's configuration has {'.'.join(map(str, path))}; {why}; type no {path[0]}")
+    if not (config.get("zero_optimization") or {}).get("stage"):
+        raise CheckpointError(f"DeepSpeed trains with ZeRO stage 0, allowed: {ALLOWED}")
+
+
+def files_of(folder: Path, rank: int) -> list[Path]:
+    """Return the files that only this rank writes; the first rank writes all others too."""
+    found = ((path, OF_RANK.search(str(path.relative_to(folder)))) for path in sorted(folder.rglob("*")))
+    return [path for path, match in found if match and int(match[2]) == rank and path.is_file()]
+
+
+def check_shards(names: Iterable[str], ranks: int, zero: int, folder: Path) -> None:
+    """Raise CheckpointError if the shard of a rank is missing among the names of the files of a checkpoint."""
+    kinds: dict[str, set[int]] = {}
+    for name in names:
+        match = OF_RANK.search(name)
+        if match and match[1].startswith("zero"):
+            kinds.setdefault(OF_RANK.sub(r"\1*", name), set()).add(int(match[2]))
+    expected = 2 if zero == WEIGHTS_STAGE else 1 if zero else 0  # the optimizer's, with ZeRO-3 the model's too
+    if len(kinds) < expected:
+        raise CheckpointError(f"{folder}: no shards of DeepSpeed with ZeRO-{zero} are in it")
+    for kind, found in kinds.items():
+        if missing := sorted(set(range(ranks)) - found):
+            raise CheckpointError(f"{folder}: the shard {kind} of rank {missing[0]} is missing")
+
+
+def whole_weights(folder: Path) -> Mapping[str, torch.Tensor]:
+    """Return the whole model in fp32 from the shards of a checkpoint of DeepSpeed, on this rank alone."""
+    deepspeed: Any = importlib.import_module("deepspeed.utils.zero_to_fp32")
+    weights: Mapping[str, torch.Tensor] = deepspeed.get_fp32_state_dict_from_zero_checkpoint(str(folder))
+    return weights
+
+
+def check_whole(content: object, name: str) -> None:
+    """Raise CheckpointError if a result has tensors that are empty on this rank, as the weights are with ZeRO-3."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if isinstance(value, torch.Tensor) and not value.numel():
+                raise CheckpointError(
+                    f"finish(): {key} in {name} is empty, because ZeRO-3 shards the weights; allowed: "
+                    "accelerator.get_state_dict(model), with stage3_gather_16bit_weights_on_model_save: true"
+                )
+
+
+def count_ranks(names: Iterable[str]) -> int:
+    """Return how many ranks made a checkpoint of Trainer or Accelerate; a single process has files without a number."""
+    return len({match[2] for match in map(OF_RANK.search, names) if match}) or 1
