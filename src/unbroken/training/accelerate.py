@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, Adapter, FrameworkSession, Omitted, Wish, refuse
+from unbroken.training.loggers import Logger
+from unbroken.training.torch.framework_adapter import Adapter, Omitted
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
 from unbroken.training.torch.framework_shards import WEIGHTS_STAGE, check_whole
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
@@ -34,7 +36,7 @@ class UnbrokenLoop(Adapter, Placed):
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
     Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
-    without one it trains from start to end and saves nothing.  `saves` says how often.
+    without one it trains from start to end and saves nothing.  `saves` says how often; `loggers` get what is logged.
     """
 
     def __init__(
@@ -44,16 +46,16 @@ class UnbrokenLoop(Adapter, Placed):
         *,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves)
-        if self._keeper.contract:
-            if accelerator.project_configuration.automatic_checkpoint_naming:
-                refuse(
-                    CheckpointError,
-                    "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
-                )
-            self._keeper.join(accelerator.state)
+        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves, loggers)
+        if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
+            refuse(
+                CheckpointError,
+                "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
+            )
+        self._keeper.join(accelerator.state)
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
         self._plan: SamplePlan | None = None  # of the epoch
@@ -81,7 +83,7 @@ class UnbrokenLoop(Adapter, Placed):
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
         self._keeper.look_ahead(self._accelerator.gradient_accumulation_steps - 1)  # DeepSpeed's own, once prepared
-        self._omitted = Omitted(self._parts())
+        self._omitted = Omitted(self._parts(), has_gradients=not self._keeper.zero)
         if self._keeper.resume:
             self._load(self._keeper.resume)
         before = self._made
@@ -128,8 +130,10 @@ class UnbrokenLoop(Adapter, Placed):
                 end_workers(iterator)
 
     def log(self, **metrics: float) -> None:
-        """Log metrics; the last value of each counts."""
-        self.metrics |= {name: float(value) for name, value in metrics.items()}
+        """Log metrics of this step; the last value of each is shown."""
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self.metrics |= numbers
+        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""

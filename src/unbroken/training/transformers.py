@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, Adapter, FrameworkSession, Wish, refuse
+from unbroken.training.loggers import Logger
+from unbroken.training.torch.framework_adapter import Adapter
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
 from unbroken.training.torch.framework_shards import WEIGHTS_STAGE, count_ranks, whole_weights
 from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.switches import modes_of, restore_modes
@@ -44,7 +47,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     `trainer.train(resume_from_checkpoint=callback.resume)`.  The model is in `final/` of a run that is finished.
     `seed` is that of what is drawn for each sample, in the data set and its collator; the order is the Trainer's.
     Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
-    without one it saves nothing.  `saves` says how often.
+    without one it saves nothing.  `saves` says how often; `loggers` get what the Trainer logs.
     """
 
     def __init__(
@@ -53,9 +56,10 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         *,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         self._seed = seed
-        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves)
+        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves, loggers)
         self._wish = Wish.GO_ON
         self._is_due = self._is_epoch_over = False
         self._seeded: SeededSamples | None = None
@@ -77,9 +81,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
-        if self._keeper.contract is None:
-            return
-        _check_arguments(args, self.output_dir(""))
+        if self._keeper.contract:
+            _check_arguments(args, self.output_dir(""))
         self._keeper.join(getattr(kwargs.get("optimizer"), "accelerator_state", None))
         if folder := self._keeper.resume:
             self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
@@ -137,7 +140,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         return control
 
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
-        """Ask for a save if a callback before this one has ended the training."""
+        """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
+        logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in _NO_METRICS}
+        self._keeper.log.log(state.global_step, logged, int(state.epoch or 0))
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -22,20 +22,19 @@ from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, read_contract
+from unbroken.training.core.framework_log import FrameworkLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.core.validation import give_verdict
-from unbroken.training.torch import framework_shards, random_state
+from unbroken.training.loggers import Logger
+from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.state import only
-from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -59,15 +58,20 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
 class FrameworkSession:
     """Keep the contract for another library's loop; without unbroken around it or a folder, it requests nothing.
 
-    `versions` are those of the library, for the manifest; `folder` and `saves` are those of `Training`.  Make it before
-    worker processes are started.  All ranks call it in the same order; the function that `hand_over` receives is
-    called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as `Home` does.
+    `versions` are those of the library, for the manifest; `folder`, `saves` and `loggers` are those of `Training`.
+    Make it before worker processes are started.  All ranks call it in the same order; the function that `hand_over`
+    receives is called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as
+    `Home` does.
     """
 
     _link: Connection  # where there is a contract
 
     def __init__(
-        self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
+        self,
+        versions: Mapping[str, str],
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         count = int(os.environ.get("WORLD_SIZE") or 1)
         if count > 1 and read_contract() is None and (folder or os.environ.get("UNBROKEN_FOLDER")):
@@ -83,7 +87,7 @@ class FrameworkSession:
                 "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
             )
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        self.ranks = Ranks()
+        self.ranks, self.log = Ranks(), FrameworkLog(loggers)
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
         self._is_save_asked = False
@@ -125,6 +129,7 @@ class FrameworkSession:
             self.ranks = Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size)}
             self.look_ahead(0)
+        self.log.open(self.ranks if self.contract else here(), self._link if self.contract else None)
 
     def listen(self) -> None:
         """Take the signals back from a framework that has taken them over."""
@@ -185,7 +190,9 @@ class FrameworkSession:
         return RankRequest(stop=self._link.pace.must_stop(following), due=is_due or asked)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
-        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken."""
+        if is_finished:
+            self.log.finish()
         if self.contract is None:
             return
         began, place = time.monotonic(), self._link.place
@@ -193,6 +200,8 @@ class FrameworkSession:
         draft = Path(self.ranks.by_first(lambda: str(place.new_draft())))
         try:
             write(draft)
+            if self.ranks.is_first:
+                self.log.write(draft, self._step)
         except BaseException:  # what is torn is of no use
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -233,6 +242,7 @@ class FrameworkSession:
     def leave(self) -> NoReturn:
         """End the process as paused, as all ranks do."""
         self.ranks.leave()
+        self.log.close()
         self._link.close_place(is_paused=True)
         sys.exit(EXIT_PAUSED)
 
@@ -248,55 +258,3 @@ class FrameworkSession:
         if self.resume is None or self.ranks.is_first:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
-
-
-class Adapter:
-    """Offer what all adapters have in common."""
-
-    _keeper: FrameworkSession
-
-    @property
-    def resumed(self) -> bool:
-        """Return True if there is a checkpoint to resume from."""
-        return self._keeper.resume is not None
-
-    @property
-    def resume(self) -> str | None:
-        """Return the checkpoint to resume from, as the framework takes it; None if the training begins at zero."""
-        return str(self._keeper.resume) if self._keeper.resume else None
-
-    @property
-    def goal(self) -> Any:
-        """Return the goal of the configuration, an int where it is one; None where it names none, and by hand."""
-        goal = self._keeper.contract.goal if self._keeper.contract else None
-        return goal if goal is None or goal % 1 else int(goal)
-
-    @property
-    def stop_requested(self) -> bool:
-        """Return True if this process was asked to stop or its time is up: it saves and leaves after this step."""
-        return self._keeper.stop_requested
-
-    def save(self) -> None:
-        """Ask for a checkpoint after this step; of several ranks one is enough, and it comes a step later."""
-        self._keeper.save()
-
-
-class Omitted:
-    """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
-
-    def __init__(self, parts: Mapping[str, object]) -> None:
-        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
-
-    def state(self) -> dict[str, Any]:
-        """Return it in a form that can be saved."""
-        modes = {name: modes_of(model) for name, model in self._models.items()}
-        state = {"random": random_state.collect({}), "gradients": self._gradients.state(), "modes": modes}
-        return {name: torch_state.canonical(value, name) for name, value in state.items()}
-
-    def put_back(self, state: Mapping[str, Any], source: str) -> None:
-        """Restore it where the training resumes."""
-        random_state.restore_all(state["random"], {})
-        self._gradients.restore(state["gradients"], source)
-        self._gradients.put_back()
-        for name, modes in state["modes"].items():
-            restore_modes(self._models[name], modes)

@@ -26,8 +26,8 @@ ALLOWED = "one process, DistributedDataParallel, or DeepSpeed with ZeRO-1, ZeRO-
 # ZeRO-3 shards the weights too.
 WEIGHTS_STAGE = 3
 # The number of a rank in the names of its files: what Trainer, Accelerate and this package save of each rank, and the
-# shards of DeepSpeed.
-OF_RANK = re.compile(r"(rng_state_|random_states_|ranks/0*|zero_pp_rank_)(\d+)(?=[_.])")
+# shards of DeepSpeed and of torch.distributed.checkpoint.
+OF_RANK = re.compile(r"(rng_state_|random_states_|ranks/0*|zero_pp_rank_|__)(\d+)(?=[_.])")
 # What DeepSpeed would write outside of the checkpoint, or after the save; and what changes the meaning of a rank.
 OUTSIDE = {
     ("zero_optimization", "offload_optimizer", "device", "nvme"): "the state would be outside of the checkpoint",
