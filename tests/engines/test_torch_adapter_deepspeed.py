@@ -13,7 +13,7 @@ framework_shards = pytest.importorskip("unbroken.training.torch.framework_shards
 
 PROGRAM = Path(__file__).parents[1] / "support" / "deepspeed_ranks.py"
 # Times, folders and what a restart counts again stand in them.
-DIFFERING = frozenset({"trainer_state.json", "training_args.bin"})
+DIFFERING = frozenset({"trainer_state.json", "training_args.bin", "unbroken_metrics.json"})
 ON_CPU = {"DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
 
 
@@ -35,9 +35,9 @@ def attempt(parent: TrainingParent, *deeds: str) -> int:
 
 
 def content(parent: TrainingParent) -> dict[str, object]:
-    """The files of the last checkpoint; of those that DeepSpeed pickles, what they hold."""
+    """The files of the last checkpoint; of those of torch, what they hold."""
     found = {name: data for name, data in parent.result().items() if name not in DIFFERING}
-    return {name: plain(loaded(data)) if "_states.pt" in name else data for name, data in found.items()}
+    return {name: plain(loaded(data)) if name.endswith(".pt") else data for name, data in found.items()}
 
 
 def loaded(data: bytes) -> object:

@@ -52,7 +52,8 @@ def accelerate() -> None:
     handlers = [InitProcessGroupKwargs(backend="gloo")]
     accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=CONFIG), kwargs_handlers=handlers)
     set_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+    # Each parameter is of even size: ZeRO-3 pads others to equal shards with memory that was never set.
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=24)
     unbroken = UnbrokenLoop(accelerator, seed=3)

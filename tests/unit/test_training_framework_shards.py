@@ -9,11 +9,19 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
+import torch.distributed.checkpoint
 
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import Progress
 from unbroken.training.torch.framework_session import FrameworkSession
-from unbroken.training.torch.framework_shards import check_shards, check_whole, count_ranks, files_of, zero_stage
+from unbroken.training.torch.framework_shards import (
+    check_described,
+    check_shards,
+    check_whole,
+    count_ranks,
+    files_of,
+    zero_stage,
+)
 
 ZERO_2 = ["global_step9/mp_rank_00_model_states.pt", "global_step9/zero_pp_rank_0_mp_rank_00_optim_states.pt"]
 ZERO_3 = [f"m/zero_pp_rank_{rank}_mp_rank_00_{kind}_states.pt" for rank in (0, 1) for kind in ("model", "optim")]
@@ -118,6 +126,15 @@ def test_a_checkpoint_that_lacks_the_shard_of_a_rank_is_not_accepted() -> None:
             check_shards([name for name in ZERO_3 if name != missing], 2, 3, Path("here"))
     with pytest.raises(CheckpointError, match="no shards of DeepSpeed with ZeRO-3 are in it"):
         check_shards(both, 2, 3, Path("here"))
+
+
+def test_a_shard_that_a_description_names_has_to_be_there(tmp_path: Path) -> None:
+    torch.distributed.checkpoint.save({"weight": torch.ones(3)}, checkpoint_id=tmp_path / "model", no_dist=True)
+
+    check_described(tmp_path)
+    (tmp_path / "model" / "__0_0.distcp").unlink()
+    with pytest.raises(CheckpointError, match=r"model: the shard __0_0\.distcp is missing"):
+        check_described(tmp_path)
 
 
 def test_the_files_of_a_rank_are_known_by_their_names(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ class FrameworkSession:
         found = {name: digest for each in self.ranks.all_gather(mine) for name, digest in each.items()}
         if self.ranks.size > 1:
             framework_shards.check_shards(found, self.ranks.size, self.zero, draft)
+            self.ranks.by_first(lambda: framework_shards.check_described(draft))
         return found
 
     def leave(self) -> NoReturn:

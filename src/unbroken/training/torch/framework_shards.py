@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import FileSystemReader
 
 from unbroken.errors import CheckpointError
 
@@ -105,6 +106,15 @@ def check_shards(names: Iterable[str], ranks: int, zero: int, folder: Path) -> N
     for kind, found in kinds.items():
         if missing := sorted(set(range(ranks)) - found):
             raise CheckpointError(f"{folder}: the shard {kind} of rank {missing[0]} is missing")
+
+
+def check_described(folder: Path) -> None:
+    """Raise CheckpointError if a shard is missing that a description of torch.distributed.checkpoint names."""
+    for description in folder.rglob(".metadata"):
+        stored = FileSystemReader(description.parent).read_metadata().storage_data or {}
+        for name in sorted({each.relative_path for each in stored.values()}):
+            if not (description.parent / name).exists():
+                raise CheckpointError(f"{description.parent}: the shard {name} is missing")
 
 
 def whole_weights(folder: Path) -> Mapping[str, torch.Tensor]:
