@@ -15,12 +15,13 @@ from unbroken.errors import CheckpointError
 from unbroken.store.progress import Progress
 from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.framework_shards import (
+    Sharding,
     check_described,
     check_shards,
     check_whole,
     count_ranks,
     files_of,
-    zero_stage,
+    sharding_of,
 )
 
 ZERO_2 = ["global_step9/mp_rank_00_model_states.pt", "global_step9/zero_pp_rank_0_mp_rank_00_optim_states.pt"]
@@ -41,12 +42,12 @@ def deepspeed(**config: object) -> SimpleNamespace:
 
 
 def test_deepspeed_is_taken_in_each_stage_that_shards() -> None:
-    found = [zero_stage(deepspeed(zero_optimization={"stage": stage})) for stage in (1, 2, 3)]
+    found = [sharding_of(deepspeed(zero_optimization={"stage": stage})).zero for stage in (1, 2, 3)]
 
     assert found == [1, 2, 3]
-    assert [zero_stage(None), zero_stage(SimpleNamespace(num_processes=1, deepspeed_plugins=None))] == [0, 0]
-    assert zero_stage(deepspeed(zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}})) == 2
-    assert zero_stage(deepspeed(checkpoint={"use_node_local_storage": False})) == 2
+    assert sharding_of(None) == sharding_of(SimpleNamespace(num_processes=1, deepspeed_plugins=None)) == Sharding()
+    assert sharding_of(deepspeed(zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}})).zero == 2
+    assert sharding_of(deepspeed(checkpoint={"use_node_local_storage": False})).zero == 2
 
 
 @pytest.mark.parametrize(
@@ -70,13 +71,36 @@ def test_deepspeed_is_taken_in_each_stage_that_shards() -> None:
 )
 def test_what_deepspeed_would_keep_outside_of_the_checkpoint_is_refused(config: dict, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        zero_stage(deepspeed(**config))
+        sharding_of(deepspeed(**config))
 
 
-@pytest.mark.parametrize("name", ["fsdp_plugin", "megatron_lm_plugin", "torch_tp_plugin", "device_mesh"])
+@pytest.mark.parametrize("name", ["megatron_lm_plugin", "torch_tp_plugin", "device_mesh"])
 def test_other_ways_to_share_a_model_are_refused_by_name(name: str) -> None:
     with pytest.raises(CheckpointError, match=f"Accelerate trains with .*, allowed: one process, .*; type no {name}"):
-        zero_stage(SimpleNamespace(num_processes=1, **{name: object()}))
+        sharding_of(SimpleNamespace(num_processes=1, **{name: object()}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fsdp_version": 1}, "FSDP1, .*SHARDED_STATE_DICT, cpu_offload=False, allowed: one process, "),
+        ({"state_dict_type": "FULL_STATE_DICT"}, "FSDP2, .*FULL_STATE_DICT, cpu_offload=False, allowed"),
+        ({"cpu_offload": True}, "FSDP2, .*SHARDED_STATE_DICT, cpu_offload=True, allowed"),
+        ({}, ""),
+    ],
+)
+def test_of_fsdp_the_second_with_sharded_checkpoints_is_taken(options: dict, message: str) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="missing: accelerate (pip install unbroken[adapters])")
+    chosen = {"fsdp_version": 2, "state_dict_type": "SHARDED_STATE_DICT", **options}
+    plugin = accelerate.utils.FullyShardedDataParallelPlugin(**chosen)
+    state = SimpleNamespace(num_processes=1, fsdp_plugin=plugin)
+
+    if message:
+        with pytest.raises(CheckpointError, match=message):
+            sharding_of(state)
+    else:
+        assert sharding_of(state) == Sharding(is_fsdp=True)
+        assert sharding_of(state).hides_weights
 
 
 @pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])
@@ -85,7 +109,7 @@ def test_what_was_asked_for_and_accelerate_trains_without_is_refused(name: str, 
     monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
 
     with pytest.raises(CheckpointError, match=rf"(?i){name} was asked for, and Accelerate trains without it, as it"):
-        zero_stage(SimpleNamespace(num_processes=1, deepspeed_plugins=None))
+        sharding_of(SimpleNamespace(num_processes=1, deepspeed_plugins=None))
 
 
 def test_fsdp_under_accelerate_on_a_cpu_is_refused(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +131,7 @@ def test_ranks_of_which_each_trains_for_itself_are_refused(monkeypatch: pytest.M
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
 
     with pytest.raises(CheckpointError, match="Accelerate counts 1 processes, and 2 train together, so each would"):
-        zero_stage(deepspeed())
+        sharding_of(deepspeed())
 
 
 # --- shards ---
@@ -156,7 +180,7 @@ def test_the_files_of_a_rank_are_known_by_their_names(tmp_path: Path) -> None:
 
 def test_weights_that_are_sharded_are_no_result() -> None:
     check_whole({"weight": torch.ones(1), "name": "x"}, "model.pt")
-    with pytest.raises(CheckpointError, match=r"weight in model.pt is empty, because ZeRO-3 .*get_state_dict\(model\)"):
+    with pytest.raises(CheckpointError, match=r"weight in model.pt is not whole, because .*get_state_dict\(model\)"):
         check_whole({"weight": torch.ones(0)}, "model.pt")
 
 

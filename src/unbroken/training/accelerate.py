@@ -23,7 +23,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter, Omitted
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
-from unbroken.training.torch.framework_shards import WEIGHTS_STAGE, check_whole
+from unbroken.training.torch.framework_shards import check_whole
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -83,7 +83,7 @@ class UnbrokenLoop(Adapter, Placed):
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
         self._keeper.look_ahead(self._accelerator.gradient_accumulation_steps - 1)  # DeepSpeed's own, once prepared
-        self._omitted = Omitted(self._parts(), has_gradients=not self._keeper.zero)
+        self._omitted = Omitted(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
         before = self._made
@@ -138,7 +138,7 @@ class UnbrokenLoop(Adapter, Placed):
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
         self._course.count_batch()
-        for name, content in (files or {}).items() if self._keeper.zero == WEIGHTS_STAGE else ():
+        for name, content in (files or {}).items() if self._keeper.sharding.hides_weights else ():
             check_whole(content, name)
         self._save(self._course.done, files or {}, is_finished=True)
 

@@ -83,8 +83,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     def setup(self, trainer: pl.Trainer, pl_module: Module, stage: str) -> None:
         """Raise CheckpointError if unbroken did not start these processes, or each has only a part of the model."""
         self._share = Share(trainer.global_rank, trainer.world_size)
-        is_sharded = isinstance(trainer.strategy, pl.strategies.ModelParallelStrategy)
-        self._omitted = Omitted({"model": pl_module}, has_gradients=not is_sharded)
+        self._omitted = Omitted({"model": pl_module})
         for loader in self._loaders:
             loader.share_with(self._share)
         if self._keeper.contract is None:
@@ -96,7 +95,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
                 f"{_processes(trainer.world_size)}, and unbroken has started {self._started}; type "
                 f"ranks: {trainer.world_size} in the settings, or Trainer(devices={self._started}, ...)",
             )
-        _check_strategy(trainer.strategy, pl_module)
+        _check_strategy(trainer.strategy)
         self._keeper.join()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
@@ -215,7 +214,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
 
 
-def _check_strategy(strategy: pl.strategies.Strategy, module: Module) -> None:
+def _check_strategy(strategy: pl.strategies.Strategy) -> None:
     """Raise CheckpointError unless each rank has the whole model, or its shard of it by FSDP2."""
     allowed = (
         "one device, DDPStrategy, or FSDP2 by ModelParallelStrategy(data_parallel_size=ranks, tensor_parallel_size=1)"
@@ -223,11 +222,8 @@ def _check_strategy(strategy: pl.strategies.Strategy, module: Module) -> None:
     if isinstance(strategy, pl.strategies.ModelParallelStrategy):
         if strategy.device_mesh["tensor_parallel"].size() > 1:
             refuse(CheckpointError, f"the strategy has tensor parallelism, allowed: {allowed}")
-        if not strategy._save_distributed_checkpoint or not module.automatic_optimization:
-            refuse(
-                CheckpointError,
-                "FSDP2 with save_distributed_checkpoint=False or automatic_optimization=False, allowed: True for both",
-            )
+        if not strategy._save_distributed_checkpoint:
+            refuse(CheckpointError, "FSDP2 with save_distributed_checkpoint=False, allowed: True")
     elif not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
         refuse(CheckpointError, f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
 

@@ -25,7 +25,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
-from unbroken.training.torch.framework_shards import WEIGHTS_STAGE, count_ranks, whole_weights
+from unbroken.training.torch.framework_shards import count_ranks, whole_weights
 from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.switches import modes_of, restore_modes
 
@@ -86,7 +86,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._keeper.join(getattr(kwargs.get("optimizer"), "accelerator_state", None))
         if folder := self._keeper.resume:
             self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
-            if not self._keeper.zero and not any(folder.glob("optimizer*")):  # the Trainer would begin with a new one
+            if not self._keeper.sharding.zero and not any(
+                folder.glob("optimizer*")
+            ):  # the Trainer would begin with a new one
                 refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
             if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
@@ -177,10 +179,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
         def write(draft: Path) -> None:
             self._move(written, draft)
+            weights = whole_weights(model, self._keeper.sharding, draft) if model is not None else None
             if model is not None and self._keeper.ranks.is_first:
-                # With ZeRO-3 the model here is empty.
-                weights = {"state_dict": whole_weights(draft)} if self._keeper.zero == WEIGHTS_STAGE else {}
-                model.save_pretrained(draft / FINAL, **weights)
+                model.save_pretrained(draft / FINAL, **({"state_dict": weights} if weights is not None else {}))
 
         self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
@@ -49,22 +50,41 @@ class Adapter:
 class Omitted:
     """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes.
 
-    Gradients of a sharded model are left out: it is saved where a step has used them all.
+    Of a sharded model each rank saves its own shards of the gradients.
     """
 
-    def __init__(self, parts: Mapping[str, object], *, has_gradients: bool = True) -> None:
-        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts if has_gradients else {})
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
 
     def state(self) -> dict[str, Any]:
         """Return it in a form that can be saved."""
         modes = {name: modes_of(model) for name, model in self._models.items()}
-        state = {"random": random_state.collect({}), "gradients": self._gradients.state(), "modes": modes}
+        gradients = self._gradients.state()
+        gradients["tensors"] = {name: _local(each) for name, each in gradients["tensors"].items()}
+        state = {"random": random_state.collect({}), "gradients": gradients, "modes": modes}
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def put_back(self, state: Mapping[str, Any], source: str) -> None:
         """Restore it where the training resumes."""
         random_state.restore_all(state["random"], {})
-        self._gradients.restore(state["gradients"], source)
+        gradients, parameters = dict(state["gradients"]), self._gradients.parameters()
+        found = gradients["tensors"].items()
+        gradients["tensors"] = {name: _like(parameters.get(name), each) for name, each in found}
+        self._gradients.restore(gradients, source)
         self._gradients.put_back()
         for name, modes in state["modes"].items():
             restore_modes(self._models[name], modes)
+
+
+def _local(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+def _like(parameter: torch.Tensor | None, local: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of which this rank has saved its local part."""
+    if not isinstance(parameter, DTensor):
+        return local
+    shape, stride = parameter.shape, parameter.stride()
+    return DTensor.from_local(
+        local.to(parameter.device), parameter.device_mesh, parameter.placements, shape=shape, stride=stride
+    )

@@ -32,6 +32,7 @@ from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
@@ -91,7 +92,7 @@ class FrameworkSession:
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
         self._is_save_asked = False
-        self.zero = 0  # the stage of ZeRO, if DeepSpeed trains
+        self.sharding = Sharding()
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
         if found := connect(folder, saves):
             self.contract = found[0]
@@ -123,7 +124,7 @@ class FrameworkSession:
         """
         if self.contract:
             try:
-                self.zero = framework_shards.zero_stage(state)
+                self.sharding = framework_shards.sharding_of(state)
             except CheckpointError as error:
                 refuse(CheckpointError, str(error))
             self.ranks = Ranks.here()
@@ -151,7 +152,7 @@ class FrameworkSession:
             )
         if self.resume and here > 1:
             names = [str(path.relative_to(self.resume)) for path in self.resume.rglob("*")]
-            framework_shards.check_shards(names, here, self.zero, self.resume)
+            framework_shards.check_shards(names, here, self.sharding.zero, self.resume)
 
     def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
         """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
@@ -236,7 +237,7 @@ class FrameworkSession:
             mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
         found = {name: digest for each in self.ranks.all_gather(mine) for name, digest in each.items()}
         if self.ranks.size > 1:
-            framework_shards.check_shards(found, self.ranks.size, self.zero, draft)
+            framework_shards.check_shards(found, self.ranks.size, self.sharding.zero, draft)
             self.ranks.by_first(lambda: framework_shards.check_described(draft))
         return found
 

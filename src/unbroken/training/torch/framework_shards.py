@@ -6,26 +6,32 @@ import importlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 
 # Kinds of training that are refused, by the attribute of Accelerate's state: each new AcceleratorState() resets
 # `distributed_type`.
 REFUSED = {
-    "fsdp_plugin": "FSDP",
     "megatron_lm_plugin": "Megatron-LM",
     "torch_tp_plugin": "tensor parallelism",
     "device_mesh": "a device mesh",
 }
-ALLOWED = "one process, DistributedDataParallel, or DeepSpeed with ZeRO-1, ZeRO-2 or ZeRO-3"
+ALLOWED = (
+    "one process, DistributedDataParallel, DeepSpeed with ZeRO-1, ZeRO-2 or ZeRO-3, or FSDP2 (fsdp_version=2, "
+    "SHARDED_STATE_DICT, no cpu_offload)"
+)
 # ZeRO-3 shards the weights too.
 WEIGHTS_STAGE = 3
+FSDP2 = 2
 # The number of a rank in the names of its files: what Trainer, Accelerate and this package save of each rank, and the
 # shards of DeepSpeed and of torch.distributed.checkpoint.
 OF_RANK = re.compile(r"(rng_state_|random_states_|ranks/0*|zero_pp_rank_|__)(\d+)(?=[_.])")
@@ -41,8 +47,21 @@ OUTSIDE = {
 }
 
 
-def zero_stage(state: object | None) -> int:
-    """Return the ZeRO stage if Accelerate trains with DeepSpeed, else 0.
+@dataclass(frozen=True)
+class Sharding:
+    """Say how a model is shared among the ranks: by ZeRO of this stage, by FSDP2, or not."""
+
+    zero: int = 0
+    is_fsdp: bool = False
+
+    @property
+    def hides_weights(self) -> bool:
+        """Return True if each rank has a part of each weight alone."""
+        return self.is_fsdp or self.zero == WEIGHTS_STAGE
+
+
+def sharding_of(state: object | None) -> Sharding:
+    """Return how Accelerate, which has this state, shards its training.
 
     Raise CheckpointError if the ranks share the model in a way that no checkpoint here can hold, or if the script asked
     for FSDP, DeepSpeed or several ranks and Accelerate trains without, which it does on a CPU.
@@ -56,17 +75,29 @@ def zero_stage(state: object | None) -> int:
         )
     for name, kind in REFUSED.items():
         if has.get(name) is not None:
-            raise CheckpointError(
-                f"Accelerate trains with {kind}, allowed: {ALLOWED}; type no {name}, or take unbroken.training.torch, "
-                "which saves FSDP2"
-            )
-    plugins = has.get("deepspeed_plugins")
-    for name, variable in (("FSDP", "ACCELERATE_USE_FSDP"), ("DeepSpeed", "ACCELERATE_USE_DEEPSPEED")):
-        if os.environ.get(variable, "").lower() == "true" and plugins is None:
+            raise CheckpointError(f"Accelerate trains with {kind}, allowed: {ALLOWED}; type no {name}")
+    plugins, fsdp = has.get("deepspeed_plugins"), has.get("fsdp_plugin")
+    for name, variable, plugin in (("FSDP", "FSDP", fsdp), ("DeepSpeed", "DEEPSPEED", plugins)):
+        if os.environ.get(f"ACCELERATE_USE_{variable}", "").lower() == "true" and plugin is None:
             raise CheckpointError(
                 f"{name} was asked for, and Accelerate trains without it, as it does with cpu=True or without a GPU; "
-                f"allowed: {ALLOWED}; type no {name}, or unset {variable}"
+                f"allowed: {ALLOWED}; type no {name}, or unset ACCELERATE_USE_{variable}"
             )
+    if fsdp is not None:
+        _check_fsdp(fsdp)
+    return Sharding(_zero_stage(plugins), fsdp is not None)
+
+
+def _check_fsdp(plugin: Any) -> None:
+    kind, offload = str(plugin.state_dict_type), plugin.cpu_offload
+    offload = getattr(offload, "offload_params", offload and "CPU" in type(offload).__name__)
+    if plugin.fsdp_version != FSDP2 or "SHARDED_STATE_DICT" not in kind or offload:
+        raise CheckpointError(
+            f"Accelerate trains with FSDP{plugin.fsdp_version}, {kind}, cpu_offload={bool(offload)}, allowed: {ALLOWED}"
+        )
+
+
+def _zero_stage(plugins: Any) -> int:
     if plugins is None:
         return 0
     if isinstance(plugins, dict) and len(plugins) > 1:
@@ -94,7 +125,7 @@ def files_of(folder: Path, rank: int) -> list[Path]:
 
 
 def check_shards(names: Iterable[str], ranks: int, zero: int, folder: Path) -> None:
-    """Raise CheckpointError if the shard of a rank is missing among the names of the files of a checkpoint."""
+    """Raise CheckpointError if DeepSpeed's shard of a rank is missing among the names of a checkpoint's files."""
     kinds: dict[str, set[int]] = {}
     for name in names:
         match = OF_RANK.search(name)
@@ -117,22 +148,29 @@ def check_described(folder: Path) -> None:
                 raise CheckpointError(f"{description.parent}: the shard {name} is missing")
 
 
-def whole_weights(folder: Path) -> Mapping[str, torch.Tensor]:
-    """Return the whole model in fp32 from the shards of a checkpoint of DeepSpeed, on this rank alone."""
+def whole_weights(model: torch.nn.Module, sharding: Sharding, folder: Path) -> Mapping[str, torch.Tensor] | None:
+    """Return the whole weights on the first rank, whose checkpoint is in the folder; None if the model has them.
+
+    All ranks call it.
+    """
+    if sharding.is_fsdp:
+        whole: Any = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        return dict(whole)
+    if not sharding.hides_weights or (dist.is_initialized() and dist.get_rank()):
+        return None
     deepspeed: Any = importlib.import_module("deepspeed.utils.zero_to_fp32")
     weights: Mapping[str, torch.Tensor] = deepspeed.get_fp32_state_dict_from_zero_checkpoint(str(folder))
     return weights
 
 
 def check_whole(content: object, name: str) -> None:
-    """Raise CheckpointError if a result has tensors that are empty on this rank, as the weights are with ZeRO-3."""
-    if isinstance(content, Mapping):
-        for key, value in content.items():
-            if isinstance(value, torch.Tensor) and not value.numel():
-                raise CheckpointError(
-                    f"finish(): {key} in {name} is empty, because ZeRO-3 shards the weights; allowed: "
-                    "accelerator.get_state_dict(model), with stage3_gather_16bit_weights_on_model_save: true"
-                )
+    """Raise CheckpointError if a result has tensors that are sharded, or empty on this rank as with ZeRO-3."""
+    for key, value in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(value, torch.Tensor) and (isinstance(value, DTensor) or not value.numel()):
+            raise CheckpointError(
+                f"finish(): {key} in {name} is not whole, because the ranks share the weights; allowed: "
+                "accelerator.get_state_dict(model), with ZeRO-3 and stage3_gather_16bit_weights_on_model_save: true"
+            )
 
 
 def count_ranks(names: Iterable[str]) -> int:
