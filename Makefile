@@ -34,7 +34,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup frameworks-tests frameworks-setup presets-setup test-slow slow-tests slow-slurm-tests presets presets-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup frameworks-tests frameworks-setup presets-setup test-slow slow-tests slow-slurm-tests presets presets-tests training-cases soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -165,6 +165,11 @@ presets: setup components $(PRESETS_STAMP) ## every preset with its real program
 
 presets-tests: setup $(PRESETS_STAMP) ## every preset with its real program, killed once
 	@$(STEP) pytest-presets $(TESTS) -n3 -m presets -k "test_a_run_that_is_killed" --timeout=1200 tests/presets $(ARGS)
+
+training-cases: setup ## public trainings, ported, with all kills of each; WRITE=1 puts the table into docs/evidence.md
+	@UNBROKEN_TRAINING_CASES=all UNBROKEN_TRAINING_RESULTS=$(if $(WRITE),$(CURDIR)/docs/training-cases.jsonl) \
+		$(STEP) pytest-training-cases $(TESTS) -n2 -m "not gpu and not tensorflow" --timeout=3000 tests/training_cases $(ARGS)
+	@$(if $(WRITE),$(BIN)/python tools/training_cases_table.py docs/training-cases.jsonl --write docs/evidence.md)
 
 gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
 	@$(STEP) gpu-wheels tools/gpu_wheels.sh
