@@ -35,7 +35,7 @@ class UnbrokenLoop(Adapter, Placed):
     """Run a loop with Accelerate in segments.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
+    Started by hand it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
     without one it trains from start to end and saves nothing.  `saves` says how often; `loggers` get what is logged.
     """
 

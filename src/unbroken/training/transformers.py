@@ -86,9 +86,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._keeper.join(getattr(kwargs.get("optimizer"), "accelerator_state", None))
         if folder := self._keeper.resume:
             self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
-            if not self._keeper.sharding.zero and not any(
-                folder.glob("optimizer*")
-            ):  # the Trainer would begin with a new one
+            # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
+            if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
                 refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
             if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))

@@ -36,6 +36,7 @@ from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.writer import connect_all
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -74,27 +75,16 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        count = int(os.environ.get("WORLD_SIZE") or 1)
-        if count > 1 and read_contract() is None and (folder or os.environ.get("UNBROKEN_FOLDER")):
-            refuse(
-                CheckpointError,
-                f"{count} ranks keep checkpoints in a folder, allowed: one process, or unbroken's workflow with "
-                f"`ranks: {count}` in the settings",
-            )
-        if saves.in_background:
-            refuse(
-                ValueError,
-                "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
-                "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
-            )
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        self.ranks, self.log = Ranks(), FrameworkLog(loggers)
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
         self._is_save_asked = False
         self.sharding = Sharding()
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
-        if found := connect(folder, saves):
+        found = connect(folder, saves) if self.ranks.size == 1 else connect_all(folder, saves, self.ranks)
+        if found:
             self.contract = found[0]
             self._link = Connection(*found, saves, GUESSED_BYTES)
 
@@ -127,7 +117,7 @@ class FrameworkSession:
                 self.sharding = framework_shards.sharding_of(state)
             except CheckpointError as error:
                 refuse(CheckpointError, str(error))
-            self.ranks = Ranks.here()
+            self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size)}
             self.look_ahead(0)
         self.log.open(self.ranks if self.contract else here(), self._link if self.contract else None)
@@ -260,3 +250,20 @@ class FrameworkSession:
         if self.resume is None or self.ranks.is_first:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
+
+
+def _check_options(ranks: Ranks, folder: str | os.PathLike[str] | None, saves: Saves) -> None:
+    """Raise CheckpointError if ranks that are not connected yet would share a folder, ValueError for `saves`."""
+    count, is_named = int(os.environ.get("WORLD_SIZE") or 1), bool(folder or os.environ.get("UNBROKEN_FOLDER"))
+    if count > 1 and ranks.size == 1 and read_contract() is None and is_named:
+        refuse(
+            CheckpointError,
+            f"{count} ranks keep checkpoints in a folder, allowed: one process, Accelerate, or unbroken's workflow "
+            f"with `ranks: {count}` in the settings",
+        )
+    if saves.in_background:
+        refuse(
+            ValueError,
+            "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
+            "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
+        )
