@@ -92,23 +92,3 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
         f"unbroken: environment changed since this checkpoint (Keras 3.0.0 -> {keras.__version__}): training continues "
         "but is not bit-identical"
     ]
-
-
-def test_a_fit_and_a_loop_show_how_far_they_are(training, capsys):
-    one = training()
-    one.progress()
-    one.fit(data(one), epochs=2, verbose=0)
-    one.finish()
-    fitted = capsys.readouterr().out
-    two = training()
-    two.progress()
-    for _ in two.epochs(3):
-        for _ in two.batches(data(two)):
-            two.log(loss=0.5)
-    two.finish()
-
-    assert "unbroken: step 0 of 4 (0%), epoch 0" in fitted
-    assert "unbroken: step 4 of 4 (100%)" in fitted
-    looped = capsys.readouterr().out
-    assert "unbroken: step 4 of 6 (67%), epoch 2" in looped
-    assert "unbroken: step 6 of 6 (100%)" in looped

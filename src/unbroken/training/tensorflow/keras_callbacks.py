@@ -58,7 +58,6 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
             self._skip_one_step()
         if self._training._link:
             self._training._link.pace.begin_step()
-        self._book.show_steps()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._phase = Phase.START
@@ -77,7 +76,6 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
             course.count_batch()
         self._book.timers.samples += self._data.samples(before, course.position.batch)
         is_over = course.is_epoch_over
-        self._book.show_steps()
         self._training._running = logs or {}
         if self.model.stop_training:
             return

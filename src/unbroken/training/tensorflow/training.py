@@ -22,6 +22,7 @@ from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
+from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import keras_callbacks
 from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
@@ -45,6 +46,7 @@ class Training(Loop):
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
     """
 
     _ranks: Workers
@@ -65,13 +67,14 @@ class Training(Loop):
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
         state: Mapping[str, Any] = MappingProxyType({}),
         **parts: Any,
     ) -> None:
         self.model, self._seed, self._parts = model, seed, together(parts, state)
         tensorflow_state.check_built(model, self._parts)
         self._course, self._ranks = Course(), Workers.of(model)
-        self._book = Book(guard, best, self._ranks)
+        self._book = Book(guard, best, self._ranks, loggers)
         self._trust = KerasValidation(validate, model)
         size_bytes = tensorflow_state.size_bytes(self._groups())  # what cannot be saved is known here
         size, told = self._ranks.size, read_contract()
@@ -82,6 +85,7 @@ class Training(Loop):
             )
         if (found := connect(folder, saves)) is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
+            self._book.open(0)
             return
         self._link = KerasWriter(*found, saves, size_bytes, self._ranks)
         self._resume(self._link)
@@ -164,8 +168,9 @@ class Training(Loop):
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
         self._course.count_batch()
-        self._book.close(self._course.position.step)
+        self._book.finish(self._course.position.step)
         if self._link is None:
+            self._book.published(self._course.position.step)
             return
         results = {**(files or {}), **self._book.results(self._course)}
         if self._link.last is None:

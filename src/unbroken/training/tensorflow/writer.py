@@ -83,6 +83,7 @@ class KerasWriter(Connection):
                 write_result(folder / FINAL, name, content, _write_other)
         self._workers.meet()
         self._hand_over(draft, progress, seconds, is_best=is_best, is_finished=True)
+        self.pace.saved(seconds)
         self.close_place(is_paused=False)
 
     def _made_with(self) -> dict[str, str]:
