@@ -1,4 +1,5 @@
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+
 from unbroken.training.transformers import UnbrokenCallback
 
 rows = [{"input_ids": [1 + (number * step) % 30 for step in range(1, 9)], "labels": number % 2} for number in range(48)]

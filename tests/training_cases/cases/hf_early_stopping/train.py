@@ -6,6 +6,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+
 from unbroken.training.transformers import UnbrokenCallback
 
 

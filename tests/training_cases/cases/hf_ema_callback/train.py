@@ -8,6 +8,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+
 from unbroken.training.transformers import UnbrokenCallback
 
 

@@ -1,6 +1,7 @@
 from itertools import chain
 
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator, set_seed
+
 from unbroken.training.transformers import UnbrokenCallback
 
 BLOCK = 24

@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

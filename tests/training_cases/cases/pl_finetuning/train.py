@@ -5,6 +5,7 @@ from pytorch_lightning.callbacks import BaseFinetuning
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

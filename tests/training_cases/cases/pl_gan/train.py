@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

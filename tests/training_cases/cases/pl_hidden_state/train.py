@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

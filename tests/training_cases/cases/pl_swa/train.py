@@ -5,6 +5,7 @@ from pytorch_lightning.callbacks import StochasticWeightAveraging
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

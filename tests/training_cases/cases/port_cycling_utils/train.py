@@ -4,6 +4,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 from torchmetrics import MeanMetric
+
 from unbroken.training.torch import Training
 
 EPOCHS, BATCH = 3, 32

@@ -1,4 +1,5 @@
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+
 from unbroken.training.transformers import UnbrokenCallback
 
 rows = [

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
+
 from unbroken.training.lightning import UnbrokenCallback
 
 

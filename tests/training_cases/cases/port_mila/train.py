@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
+
 from unbroken.training.torch import BestCopy, Training, seed_everything
 
 

@@ -3,6 +3,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
+
 from unbroken.training.torch import Training
 
 EPOCHS = 3

@@ -26,7 +26,8 @@ class Train:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.epoch = saved["epoch"]
-        for self.epoch in range(self.epoch, epochs):
+        for epoch in range(self.epoch, epochs):
+            self.epoch = epoch
             for inputs, targets in DataLoader(data, 64, shuffle=True):
                 loss = F.cross_entropy(self.model(inputs), targets)
                 self.optimizer.zero_grad()

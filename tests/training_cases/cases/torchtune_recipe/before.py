@@ -44,7 +44,7 @@ model = Decoder()
 optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=2e-2)
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warmup_cosine)
 loader = DataLoader(data, batch_size=3, shuffle=True)
-for epoch in range(EPOCHS):
+for _ in range(EPOCHS):
     for number, (inputs, labels) in enumerate(loader):
         loss = F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten(), reduction="sum")
         (loss / labels.numel() / ACCUMULATED).backward()

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
+
 from unbroken.training.torch import Training
 
 EPOCHS, ACCUMULATED, RANK, WORDS, LENGTH = 3, 4, 4, 32, 24

@@ -37,7 +37,7 @@ rows = [
     for start in range(1, 73)
 ]
 set_seed(7)
-model = GPT2LMHeadModel(GPT2Config(WORDS, 16, 16, 1, 2, bos_token_id=0, eos_token_id=0))
+model = GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_positions=16, n_embd=16, n_layer=1, n_head=2))
 arguments = TrainingArguments(
     output_dir="out",
     save_strategy="epoch",

@@ -4,6 +4,7 @@ from collections import defaultdict
 import torch
 import torch.nn.functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
 from unbroken.training.transformers import UnbrokenCallback
 
 WORDS = 32
@@ -38,7 +39,7 @@ rows = [
     for start in range(1, 73)
 ]
 set_seed(7)
-model = GPT2LMHeadModel(GPT2Config(WORDS, 16, 16, 1, 2, bos_token_id=0, eos_token_id=0))
+model = GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_positions=16, n_embd=16, n_layer=1, n_head=2))
 unbroken = UnbrokenCallback()
 arguments = TrainingArguments(
     output_dir=unbroken.output_dir("out"),
