@@ -2,7 +2,8 @@
 
 import io
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ class Case:
     of_ranks: frozenset[str]  # files of single ranks
     differing: frozenset[str] = frozenset()  # times and folders stand in them
     pickles: frozenset[str] = frozenset()  # equal when they are read
+    told: Mapping[str, str] = field(default_factory=dict)  # by the environment
 
 
 CASES = [
@@ -37,7 +39,7 @@ CASES = [
         5,
         7,
         frozenset({"rng_state_0.pth", "rng_state_1.pth"}),
-        differing=frozenset({"trainer_state.json", "training_args.bin"}),
+        differing=frozenset({"trainer_state.json", "training_args.bin", "unbroken_metrics.json"}),
     ),
     Case(
         "pytorch_lightning",
@@ -46,6 +48,16 @@ CASES = [
         6,
         frozenset({"ranks/00001.pt"}),
         pickles=frozenset({"lightning.ckpt"}),
+    ),
+    Case(
+        "pytorch_lightning",
+        "lightning_ranks.py",
+        4 / 7,
+        6,
+        frozenset({"ranks/00001.pt", "lightning.ckpt/__0_0.distcp", "lightning.ckpt/__1_0.distcp"}),
+        differing=frozenset({"lightning.ckpt/.metadata"}),
+        pickles=frozenset({"lightning.ckpt/meta.pt"}),
+        told={"FSDP2": "1"},
     ),
     Case(
         "accelerate",
@@ -59,7 +71,7 @@ CASES = [
 
 def two_ranks(folder: Path, case: Case, *words: str) -> TrainingParent:
     pytest.importorskip(case.module, reason=f"missing: {case.module} (pip install unbroken[adapters])")
-    return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2)
+    return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2, told=dict(case.told))
 
 
 def content(parent: TrainingParent, case: Case) -> dict[str, bytes]:
@@ -74,7 +86,7 @@ def content(parent: TrainingParent, case: Case) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.module)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([case.module, *case.told]))
 def test_two_ranks_that_stop_and_one_that_is_killed_come_to_the_result_of_one_piece_byte_for_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:

@@ -59,15 +59,18 @@ class Rows(Dataset):
         return ROWS
 
     def __getitem__(self, index):
-        # The Trainer reads ahead, so that what data draw is not the same after a restart in the middle of an epoch.
-        generator = torch.Generator().manual_seed(index) if FRAMEWORK == "transformers" else None
-        drawn = torch.rand((), generator=generator).item()
-        return {"x": torch.tensor([float(index), drawn]), "labels": torch.tensor(index % 3 / 3)}
+        return row(index, torch.rand(()).item())
+
+
+def row(index: int, drawn: float) -> dict[str, torch.Tensor]:
+    return {"x": torch.tensor([float(index), drawn]), "labels": torch.tensor(index % 3 / 3)}
 
 
 class Stream(IterableDataset):
+    """Without random numbers: the Trainer reads a batch ahead, and what a stream draws has no index to be drawn by."""
+
     def __iter__(self):
-        return (Rows()[index] for index in range(ROWS))
+        return (row(index, 0.5) for index in range(ROWS))
 
 
 class LyingStream(Stream):
@@ -171,29 +174,29 @@ def lightning() -> None:
 def accelerate() -> None:
     import accelerate as library
 
-    from unbroken.training.accelerate import Segments
+    from unbroken.training.accelerate import UnbrokenLoop
 
     accelerator = library.Accelerator(cpu=True, gradient_accumulation_steps=1 if BY_HAND else ADDED)
     model = Net()
-    segments = Segments(accelerator, **ADAPTER)
-    loader = [segments.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
+    loop = UnbrokenLoop(accelerator, **ADAPTER)
+    loader = [loop.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), 0.05))
-    for epoch in segments.epochs(*OPTIONS.get("goal", [EPOCHS])):
-        if OPTIONS.get("freezes") and epoch == 1 and segments.batch == 0:
+    for epoch in loop.epochs(*OPTIONS.get("goal", [EPOCHS])):
+        if OPTIONS.get("freezes") and epoch == 1 and loop.batch == 0:
             model.body.requires_grad_(False)
-        for batch in segments.batches(loader):
-            note(segments.step + 1, batch)
-            assert segments.step == segments.epoch * len(loader) + segments.batch
+        for batch in loop.batches(loader):
+            note(loop.step + 1, batch)
+            assert loop.step == loop.epoch * len(loader) + loop.batch
             with nullcontext() if BY_HAND else accelerator.accumulate(model):
                 loss = model(**batch)["loss"]
                 accelerator.backward(loss / ADDED if BY_HAND else loss)
-                if not BY_HAND or (segments.step + 1) % ADDED == 0:  # over the border of epochs
+                if not BY_HAND or (loop.step + 1) % ADDED == 0:  # over the border of epochs
                     optimizer.step()
                     optimizer.zero_grad()
-            segments.log(loss=loss.item(), step=segments.step)
-            trap(segments.step + 1)
-    segments.finish({"weights.pt": model.state_dict()} if OPTIONS.get("files") else None)
-    end(model, steps=segments.step)
+            loop.log(loss=loss.item(), step=loop.step)
+            trap(loop.step + 1)
+    loop.finish({"weights.pt": model.state_dict()} if OPTIONS.get("files") else None)
+    end(model, steps=loop.step)
 
 
 def transformers() -> None:
