@@ -57,6 +57,7 @@ class Case:
     kills: int = 3
     ranks: int = 1
     needs: list[str] = field(default_factory=list)  # modules
+    before_needs: list[str] = field(default_factory=list)  # modules of before.py alone
     loaded: list[str] = field(default_factory=list)  # further modules that take long to import
     modules: list[str] = field(default_factory=lambda: ["unbroken.training.torch.training"])  # imported by train.py
     counted: str = ""  # the method whose calls are the steps, where no optimizer of torch makes them
