@@ -18,7 +18,11 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.training.torch import Checkpoints, Loaders, Saves, Stop, Variables  # noqa: E402
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.usefixtures("signals_kept"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+]
 PROGRAM = Path(__file__).parents[1] / "support" / "own_loop.py"
 GOAL = 30
 
