@@ -21,6 +21,7 @@ from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
 
 NO_MORE = object()
+LOADING = "before epochs or fit type: if training.imported: "
 
 
 class Feed(Protocol):
@@ -159,7 +160,7 @@ class Loop(Placed, ABC):
         link.pace.when_saved = self._book.published
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
-        if self._link and (unread := self._link.unread_import(self._loading)):
+        if self._link and (unread := self._link.unread_import(LOADING + self._loading)):
             self._give_up(Kind.HOPELESS, unread)
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 

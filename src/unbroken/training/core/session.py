@@ -196,13 +196,10 @@ class Connection:
         return self._imported
 
     def unread_import(self, loading: str) -> str:
-        """Return an error message if the script does not load what was imported."""
+        """Return an error message if the script does not load what was imported; `loading` says how to do it."""
         if self._imported is None or self._is_import_read:
             return ""
-        return (
-            f"the run resumes from {self._imported}, which was imported, and the script does not load it; before "
-            f"epochs or fit type: if training.imported: {loading}"
-        )
+        return f"the run resumes from {self._imported}, which was imported, and the script does not load it; {loading}"
 
     def tell_what_changed(self) -> None:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
