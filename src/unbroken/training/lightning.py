@@ -117,6 +117,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
             _put_back(trainer, self._loaded, own)
+            _begin_averaging(trainer, pl_module)
             if self._omitted:
                 self._omitted.put_back(own, str(self._keeper.resume))
             self._loaded = None
@@ -253,6 +254,17 @@ def _numbers(trainer: pl.Trainer) -> dict[str, float]:
 
 def _limit(value: int | None) -> float | None:
     return None if value in (None, -1) else float(value)
+
+
+def _begin_averaging(trainer: pl.Trainer, pl_module: Module) -> None:
+    """Let StochasticWeightAveraging take its schedule again: Lightning calls no `on_train_epoch_start` in mid-epoch."""
+    for callback in trainer.callbacks:
+        if isinstance(callback, pl.callbacks.StochasticWeightAveraging) and callback._scheduler_state is not None:
+            groups = trainer.optimizers[0].param_groups
+            kept = [dict(group) for group in groups]
+            callback.on_train_epoch_start(trainer, pl_module)
+            for group, before in zip(groups, kept, strict=True):
+                group.update(before)
 
 
 def _has_no_gradients(trainer: pl.Trainer, batch_idx: int) -> bool:
