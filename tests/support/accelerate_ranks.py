@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+import accelerate.accelerator as library
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import set_seed
@@ -22,6 +23,8 @@ plugin = None
 if "FSDP2" in os.environ:
     import forced_fsdp  # noqa: F401
 
+    if "WITHOUT_OPTIMIZER" in os.environ:  # a restore that is broken on purpose
+        library.load_fsdp_optimizer = lambda *_, **__: None
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, fsdp_plugin=plugin)
 set_seed(0)

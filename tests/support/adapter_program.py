@@ -21,6 +21,7 @@ FRAMEWORK, OPTIONS = sys.argv[1], json.loads(sys.argv[2])
 EPOCHS, ROWS, BATCH = OPTIONS.get("epochs", 3), OPTIONS.get("rows", 20), 4
 SAVES = Saves(**OPTIONS.get("saves", {"minutes": 1000}))
 ADAPTER = {**OPTIONS.get("adapter", {}), "saves": SAVES}
+HERE = []  # the adapter
 LOADER = {"batch_size": BATCH, **OPTIONS.get("loader", {})}
 # So many batches make a step, by the framework or by hand.
 ADDED, BY_HAND = OPTIONS.get("added", 1), OPTIONS.get("by_hand", False)
@@ -41,7 +42,26 @@ ORDERS = {
 }
 
 
+class Appending:
+    """A logger that would show a step twice, if it got it twice."""
+
+    def log(self, step, metrics):
+        with Path("logged.jsonl").open("a") as file:
+            file.write(json.dumps([step, metrics["loss"]] if "loss" in metrics else [step]) + "\n")
+
+
+if OPTIONS.get("logs"):
+    ADAPTER["loggers"] = [Appending()]
+
+
+def begin(adapter: object) -> None:
+    HERE.append(adapter)
+    print(f"resumed: {adapter.resumed}, from {adapter.resume is not None}, asked to stop: {adapter.stop_requested}")
+
+
 def trap(step: float) -> None:
+    if step == OPTIONS.get("asks_at"):
+        HERE[0].save()
     name, at = OPTIONS.get("signal", ["USR1", 0])
     if step == at:
         os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
@@ -162,6 +182,7 @@ def lightning() -> None:
 
     chosen = {"free": Free, "patience": lambda: EarlyStopping("loss", patience=2, min_delta=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Model()
+    begin(callback)
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", [])), callback]
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     quiet["accumulate_grad_batches"] = 1 if BY_HAND else ADDED
@@ -179,6 +200,7 @@ def accelerate() -> None:
     accelerator = library.Accelerator(cpu=True, gradient_accumulation_steps=1 if BY_HAND else ADDED)
     model = Net()
     loop = UnbrokenLoop(accelerator, **ADAPTER)
+    begin(loop)
     loader = [loop.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), 0.05))
     for epoch in loop.epochs(*OPTIONS.get("goal", [EPOCHS])):
@@ -238,6 +260,7 @@ def transformers() -> None:
     patience = library.EarlyStoppingCallback
     chosen = {"freeze": Freeze, "patience": lambda: patience(2, early_stopping_threshold=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Net()
+    begin(callback)
     model.save_pretrained = lambda folder: folder.mkdir()
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", []))]
     callbacks.append(callback)

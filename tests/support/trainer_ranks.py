@@ -42,7 +42,7 @@ if "FSDP2" in os.environ:
     import forced_fsdp  # noqa: F401
 
     wrapped = {"version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"], "state_dict_type": "SHARDED_STATE_DICT"}
-    fsdp = {"fsdp": "full_shard auto_wrap", "fsdp_config": wrapped}
+    fsdp = {"fsdp": True, "fsdp_config": wrapped}
 arguments = TrainingArguments(
     **fsdp,
     output_dir=unbroken.output_dir("out"),
