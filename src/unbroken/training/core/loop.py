@@ -16,9 +16,10 @@ from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection, end_as_failed
+from unbroken.training.core.session import Connection
 from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
+from unbroken.training.core.validation import end_as_failed
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "
@@ -245,4 +246,4 @@ class Loop(Placed, ABC):
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         self._book.close()
-        end_as_failed(kind, message, self._link, self._clean_up)
+        end_as_failed(kind, message, self._link.place if self._link else None, self._clean_up)

@@ -15,8 +15,8 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import end_as_failed, together
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.session import together
+from unbroken.training.core.validation import Validate, end_as_failed
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.content import Content, Extra
@@ -184,7 +184,8 @@ class Checkpoints:
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
             state = self._state()
             weights = self.content.trust.weights() if self._record.finite else {}
-            self.link.save(Point(state, progress, step, is_best, weights=weights, where=self._where(), **more))
+            more |= {"is_best": is_best, "where": self._where()}
+            self.link.save(Point(state=state, weights=weights, progress=progress, step=step, **more))
 
     def results(self, files: Mapping[str, object] | None) -> dict[str, object]:
         """Return the files with each sharded tensor whole, on the first rank, which alone writes them."""
@@ -233,4 +234,4 @@ class Checkpoints:
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         if self._record.leave and self.link:  # else it is not made yet
             self._record.leave(kind, message)
-        end_as_failed(kind, message, self.link, self.content.end_workers)
+        end_as_failed(kind, message, self.link.place if self.link else None, self.content.end_workers)
