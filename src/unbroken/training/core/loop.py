@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -136,8 +136,8 @@ class Loop(Placed, ABC):
         """End the repeating: what it has changed is again as it was in the checkpoint."""
 
     @abstractmethod
-    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
-        """Save; after the last save the process leaves."""
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
+        """Save; after one that `is_last` the process leaves, and after one with `results` the training is over."""
 
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""
@@ -186,6 +186,16 @@ class Loop(Placed, ABC):
                 self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
             phase, is_over = Phase.BATCH, course.is_epoch_over
+
+    def _finish(self, files: Mapping[str, object]) -> None:
+        """Hand over the last checkpoint, with the files and the metrics as results."""
+        self._course.count_batch()
+        step, is_best = self._course.position.step, self._book.watch.is_new_best
+        self._book.finish(step)
+        if self._link is None:
+            self._book.published(step)
+        else:
+            self._save(self._course.done, is_best=is_best, results={**files, **self._book.results(self._course)})
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:

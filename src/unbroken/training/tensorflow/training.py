@@ -225,7 +225,7 @@ class Training(Loop):
     def _put_back(self) -> None:
         self.enter()
 
-    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
+    def _save(self, done: float, *, is_best: bool, is_last: bool = False, **_: Any) -> None:
         if self._link:
             step = self._course.position.step
             self._link.save(self._state(), self._progress(done), step, is_best=is_best, is_last=is_last)

@@ -175,8 +175,7 @@ class Checkpoints:
         self.content.check_loaders()
         if unshared := self.content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
-        for line in self.content.unsaved():
-            self.ranks.say(line)
+        self.content.say_unsaved()
 
     def write(self, progress: Progress, step: int, *, is_best: bool = False, **more: Any) -> None:
         """Save now; `more` is what `Point` holds in addition."""
