@@ -9,11 +9,13 @@ STEP := tools/step.sh
 PYTEST := $(if $(UNBROKEN_COVERAGE),-m coverage run --rcfile=$(CURDIR)/pyproject.toml) -m pytest --durations=10 --reruns=1 \
 	--max-suite-reruns=2 --rerun-except=from.pytest-timeout --rerun-show-tracebacks
 TESTS := $(BIN)/python $(PYTEST)
-QUICK := not process and not slow and not slurm and not gpu and not tensorflow
+QUICK := not process and not slow and not slurm and not gpu and not tensorflow and not presets and not frameworks
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 PRESETS := .venv-presets
 PRESETS_STAMP := $(PRESETS)/setup-done
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_STAMP := $(FRAMEWORKS)/setup-done
 ON_TORCH := $(wildcard tests/unit/test_training_*.py tests/unit/test_torch_*.py tests/unit/test_atomic_*.py tests/engines/test_torch*.py)
 WORKFLOW := Snakefile workflow
 # The one of DMTCP needs DMTCP.
@@ -32,7 +34,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup presets-setup test-slow slow-tests slow-slurm-tests presets presets-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup frameworks-tests frameworks-setup presets-setup test-slow slow-tests slow-slurm-tests presets presets-tests training-cases soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -130,6 +132,16 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
+# What a training may stand on beside torch: nobody else waits for 1 GB.
+frameworks-tests: $(FRAMEWORKS_STAMP) ## the tests of JAX, DeepSpeed, W&B, MLflow and streams, in .venv-frameworks
+	@$(STEP) pytest-frameworks $(FRAMEWORKS)/bin/python $(PYTEST) -m "frameworks and not gpu" --timeout=1200 $(ARGS)
+
+frameworks-setup: $(FRAMEWORKS_STAMP)
+
+$(FRAMEWORKS_STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV=$(FRAMEWORKS) $(STEP) setup-frameworks tools/setup.sh workflow,torch,torchdata,tensorboard,adapters,frameworks,demo,dev
+	@touch $@
+
 # Programs of users have an environment of their own, as on users' machines: unbroken starts them from outside.
 presets-setup: $(PRESETS_STAMP) ## in .venv-presets the programs with a preset that pip brings (OpenMM, XGBoost, Optuna, ...)
 
@@ -140,7 +152,7 @@ $(PRESETS_STAMP): pyproject.toml constraints.txt tools/setup.sh
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
-	@$(STEP) pytest-slow $(TESTS) -n3 -m "slow and not soak and not slurm and not gpu and not tensorflow" --timeout=1200 $(ARGS)
+	@$(STEP) pytest-slow $(TESTS) -n3 -m "slow and not soak and not slurm and not gpu and not tensorflow and not frameworks" --timeout=1200 $(ARGS)
 
 slow-slurm-tests: setup
 	@$(OTHER_SLURM) $(STEP) pytest-slurm-slow $(TESTS) -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" \
@@ -153,6 +165,11 @@ presets: setup components $(PRESETS_STAMP) ## every preset with its real program
 
 presets-tests: setup $(PRESETS_STAMP) ## every preset with its real program, killed once
 	@$(STEP) pytest-presets $(TESTS) -n3 -m presets -k "test_a_run_that_is_killed" --timeout=1200 tests/presets $(ARGS)
+
+training-cases: setup ## public trainings, ported, with all kills of each; WRITE=1 puts the table into docs/evidence.md
+	@UNBROKEN_TRAINING_CASES=all UNBROKEN_TRAINING_RESULTS=$(if $(WRITE),$(CURDIR)/docs/training-cases.jsonl) \
+		$(STEP) pytest-training-cases $(TESTS) -n2 -m "not gpu and not tensorflow" --timeout=3000 tests/training_cases $(ARGS)
+	@$(if $(WRITE),$(BIN)/python tools/training_cases_table.py docs/training-cases.jsonl --write docs/evidence.md)
 
 gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
 	@$(STEP) gpu-wheels tools/gpu_wheels.sh
@@ -214,5 +231,5 @@ mutants: setup ## change store, lease, passport and classify in a thousand ways;
 	@$(BIN)/python tools/mutants_table.py mutants $(if $(WRITE),--write $(WRITE))
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .apptainer .venv .venv-tensorflow .venv-presets .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .apptainer .venv .venv-tensorflow .venv-presets .venv-frameworks .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

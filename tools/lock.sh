@@ -11,7 +11,7 @@ trap 'rm -rf "$fresh"' EXIT
 
 "$python" -m venv "$fresh/venv"
 "$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --editable ".[workflow,torch,torchdata,tensorboard,adapters,tensorflow,demo,dev,presets,mutants]" "torch==$torch" "tensorflow-cpu==$tensorflow"
+    --editable ".[workflow,torch,torchdata,tensorboard,adapters,tensorflow,demo,dev,presets,frameworks,mutants]" "torch==$torch" "tensorflow-cpu==$tensorflow"
 {
     cat <<'HEAD'
 # Exact versions with which unbroken is tested: make setup installs these. Written by `make lock`, never by hand.

@@ -91,19 +91,3 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
         f"unbroken: environment changed since this checkpoint (Keras 3.0.0 -> {keras.__version__}): training continues "
         "but is not bit-identical"
     ]
-
-
-def test_a_loop_shows_how_far_it_is(training, capsys):
-    for goal in (2, 3):
-        one = training()
-        one.progress()
-        for _ in one.epochs(goal):
-            for _ in one.batches(data(one)):
-                one.log(loss=0.5)
-        one.finish()
-
-    said = capsys.readouterr().out
-    assert "unbroken: step 0 of 4 (0%), epoch 0" in said
-    assert "unbroken: step 4 of 4 (100%)" in said
-    assert "unbroken: step 4 of 6 (67%), epoch 2" in said
-    assert "unbroken: step 6 of 6 (100%)" in said

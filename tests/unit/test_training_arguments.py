@@ -166,24 +166,6 @@ def test_timer_and_tell(capsys) -> None:
     assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if "told" in line] == [" told True"]
 
 
-def test_progress(capsys) -> None:
-    training = made()
-    training.progress()
-    numbers(training, batch_size=4)
-
-    assert "epoch" in capsys.readouterr().out
-
-
-def test_tensorboard_and_its_folder(tmp_path) -> None:
-    pytest.importorskip("tensorboard", reason="missing: tensorboard (pip install tensorboard)")
-    training = made()
-    writer = training.tensorboard(tmp_path / "here")
-    training.log(loss=0.5)
-    writer.flush()
-
-    assert [b"loss" in path.read_bytes() for path in (tmp_path / "here").iterdir()] == [True]
-
-
 @pytest.mark.process
 def test_finish(tmp_path) -> None:
     training = made(tmp_path / "run")

@@ -32,6 +32,7 @@ from unbroken.training.torch.parts import Tracker  # noqa: E402
 PROGRAM = """
 import os, signal, sys, time, torch
 from torch import nn
+from unbroken.training.loggers import TensorBoard
 from unbroken.training.torch import Tracker, Training, seed_everything
 
 stop, kill = map(int, sys.argv[1:])
@@ -40,8 +41,9 @@ seed_everything(3)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.AdamW(model.parameters())
 tracker = Tracker()
-training = Training(state={"model": model, "optimizer": optimizer, "tracker": tracker}, best=("score", "max"))
-board = training.tensorboard()
+board = TensorBoard(os.environ["UNBROKEN_LIVE"] + "/tensorboard")
+state = {"model": model, "optimizer": optimizer, "tracker": tracker}
+training = Training(state=state, best=("score", "max"), loggers=[board])
 data = torch.utils.data.TensorDataset(torch.randn(30, 3), torch.randn(30, 1))
 loader = training.loader(data, 4)
 for epoch in training.epochs():
@@ -59,7 +61,6 @@ for epoch in training.epochs():
         if step == kill - 1:
             time.sleep(1.1)  # the files are brought up to date once a second
         if step == kill:
-            board.flush()
             os.kill(os.getpid(), signal.SIGKILL)
     training.log(score=float(epoch), mean_loss=tracker.means()["loss"])
     tracker.reset()
@@ -195,10 +196,10 @@ def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> N
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
-    book = Book(Guard(), None, Processes(1, 2), {"UNBROKEN_LIVE": str(tmp_path / "live")})
+    book = Book(Guard(), None, Processes(1, 2))
 
-    book.open(0, tmp_path)
-    book.close(0)
+    book.open(0, tmp_path / "live")
+    book.finish(0)
 
     assert not (tmp_path / "live").exists()
 
@@ -256,7 +257,7 @@ def test_a_timer_tells_what_a_block_took_and_the_mean() -> None:
 
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
-    book = Book(Guard(), None, Processes(), {})
+    book = Book(Guard(), None, Processes())
     course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
 
     before = book.figures(course)

@@ -110,6 +110,8 @@ class Engine(ABC):
     fills_final = True
     # False where what is started is our own Python, which is not in the image of a run.
     fits_container = True
+    # True where the program may be a Python training that logs to W&B or MLflow.
+    may_log_to_trackers = False
 
     def __init__(self, base: Path = Path()) -> None:
         self.base = base

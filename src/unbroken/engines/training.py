@@ -42,6 +42,7 @@ class TrainingEngine(Engine):
 
     processes: str
     options: tuple[str, ...] = ()
+    may_log_to_trackers = True
 
     @abstractmethod
     def trains(self, script: Script) -> bool:

@@ -34,6 +34,7 @@ class ExecEngine(CalledEngine, SupervisedEngine):
     """Run a program that has no engine, with its kept files or the contract."""
 
     name = NAME
+    may_log_to_trackers = True
 
     def __init__(self, options: Options, folder: Path, store: Path, run: RunSpec) -> None:
         super().__init__(options, folder, store, run)

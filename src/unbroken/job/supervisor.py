@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shlex
 import signal
 import time
@@ -25,6 +26,7 @@ from unbroken.store.history import KILLED_CODES
 from unbroken.store.lease import Lease
 from unbroken.store.progress import Handover, write_progress
 from unbroken.store.times import Moments
+from unbroken.store.trackers import tracker_variables
 from unbroken.system.memory import Kills, out_of_memory_kills
 
 logger = logging.getLogger(__name__)
@@ -99,7 +101,7 @@ class Work:
         logger.info(f"starting: {shlex.join(command)}")
         for remark in self.engine.remarks(self.task):
             logger.info(remark)
-        environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
+        environment, folder = self._environment(), self.engine.folder(self.task)
         kills_before = self._memory_kills()
         begins = log_bytes(self.job.log)
         with self.engine.streams(self.task, self.job.log) as streams:
@@ -117,6 +119,14 @@ class Work:
         self._publish(self.engine.states(self.task, When.LEFT if self._has_left_well else When.FAILED))
         if since := self.engine.leaving_since(self.task) or self._stop_asked:
             self._note_stop_ended(since, time.monotonic())
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables that the program receives; W&B and MLflow take all segments of a run for one run."""
+        environment = self.engine.environment(self.task)
+        if not self.engine.may_log_to_trackers or self.job.run.settings.get("preset"):
+            return environment
+        given = {**os.environ, **environment}
+        return {**tracker_variables(self.task.attempt_folder.live, self.job.run.name, given), **environment}
 
     def _note_stop_ended(self, since: float, now: float) -> None:
         took, is_killed = self._lasting(since, now), self._was_killed()

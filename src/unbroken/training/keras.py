@@ -28,6 +28,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.timers import STEP
 from unbroken.training.core.validation import Validate
 from unbroken.training.launch.tf_config import read_cluster
+from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow.data import Data
 from unbroken.training.tensorflow.training import NORMAL, OFTEN, Training
 from unbroken.training.tensorflow.workers import Workers
@@ -63,6 +64,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         Callback.__init__(self)
         if keras.backend.backend() != "tensorflow":
@@ -73,14 +75,17 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
                 "than one; allowed: a loop of your own over training.epochs() and training.batches(data)"
             )
         self._course, self._seed, self._ranks, self._validate = Course(), seed, Workers(), validate
-        self._book = Book(guard, best, self._ranks)
+        self._book = Book(guard, best, self._ranks, loggers)
         self._link = linked(folder, saves, GUESSED_BYTES, self._ranks)
+        origin = self._link.contract.resume if self._link else None
+        note = read_import(origin)
+        self._imported = origin / note.path if origin and note else None
+        self._resumed = origin is not None and note is None
 
     @property
     def resumed(self) -> bool:
         """Return True if `fit` resumes from a checkpoint."""
-        origin = self._link.contract.resume if self._link else None
-        return origin is not None and read_import(origin) is None
+        return self._resumed
 
     @property
     def resume(self) -> str | None:
@@ -139,7 +144,6 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         self._iterator._num_batches = None  # else Keras would begin the data anew after so many
         if self._link:
             self._link.pace.begin_step()
-        self._book.show_steps()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Restore what `fit` and the callbacks have changed before the first batch."""
@@ -164,7 +168,6 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
             course.is_in_batch = True
             course.count_batch()
         self._book.timers.samples += self._data.samples(before, course.position.batch)
-        self._book.show_steps()
         self._running = logs or {}
         if self.model.stop_training:
             return

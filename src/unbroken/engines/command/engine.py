@@ -41,6 +41,7 @@ class CommandEngine(SupervisedEngine):
     """Run any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
+    may_log_to_trackers = True
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)

@@ -50,6 +50,11 @@ class Contract:
     goal_unit: str | None = None
     mtbf_hours: float | None = None
 
+    @property
+    def live(self) -> Path:
+        """Return the folder of the files to look at while the training runs."""
+        return Path(os.environ.get("UNBROKEN_LIVE") or self.progress.parent / "live")
+
     def saves(self, own: Saves) -> Saves:
         """Return how often to save: what the configuration says of failures comes before what the program says."""
         return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)

@@ -102,10 +102,6 @@ class Loop(Placed, ABC):
         """
         return self._book.timers.timed(name, self._ranks.say if tell else None)
 
-    def progress(self) -> None:
-        """Print how far it is, from here on: a line now and then, and one at the end."""
-        self._book.print_progress(self._course)
-
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
 
@@ -167,7 +163,8 @@ class Loop(Placed, ABC):
             origin = link.fall_back(validation_error)
             if origin is None:
                 self._give_up(Kind.BAD_CHECKPOINT, validation_error)
-        self._book.open(self._course.position.step, link.contract.progress.parent)
+        self._book.open(self._course.position.step, link.contract.live)
+        link.pace.when_saved = self._book.published
         once.note_begun(link.contract)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
@@ -183,7 +180,6 @@ class Loop(Placed, ABC):
         """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
         course, timers = self._course, self._book.timers
         phase, is_over = Phase.START, course.is_epoch_over
-        self._book.show_steps()
         while not is_over:
             with timers.timed(DATA):
                 batch = next(stream, NO_MORE)
@@ -195,7 +191,6 @@ class Loop(Placed, ABC):
             with timers.timed(STEP):
                 yield batch
             course.count_batch()
-            self._book.show_steps()
             feed.advance()
             timers.samples += feed.samples(before, course.position.batch)
             if phase is Phase.START:
@@ -211,6 +206,7 @@ class Loop(Placed, ABC):
         """Save between two steps if it is time to, and leave if it must."""
         link = self._link
         if link is None:
+            self._book.published(self._course.position.step)  # no restart brings a step again
             return
         link.pace.end_step(ended)
         if not self._has_stepped and not self._is_repeating:
@@ -228,6 +224,7 @@ class Loop(Placed, ABC):
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:
+            self._book.close()
             self._clean_up()
             self._ranks.leave()
             sys.exit(EXIT_PAUSED)
@@ -260,5 +257,6 @@ class Loop(Placed, ABC):
         give_verdict(kind, message)
         if self._link:
             self._link.place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
+        self._book.close()
         self._clean_up()
         sys.exit(f"unbroken: {message}")

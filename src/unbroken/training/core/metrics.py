@@ -37,6 +37,14 @@ class Metrics:
             self._values.append(value)
             self.latest[name] = value
 
+    def rows_before(self, step: int) -> int:
+        """Return how many rows there are before the first one of the step or a later one."""
+        return bisect_left(self._steps, step)
+
+    def step_of(self, row: int) -> int:
+        """Return the step of a row."""
+        return self._steps[row]
+
     def mean(self, name: str, epoch: int) -> float:
         """Return the mean of what came under the name in the epoch, if that is the last one; NaN if nothing did."""
         found = []

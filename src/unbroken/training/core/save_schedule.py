@@ -58,6 +58,8 @@ class SaveSchedule:
         self._save_seconds = self.stall_seconds = float(known) if isinstance(known, int | float) else save_seconds
         self._saved_step: int | None = None
         self.is_saving = False  # in the background
+        self._begun_step = 0
+        self.when_saved: Callable[[int], None] = lambda step: None  # called with the step of each checkpoint
         self._opened = self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
         self._is_over = self.is_time_up = False
@@ -88,14 +90,15 @@ class SaveSchedule:
 
     def begin_save(self, step: int) -> None:
         """Note that a save begins: the next is due a whole interval later."""
-        self._saved_at, self._saved_step = self._now(), step
+        self._saved_at, self._saved_step, self._begun_step = self._now(), step, step
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
-        """Note how long a save took; the training paused for all of it, or for `stall_seconds`."""
+        """Note that a checkpoint was handed over; the training paused for all of the seconds, or `stall_seconds`."""
         self._save_seconds = seconds
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:
             self._saved_at = self._now()
+        self.when_saved(self._begun_step)
 
     def is_save_due(self, step: int) -> bool:
         """Return True if a save is due between this step and the next; `step` counts those of the whole training."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from unbroken.errors import CheckpointError
 from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress, write_progress
+from unbroken.store.trackers import note_mlflow
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -127,6 +128,7 @@ class Connection:
         self._next_report = now + REPORT_SECONDS
         shown = progress()
         write_progress(self.contract.progress, replace(shown, metrics={**shown.metrics, **self.pace.chosen}))
+        note_mlflow(self.contract.live)
         return True
 
     def poll(self) -> None:

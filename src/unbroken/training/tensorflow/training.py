@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
+from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import variables
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
 from unbroken.training.tensorflow.variables import KerasValidation
@@ -39,6 +40,7 @@ class Training(Loop):
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
     """
 
     _ranks: Workers
@@ -59,12 +61,13 @@ class Training(Loop):
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         parts = together(state, {})
         variables.build_optimizers(parts)
         size_bytes = variables.size_bytes(variables.groups_of(parts))  # what cannot be saved is known here
         self._course, self._seed, self._ranks = Course(), seed, Workers.of(variables.models_of(parts))
-        self._book = Book(guard, best, self._ranks)
+        self._book = Book(guard, best, self._ranks, loggers)
         self._link = linked(folder, saves, size_bytes, self._ranks)
         self._take(parts, validate)
 
@@ -102,13 +105,15 @@ class Training(Loop):
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
         self._course.count_batch()
-        self._book.close(self._course.position.step)
+        self._book.finish(self._course.position.step)
         self._write_last()
         if (link := self._link) is None or (draft := self._last) is None:
+            self._book.published(self._course.position.step)
             return
         link.write_results(draft, {**(files or {}), **self._book.results(self._course)})
         progress = self._progress(self._course.done)
         link.hand_over(draft, progress, is_best=self._book.watch.is_new_best, is_finished=True)
+        link.pace.saved(draft.seconds)
         link.close_place(is_paused=False)
 
     # --- what the loop asks for ---
@@ -118,6 +123,8 @@ class Training(Loop):
         self._trust = KerasValidation(validate, variables.models_of(parts))
         if self._link:
             self._resume(self._link)
+        else:
+            self._book.open(0)
 
     def _restore(self, folder: Path) -> str:
         notes = read_notes(folder, self._ranks)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
@@ -17,6 +17,7 @@ from unbroken.training.core.position import UNITS
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
+from unbroken.training.loggers import Logger
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Feed, feed_of
@@ -27,13 +28,9 @@ from unbroken.training.torch.random_state import own_generators
 from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
-from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.unsaved import make_persistent
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter, linked
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
 
 NORMAL, OFTEN = Guard(), Saves()
 # How often a scheduler is called is known after one.
@@ -56,13 +53,14 @@ class Training(Loop):
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
     """
 
     _ranks: Ranks
     _link: TorchWriter | None
     _epochs_begun = 0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (a keyword each)
         self,
         state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         *,
@@ -73,6 +71,7 @@ class Training(Loop):
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
@@ -82,7 +81,7 @@ class Training(Loop):
         self._seed, self._ranks = seed, Ranks.here()
         for line in make_persistent(parts, own, self._ranks.size):
             self._ranks.say(line)
-        self._book = Book(guard, best, self._ranks)
+        self._book = Book(guard, best, self._ranks, loggers)
         options = {"new_schedule": new_schedule, "is_prepared": prepare is not None}
         self._content = Content(seed, parts, self._book, validate, self._ranks, **options)
         self._course, self._short_schedules = self._content.course, set[str]()
@@ -92,6 +91,7 @@ class Training(Loop):
         self._link = linked(folder, saves, self._state, parts=parts, own={*own, *stateful}, ranks=self._ranks)
         if self._link is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
+            self._book.open(0)
             return
         self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
         for part in stateful.values():
@@ -194,16 +194,13 @@ class Training(Loop):
         """
         self._course.count_batch()
         self._ranks.settle()
-        self._book.close(self._course.position.step)
+        self._book.finish(self._course.position.step)
         if self._link is None:
+            self._book.published(self._course.position.step)
             return
         files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
         results = {**files, **self._book.results(self._course)}
         self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
-
-    def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
-        """Return a SummaryWriter for all metrics, in live/tensorboard; a restart purges what it will write again."""
-        return open_board(self._book, self._course.position.step, folder)
 
     def _restore(self, folder: Path) -> str:
         if self._prepare:

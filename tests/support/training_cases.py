@@ -1,0 +1,206 @@
+"""Run the script of a training case whole, and in segments that are stopped and killed, and compare the results."""
+
+import difflib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from support.pieces_here import weights_in
+from support.prefork import Started, start_script
+from support.toyrun import PYTHONPATH
+
+CASES = Path(__file__).parents[1] / "training_cases" / "cases"
+PROCESS = Path(__file__).with_name("training_case_process.py")
+LOADED = (
+    "torch",
+    "torch.utils.data",
+    "torch.optim",
+    "torch._dynamo",
+    "numpy",
+    "sklearn.datasets",
+    "unbroken.training.torch",
+)
+PATIENCE_SECONDS = 300.0
+PAUSED = 85
+STOPS = ("USR1", "TERM", "file")
+# Differ between two runs that compute the same.
+_TIMES = ("timing.jsonl", "summary.json")
+
+
+@dataclass
+class Case:
+    """One case as its case.yaml describes it: tests/training_cases/README.md."""
+
+    name: str
+    title: str
+    source: str  # URL of the public script
+    framework: str
+    hard: str  # what of it is hard to resume
+    change: str  # how the lines changed
+    expected: str = "equal"
+    message: str = ""  # the beginning of the line of a refusal
+    computes: dict[str, str] = field(default_factory=dict)  # files of final/ that before.py makes too, and their names
+    broken: list[str] = field(default_factory=lambda: ["optimizer"])  # what the control does not restore
+    save_steps: int = 4
+    kills: int = 3
+    ranks: int = 1
+    needs: list[str] = field(default_factory=list)  # modules
+    loaded: list[str] = field(default_factory=list)  # further modules that take long to import
+    modules: list[str] = field(default_factory=lambda: ["unbroken.training.torch.training"])  # imported by train.py
+    counted: str = ""  # the method whose calls are the steps, where no optimizer of torch makes them
+    marks: list[str] = field(default_factory=list)  # of pytest
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return CASES / self.name
+
+    @property
+    def is_refused(self) -> bool:
+        return self.expected == "refused"
+
+    def changed_lines(self) -> tuple[int, int]:
+        """Return how many lines of before.py went, and how many came."""
+        before, after = ((self.folder / name).read_text().splitlines() for name in ("before.py", "train.py"))
+        lines = [
+            line[:1] for line in difflib.unified_diff(before, after, n=0, lineterm="") if line[:3] not in ("---", "+++")
+        ]
+        return lines.count("-"), lines.count("+")
+
+
+def read_case(name: str) -> Case:
+    return Case(name=name, **yaml.safe_load((CASES / name / "case.yaml").read_text()))
+
+
+class TrainingRun:
+    """The script of a case in a folder of its own, where it is started again and again."""
+
+    def __init__(self, case: Case, root: Path, rng: random.Random, *, is_fresh: bool) -> None:
+        self.case, self.root, self.rng, self.is_fresh = case, root, rng, is_fresh
+        self.kills = self.kills_in_a_save = self.segments = 0
+        self.log = root / "said.txt"
+        root.mkdir(parents=True)
+        for name in os.listdir(case.folder):
+            if name != "case.yaml" and (case.folder / name).is_file():
+                shutil.copyfile(case.folder / name, root / name)
+
+    @property
+    def folder(self) -> Path:
+        """Where unbroken keeps the run."""
+        return self.root / "run"
+
+    def start(self, script: str = "train.py", **plan: Any) -> Started:
+        """Start the script; `plan` is what the process does to itself (training_case_process.py)."""
+        self.segments += 1
+        (self.root / "began").unlink(missing_ok=True)
+        around = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "UNBROKEN_"))}
+        plan = {
+            "save_steps": self.case.save_steps,
+            "modules": self.case.modules,
+            "counted": self.case.counted,
+            "began": str(self.root / "began"),
+            "folder": str(self.folder),
+            **plan,
+        }
+        environment = around | {
+            "PYTHONPATH": PYTHONPATH,
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "UNBROKEN_FOLDER": str(self.folder),
+            "CASE_PLAN": json.dumps(plan),
+            **self.case.environment,
+        }
+        words = [sys.executable, *(["-u"] if self.is_fresh else []), str(PROCESS), script]
+        with self.log.open("ab") as log:
+            return start_script(words, (*LOADED, *self.case.loaded), self.root, environment, log)
+
+    def whole(self, script: str = "train.py") -> dict[str, float]:
+        """Run to the end without a stop; return how many steps and file events there were, and the seconds of work."""
+        self.ends(script, count=str(self.root / "counted.json"))
+        return json.loads((self.root / "counted.json").read_text())
+
+    def ends(self, script: str = "train.py", **plan: Any) -> None:
+        code = self.start(script, **plan).wait(PATIENCE_SECONDS)
+        assert code == 0, f"exit code {code}: {self.said()}"
+
+    def stopped(self, how: str, step: int) -> None:
+        """Ask one segment to stop in a step; it leaves with a checkpoint."""
+        code = self.start(at={"step": step, "do": how}).wait(PATIENCE_SECONDS)
+        assert code == PAUSED, f"exit code {code}: {self.said()}"
+
+    def killed_at(self, **moment: int) -> bool:
+        """Kill one segment at a step, or at an event of its files; return False if it had ended before."""
+        code = self.start(at={**moment, "do": "KILL"}).wait(PATIENCE_SECONDS)
+        assert code in (0, -signal.SIGKILL), f"exit code {code}: {self.said()}"
+        self.kills += code != 0
+        self.kills_in_a_save += code != 0 and "event" in moment
+        return code != 0
+
+    def killed_after(self, seconds: float) -> bool:
+        """Kill one segment so long after its first step, from outside; return False if it had ended before."""
+        process, give_up = self.start(), time.monotonic() + PATIENCE_SECONDS
+        while process.poll() is None and not (self.root / "began").exists() and time.monotonic() < give_up:
+            time.sleep(0.002)
+        give_up = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.002)
+        process.kill()
+        if process.wait(PATIENCE_SECONDS) == 0:
+            return False
+        self.kills += 1
+        return True
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Return what differs between the results of two runs, and between the metrics of their steps."""
+    found = []
+    for part in ("final", "live"):
+        sides = [_files(side / part) for side in (one, other)]
+        for name in sorted({*sides[0], *sides[1]}):
+            if name not in sides[0] or name not in sides[1]:
+                found.append(f"{part}/{name}: only in {'other' if name in sides[1] else 'one'}")
+            elif not are_equal(sides[0][name], sides[1][name]):
+                found.append(f"{part}/{name}: other content")
+    return found
+
+
+def are_equal(one: Path, other: Path) -> bool:
+    """Return True for the same bytes, of weights the same bits under the same names."""
+    if one.read_bytes() == other.read_bytes():
+        return True
+    return one.suffix == ".pt" and other.suffix == ".pt" and weights_in(one) == weights_in(other)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path for name, path in found.items() if name not in _TIMES}
+
+
+def note(case: Case, runs: Sequence[TrainingRun]) -> None:
+    """Add a line to the file that UNBROKEN_TRAINING_RESULTS names."""
+    if path := os.environ.get("UNBROKEN_TRAINING_RESULTS"):
+        row = {
+            "case": case.name,
+            "result": case.expected,
+            "kills": sum(each.kills for each in runs),
+            "in_a_save": sum(each.kills_in_a_save for each in runs),
+            "segments": sum(each.segments for each in runs),
+            "versions": {name: version(name) for name in ("torch", *case.needs)},
+            "day": datetime.now(UTC).date().isoformat(),
+        }
+        with Path(path).open("a") as file:
+            file.write(json.dumps(row) + "\n")
