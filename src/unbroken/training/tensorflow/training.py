@@ -133,7 +133,7 @@ class Training(Loop):
         if notes["seed"] != self._seed:
             raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
         self._origin, self._notes = folder, notes
-        variables.put_back(self._groups(), notes, folder)
+        variables.put_back(self._groups(), folder)
         self._course.restore(notes["position"])
         self._book.watch.restore(notes["watch"])
         self._book.metrics.restore(**notes["metrics"])
@@ -151,7 +151,7 @@ class Training(Loop):
     def _put_back(self) -> None:
         notes, self._notes = self._notes, None
         if notes is not None and self._origin is not None:
-            variables.put_back(self._groups(), notes, self._origin)
+            variables.put_back(self._groups(), self._origin)
             variables.restore_random(notes["random"])
 
     def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:

@@ -88,10 +88,9 @@ def size_bytes(groups: Groups) -> int:
 
 
 def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
-    """Write the variables into TensorFlow's files; the notes, with a table of the variables, into `state.json`."""
+    """Write the variables into TensorFlow's files, and the notes into `state.json`."""
     tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
-    text = json.dumps({**notes, "variables": _table(groups)}, indent=1, default=lambda number: number.item())
-    (folder / NOTES).write_text(text + "\n")
+    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
 
 
 def read_back(folder: Path) -> None:
@@ -102,16 +101,10 @@ def read_back(folder: Path) -> None:
             reader.get_tensor(name)
 
 
-def put_back(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
-    """Give each variable its saved value; CheckpointError, before any is changed, if they are not the saved ones."""
-    own, saved = _table(groups), notes["variables"]
-    if own.keys() != saved.keys():
-        then, now = (", ".join(sorted(names)) for names in (saved, own))
-        raise CheckpointError(f"{folder}: has the variables of {then}, and the script gives {now}")
-    for name, rows in own.items():
-        _check_rows(name, rows, saved[name], folder)
-    with _reading(f"{folder}: the variables cannot be read"):
-        tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_existing_objects_matched()
+def put_back(groups: Groups, folder: Path) -> None:
+    """Give each variable its saved value; raise CheckpointError if the saved ones are others, more or fewer."""
+    with _reading(f"{folder}: cannot be restored; allowed: an intact checkpoint of the same variables"):
+        tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
 
 
 def random_state() -> dict[str, Any]:
@@ -134,7 +127,7 @@ def _reading(what: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError) as error:
-        raise CheckpointError(f"{what}: {error}") from error
+        raise CheckpointError(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def _tensors(groups: Groups) -> dict[str, list[Any]]:
@@ -142,25 +135,6 @@ def _tensors(groups: Groups) -> dict[str, list[Any]]:
         f"part {name}": [each.value if isinstance(each, keras.Variable) else each for each in group]
         for name, group in groups.items()
     }
-
-
-def _table(groups: Groups) -> dict[str, list[list[Any]]]:
-    """Return the name, shape and type of each variable."""
-    return {name: [_described(variable) for variable in group] for name, group in groups.items()}
-
-
-def _described(variable: Any) -> list[Any]:
-    name = getattr(variable, "path", None) or variable.name
-    return [name, [int(length) for length in variable.shape], str(tf.as_dtype(variable.dtype).name)]
-
-
-def _check_rows(group: str, own: list[Any], saved: list[Any], folder: Path) -> None:
-    for index, (given, known) in enumerate(zip(own, saved, strict=False)):
-        if given[1:] != known[1:]:
-            then, now = (f"{path} {dtype}{shape}" for path, shape, dtype in (known, given))
-            raise CheckpointError(f"{folder}: variable {index} of {group} is {then}, and the script's is {now}")
-    if len(own) != len(saved):
-        raise CheckpointError(f"{folder}: has {len(saved)} variables of {group}, and the script has {len(own)}")
 
 
 class KerasValidation(Validation):
