@@ -68,6 +68,8 @@ class Pieces:
     own_seed: int = 3
     count: int = 0
     history: object = None
+    loggers: Callable[[], list[object]] = list
+    seen: list[UnbrokenCallback] = field(default_factory=list)
     fit_options: dict[str, object] = field(default_factory=dict)
     handovers: list[Path] = field(default_factory=list)
 
@@ -119,6 +121,7 @@ class Pieces:
             "validate": validate,
             "folder": self.folder,
             "saves": self.saves,
+            "loggers": self.loggers(),
         }
 
     def data(self, training: Training):
@@ -161,6 +164,7 @@ class Pieces:
             "UNBROKEN_RESUME": str(self.latest) if self.handovers else "",
             "UNBROKEN_SAVE": str(self.attempt_folder / "save"),
             "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
+            "UNBROKEN_LIVE": str(self.root / "live"),
             "UNBROKEN_STOP": str(self.attempt_folder / "stop"),
             "UNBROKEN_PROGRESS": str(self.attempt_folder / "progress.json"),
             "UNBROKEN_VERDICT": str(self.attempt_folder / "verdict"),
@@ -196,6 +200,7 @@ def fitted(work, signals) -> None:
     """`model.fit` with validation."""
     model = work.model()
     unbroken = UnbrokenCallback(**work.options(model))
+    work.seen.append(unbroken)
     taking = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: work.take())
     work.history = model.fit(
         work.data(unbroken),

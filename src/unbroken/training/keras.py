@@ -18,7 +18,6 @@ import keras
 import numpy as np
 from keras.callbacks import Callback
 
-from unbroken.store.checkpoint import read_import
 from unbroken.store.progress import Metric
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.position import UNITS, Course
@@ -34,8 +33,6 @@ from unbroken.training.tensorflow.training import NORMAL, OFTEN, Training
 from unbroken.training.tensorflow.workers import Workers
 from unbroken.training.tensorflow.writer import linked
 
-# Before the first save nothing is known.
-GUESSED_BYTES = 500_000_000
 # What `fit` does not apply to the data of `unbroken.data`, and what each is if it is not given.
 WITHOUT_EFFECT = {"y": None, "sample_weight": None, "class_weight": None, "batch_size": None, "shuffle": True}
 SET_HERE = {"steps_per_epoch": None, "initial_epoch": 0}
@@ -76,16 +73,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
             )
         self._course, self._seed, self._ranks, self._validate = Course(), seed, Workers(), validate
         self._book = Book(guard, best, self._ranks, loggers)
-        self._link = linked(folder, saves, GUESSED_BYTES, self._ranks)
-        origin = self._link.contract.resume if self._link else None
-        note = read_import(origin)
-        self._imported = origin / note.path if origin and note else None
-        self._resumed = origin is not None and note is None
-
-    @property
-    def resumed(self) -> bool:
-        """Return True if `fit` resumes from a checkpoint."""
-        return self._resumed
+        self._link = linked(folder, saves, self._ranks)
 
     @property
     def resume(self) -> str | None:

@@ -66,10 +66,10 @@ class Training(Loop):
     ) -> None:
         parts = together(state, {})
         variables.build_optimizers(parts)
-        size_bytes = variables.size_bytes(variables.groups_of(parts))  # what cannot be saved is known here
+        variables.groups_of(parts)  # what cannot be saved is known here
         self._course, self._seed, self._ranks = Course(), seed, Workers.of(variables.models_of(parts))
         self._book = Book(guard, best, self._ranks, loggers)
-        self._link = linked(folder, saves, size_bytes, self._ranks)
+        self._link = linked(folder, saves, self._ranks)
         self._take(parts, validate)
 
     def data(self, *arrays: Any, **options: Any) -> Data:
@@ -114,7 +114,6 @@ class Training(Loop):
         link.write_results(draft, {**(files or {}), **self._book.results(self._course)})
         progress = self._progress(self._course.done)
         link.hand_over(draft, progress, is_best=self._book.watch.is_new_best, is_finished=True)
-        link.pace.saved(draft.seconds)
         link.close_place(is_paused=False)
 
     # --- what the loop asks for ---
@@ -160,7 +159,6 @@ class Training(Loop):
             link.pace.begin_save(self._course.position.step)
             draft = link.write(self._groups(), self._new_notes(), is_last=is_last)
             link.hand_over(draft, self._progress(done), is_best=is_best)
-            link.pace.saved(draft.seconds)
             if is_last:
                 link.close_place(is_paused=True)
 

@@ -80,13 +80,6 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
             optimizer.build(model.trainable_variables)
 
 
-def size_bytes(groups: Groups) -> int:
-    """Return the size of all variables."""
-    return sum(
-        tensor.shape.num_elements() * tensor.dtype.size for group in _tensors(groups).values() for tensor in group
-    )
-
-
 def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
     """Write the variables into TensorFlow's files, and the notes into `state.json`."""
     tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import keras
@@ -35,6 +35,8 @@ from unbroken.training.tensorflow.variables import Groups
 from unbroken.training.tensorflow.workers import Workers
 
 OWN_FILE = "workers/{:05d}.json"
+# Before the first save nothing is known.
+GUESSED_BYTES = 500_000_000
 
 
 class Draft(NamedTuple):
@@ -50,10 +52,10 @@ class KerasWriter(Connection):
     The training stops for each save, because reading a variable may take all workers.
     """
 
-    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, workers: Workers) -> None:
         if saves.in_background:
             raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
-        super().__init__(contract, place, saves, state_bytes)
+        super().__init__(contract, place, saves, GUESSED_BYTES)
         self._workers = workers
 
     def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Draft:
@@ -74,8 +76,10 @@ class KerasWriter(Connection):
     def hand_over(self, draft: Draft, progress: Progress, *, is_best: bool, is_finished: bool = False) -> None:
         """Publish a draft; a kill before that leaves no visible checkpoint."""
         if self._workers.is_first:
-            said = {"is_best": is_best, "is_finished": is_finished, "save_seconds": round(draft.seconds, 3)}
-            self.place.hand_over(draft.folder, Handover(progress, versions=self._made_with(), **said))  # type: ignore[arg-type]
+            versions, seconds = self._made_with(), round(draft.seconds, 3)
+            handover = Handover(progress, is_best, is_finished, versions=versions, save_seconds=seconds)
+            self.place.hand_over(draft.folder, handover)
+        self.pace.saved(draft.seconds)
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -99,9 +103,7 @@ class KerasWriter(Connection):
         return Outbox(self.contract.save).draft(self._workers.number_of_first(number))
 
 
-def linked(
-    folder: str | os.PathLike[str] | None, saves: Saves, size_bytes: int, workers: Workers
-) -> KerasWriter | None:
+def linked(folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers) -> KerasWriter | None:
     """Return the connection to unbroken's workflow, or to a folder; None without either."""
     if workers.size > 1 and not read_contract() and (folder or os.environ.get("UNBROKEN_FOLDER")):
         raise SegmentError(
@@ -109,7 +111,7 @@ def linked(
             "(docs/engines/tensorflow.md), or without a folder"
         )
     if found := connect(folder, saves):
-        return KerasWriter(*found, saves, size_bytes, workers)
+        return KerasWriter(*found, saves, workers)
     workers.say("started by hand without a folder, so nothing is saved")
     return None
 
@@ -152,13 +154,9 @@ def _own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
     """Yield where this worker writes what all have: the folder itself for the first, else one that is then removed."""
     if workers.is_first:
         yield folder
-        return
-    beside = folder.with_name(f"{folder.name}.worker-{workers.rank}")
-    beside.mkdir(parents=True)
-    try:
-        yield beside
-    finally:
-        shutil.rmtree(beside)
+    else:
+        with TemporaryDirectory(prefix=f"{folder.name}.worker-", dir=folder.parent) as other:
+            yield Path(other)
 
 
 def _write_other(path: Path, content: object) -> None:
