@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any
 
 import keras
@@ -49,7 +50,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     else there is: `save`, `log` and so on.
     """
 
-    _callbacks: Sequence[Any] | None = None
+    _callbacks: Sequence[Any] = ()
+    _is_begun = False
     _timed: AbstractContextManager[None]
 
     def __init__(
@@ -102,11 +104,11 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Restore the state; raise ValueError for a `fit` that could not resume exactly."""
         fit, model = _fit_around(), self.model
-        if self._callbacks is not None:
+        if self._is_begun:
             raise ValueError("fit() is called twice with the same UnbrokenCallback, allowed: one for each fit")
         others = [each for each in fit["callbacks"].callbacks if each is not self]
         check_fit(fit, others, model)
-        self._data, self._iterator = fit["x"], fit["epoch_iterator"]
+        self._is_begun, self._data, self._iterator = True, fit["x"], fit["epoch_iterator"]
         self._callbacks = [each for each in others if not isinstance(each, keras.callbacks.ProgbarLogger)]
         # Else Keras makes the metrics, and a model without an Input, in the middle of the first step.
         model._symbolic_build(data_batch=self._data.get_tf_dataset().element_spec)
@@ -237,9 +239,9 @@ def check_fit(fit: Mapping[str, Any], callbacks: Sequence[Any], model: Any) -> N
 
 def _fit_around() -> Mapping[str, Any]:
     """Return the variables of the `fit` that calls."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame and "epoch_iterator" not in frame.f_locals:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     fit = frame.f_locals if frame else {}
     if not (fit.keys() >= OF_FIT and vars(fit["epoch_iterator"]).keys() >= OF_ITERATOR):
         raise RuntimeError(f"fit of Keras {keras.__version__} is not known; type: pip install 'keras>=3.10,<=3.15'")

@@ -25,7 +25,10 @@ Share = Callable[[Any], Any]
 class Data(DataAdapter):  # type: ignore[misc]
     """Give the batches of every epoch, to a loop or to Keras; `samples` and `batch_size` are 0 if unknown."""
 
-    num_batches = batch_size = has_partial_batch = partial_batch_size = None  # what Keras asks for
+    # What Keras asks for.
+    num_batches: int = 0
+    batch_size: int | None = None
+    has_partial_batch = partial_batch_size = None
 
     def __init__(
         self, make_epoch: MakeEpoch, batches: int, samples: int = 0, batch_size: int = 0, share: Share | None = None

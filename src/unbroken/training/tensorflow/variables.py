@@ -103,8 +103,8 @@ def put_back(groups: Groups, folder: Path) -> None:
 def random_state() -> dict[str, Any]:
     """Return the state of Python's and numpy's global generators, in JSON's terms."""
     kind, words, gauss = random.getstate()
-    name, key, *rest = np.random.get_state()
-    return {"python": [kind, list(words), gauss], "numpy": [name, key.tolist(), *rest]}
+    twister: Any = np.random.get_state()
+    return {"python": [kind, list(words), gauss], "numpy": [twister[0], twister[1].tolist(), *twister[2:]]}
 
 
 def restore_random(state: Mapping[str, Any]) -> None:
