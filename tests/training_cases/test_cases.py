@@ -17,9 +17,14 @@ from support.training_cases import (
     TrainingRun,
     are_equal,
     differences,
+    engine_case,
     note,
     read_case,
 )
+
+from unbroken.engines.testing.chain import compared
+from unbroken.engines.testing.checks import check_kills
+from unbroken.engines.testing.kills import KilledChain
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 pytestmark = pytest.mark.process
@@ -113,6 +118,18 @@ def test_the_ported_script_computes_what_the_script_computed(
 
     for here, there in case.computes.items():
         assert are_equal(whole.folder / "final" / here, before.root / there), f"{here} is not {there} of before.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [each for each in cases(refused=False) if each.values[0].engine])
+def test_a_chain_of_the_engine_whose_processes_are_killed_comes_to_the_same(
+    case: Case, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The driver, the segment, or the training itself is killed, in a workflow of the engine torch."""
+    whole, _ = whole_of(case, tmp_path_factory)
+    chain = KilledChain(tmp_path / "chain", engine_case(case, tmp_path / "python"))
+
+    check_kills(chain, compared(whole.folder / "final", chain.case))
 
 
 @pytest.mark.parametrize("case", cases(refused=True))
