@@ -62,6 +62,7 @@ class Case:
     engine: dict[str, Any] = field(default_factory=dict)  # goal and goal_unit, if it is run under the engine too
     ranks: int = 1
     needs: list[str] = field(default_factory=list)  # modules
+    before_needs: list[str] = field(default_factory=list)  # modules of before.py alone
     loaded: list[str] = field(default_factory=list)  # further modules that take long to import
     modules: list[str] = field(default_factory=lambda: ["unbroken.training.torch.training"])  # imported by train.py
     counted: str = ""  # the method whose calls are the steps, where no optimizer of torch makes them

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.put_back import bits
 from unbroken.training.torch.state import Stateful, local, modules_in, only, parameters_of, plainly_named, tensors_in
+from unbroken.training.torch.stateful_loader import StatefulLoader
 from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.

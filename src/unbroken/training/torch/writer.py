@@ -57,13 +57,14 @@ class Point:
     step: int
     is_best: bool
     is_last: bool = False  # the process leaves after it
+    is_read_back: bool = False  # the process may leave after it
     weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
     where: str = ""  # in the training
     results: Mapping[str, object] | None = None  # of a training that is finished
 
     @property
     def is_over(self) -> bool:
-        return self.is_last or self.results is not None
+        return self.is_last or self.is_read_back or self.results is not None
 
 
 class TorchWriter(Connection):
@@ -118,7 +119,7 @@ class TorchWriter(Connection):
             return
         with self._giving_up():
             self.pace.saved(self._write(point))
-        if point.is_over:
+        if point.is_last or point.results is not None:
             self.close_place(is_paused=point.is_last)
 
     def wait(self) -> None:
@@ -229,13 +230,11 @@ def linked(
     ranks: Ranks,
 ) -> TorchWriter | None:
     """Return this rank's connection; None if there is nowhere to save."""
-    found = connect(folder, saves) if ranks.size == 1 else _connect_all(folder, saves, ranks)
+    found = connect(folder, saves) if ranks.size == 1 else connect_all(folder, saves, ranks)
     return TorchWriter(*found, saves, tensor_bytes(state()), parts=parts, own=own, ranks=ranks) if found else None
 
 
-def _connect_all(
-    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
-) -> tuple[Contract, SavePlace] | None:
+def connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks) -> tuple[Contract, SavePlace] | None:
     """Connect every rank: the workflow passes a contract to each; the first opens and locks a folder of one's own."""
     if told := read_contract():
         check_thread()
