@@ -107,6 +107,12 @@ class TrainingRun:
         """Where unbroken keeps the run."""
         return self.root / "run"
 
+    def copied(self, root: Path) -> "TrainingRun":
+        """Return the same run, as it stands now, in another folder."""
+        made = TrainingRun(self.case, root, self.rng, is_fresh=self.is_fresh)
+        shutil.copytree(self.folder, made.folder, symlinks=True)
+        return made
+
     def start(self, script: str = "train.py", **plan: Any) -> Started:
         """Start the script; `plan` is what the process does to itself (training_case_process.py)."""
         self.segments += 1
