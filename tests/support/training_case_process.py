@@ -30,7 +30,8 @@ class Plan:
         self.folder = Path(plan["folder"])
         self.is_chosen = int(os.environ.get("RANK", "0")) == plan.get("rank", 0)
         self.at, self.broken = plan.get("at", {}) if self.is_chosen else {}, plan.get("broken", [])
-        self.is_resumed = (self.folder / "checkpoints" / "latest").exists()
+        latest = "checkpoints/latest"
+        self.is_resumed = any((*self.folder.glob(latest), *self.folder.glob(f"*/{latest}")))
         self.steps = self.events = 0
         self.first_step: float | None = None
         self._optimizers: set[int] = set()
@@ -89,6 +90,8 @@ class Plan:
         if self.first_step is None:
             self.first_step = time.monotonic()
             Path(self.plan["began"]).touch()
+            if self.is_resumed and "random" in self.broken:
+                self._reseed()
         if self.steps == self.at.get("step"):
             self._act()
 
@@ -114,18 +117,18 @@ class Plan:
             os.kill(self.pid, getattr(signal, f"SIG{self.at['do']}"))
 
     def _lose(self, optimizer: Any) -> None:
-        import numpy
-        import torch
-
         if "optimizer" in self.broken:
             optimizer.state.clear()
         if "weights" in self.broken:
-            first = optimizer.param_groups[0]["params"][0]
-            first.data += 1e-6
-        if "random" in self.broken:
-            random.seed(7)
-            numpy.random.seed(7)
-            torch.manual_seed(7)
+            optimizer.param_groups[0]["params"][0].data += 1e-6
+
+    def _reseed(self) -> None:
+        import numpy
+        import torch
+
+        random.seed(7)
+        numpy.random.seed(7)
+        torch.manual_seed(7)
 
     def _lose_parts(self) -> None:
         """Let the parts that are named forget what they are given."""
