@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from unbroken.training.torch.parts import Variables as Variables
     from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
-    from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
     from unbroken.training.torch.stop import Stop as Stop
     from unbroken.training.torch.streams import ResumableStream as ResumableStream
@@ -29,7 +28,6 @@ _NAMES = {
     "torch.loaders": ["Loaders"],
     "torch.parts": ["Variables"],
     "torch.random_state": ["RandomKept", "seed_everything"],
-    "torch.samplers": ["InterruptibleBatchSampler"],
     "torch.serialization": ["save_verified"],
     "torch.stop": ["Stop"],
     "torch.streams": ["ResumableStream"],

@@ -17,16 +17,15 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import bits
 from unbroken.training.torch.random_state import own_generators, reachable
-from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
+from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.state import Stateful, places
 from unbroken.training.torch.streams import ResumableStream
 
 STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
-# What datasets 5.2 cannot resume, or only without worker processes (True), whatever its own state_dict says.
+# What the state_dict of datasets does not hold, or (5.2, with worker processes) cannot load.
 UNRESUMABLE = {
-    "BufferShuffledExamplesIterable": ("a shuffle buffer, which is filled with other samples after a restart", False),
-    "InterleavedShardsExamplesIterable": ("a shuffle, which cannot resume in worker processes", True),
-    "VerticallyConcatenatedMultiSourcesExamplesIterable": ("parts that cannot resume in worker processes", True),
+    "BufferShuffledExamplesIterable": "shuffle",
+    "VerticallyConcatenatedMultiSourcesExamplesIterable": "concatenate_datasets",
 }
 
 
@@ -64,7 +63,7 @@ class StatefulLoader:
         if not self._is_begun and getattr(self.loader, "_iterator", None) is not None:
             raise TypeError(
                 f"{self._where}: the StatefulDataLoader is iterated without batches(), so a restart would begin it "
-                "again; type training.endless(loader) in place of iter(loader)"
+                "again; type training.endless(loader) in its place, in a loop of your own loaders.loader(dataset)"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,10 +82,11 @@ class StatefulLoader:
 
     def begin(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
-        saved, self._saved, self._unread = self._saved, {}, {}
+        saved, self._saved = self._saved, {}
         with random_state.kept(), start_of_workers(self.loader):
             if saved and number != self._number:
                 self._end_pass(saved)
+                saved = {}
             elif saved:
                 self._load(saved)
             self._number, self._is_begun = number, True
@@ -232,11 +232,6 @@ def _problem(loader: DataLoader[Any]) -> str:
             f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
             "sampler with state_dict, or Training.loader(order=...)"
         )
-    if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
-        return (
-            "an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by itself; allowed: one "
-            "of them (a plain DataLoader for this sampler)"
-        )
     return _problem_of_data(loader)
 
 
@@ -250,28 +245,26 @@ def _problem_of_data(loader: DataLoader[Any]) -> str:
             f"the data set has a random generator of its own ({type(own[0]).__name__}), which is in no state; type "
             "RandomKept(dataset), or give the data set state_dict and load_state_dict"
         )
-    is_heard = isinstance(data, ResumableStream) or _is_of_datasets(data)
-    if loader.persistent_workers and hasattr(data, "set_epoch") and not is_heard:
+    is_wrapped = isinstance(data, ResumableStream)
+    if loader.persistent_workers and hasattr(data, "set_epoch") and not (is_wrapped or _is_of_datasets(data)):
         return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
-    streams = filter(_is_of_datasets, reachable(data))
-    problems = (_problem_of_stream(part, loader) for part in streams)
-    return next(filter(None, problems), "")
+    parts = filter(_is_of_datasets, reachable(data))
+    return next(filter(None, (_problem_of_stream(part, is_wrapped=is_wrapped) for part in parts)), "")
 
 
 def _is_of_datasets(part: object) -> bool:
     return type(part).__module__.startswith("datasets.")
 
 
-def _problem_of_stream(part: object, loader: DataLoader[Any]) -> str:
+def _problem_of_stream(part: object, *, is_wrapped: bool) -> str:
     """Return what of a streaming data set of Hugging Face does not resume."""
     generator = getattr(part, "generator", None)
     if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
         return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
-    what, is_of_workers = UNRESUMABLE.get(type(part).__name__, ("", False))
-    is_resumed = isinstance(loader.dataset, ResumableStream) or (is_of_workers and not loader.num_workers)
-    if not what or is_resumed or getattr(part, "buffer_size", None) == 1:
+    what = UNRESUMABLE.get(type(part).__name__)
+    if not what or is_wrapped:
         return ""
-    return f"the data set has {what}; type {STREAM}"
+    return f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_unseeded(generator: np.random.Generator) -> bool:
