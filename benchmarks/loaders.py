@@ -26,7 +26,7 @@ from support.measure import in_turns, machine, options, publish, spread, table
 from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from unbroken.training.torch import Loaders, RandomKept
+from unbroken.training.torch import Loaders
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.stateful_loader import StatefulLoader
@@ -67,15 +67,10 @@ def stateful(data: Dataset, workers: int, state: Any) -> Opened:
     return part.begin(0), part.state_dict
 
 
-def with_random(data: Dataset, workers: int, state: Any) -> Opened:
-    return stateful(RandomKept(data), workers, state)
-
-
 WAYS = {
     "DataLoader, which cannot": plain,
     "Loaders": by_loaders,
     "StatefulDataLoader": stateful,
-    "StatefulDataLoader of RandomKept": with_random,
 }
 LARGE = {
     "DataLoader, which cannot": plain,

@@ -16,7 +16,8 @@ from unbroken.errors import CheckpointError
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import bits
-from unbroken.training.torch.random_state import own_generators, reachable
+from unbroken.training.torch.random_state import reachable
+from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.state import Stateful, places
 from unbroken.training.torch.streams import ResumableStream
@@ -39,12 +40,17 @@ class StatefulLoader:
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
         self._name, self.loader, self.ranks = name, loader, ranks
         self._seed = seed_from(seed, "loader", name)
+        self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
         self._saved: Mapping[str, Any] = {}  # where the next one resumes
         self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
         self._endless: Iterator[Any] | None = None
         if problem := _problem(loader):
             raise TypeError(f"{self._where}: {problem}")
+        if isinstance(loader.dataset, ResumableStream):
+            loader.dataset.seed = self._seed
+        elif not isinstance(loader.dataset, Stateful):
+            self._seeded = seed_samples(loader, self._seed)
 
     @property
     def _where(self) -> str:
@@ -53,7 +59,7 @@ class StatefulLoader:
     def prepare_workers(self) -> None:
         """Make the workers survive the signals that are meant for the training."""
         if self.loader.num_workers:
-            if not isinstance(self.loader.dataset, Stateful) or _is_of_datasets(self.loader.dataset):
+            if _is_of_datasets(self.loader.dataset):
                 self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
                 self.loader.worker_init_fn = check.begin
             self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
@@ -126,6 +132,8 @@ class StatefulLoader:
 
     def _iterate(self) -> Iterator[Any]:
         """Begin the pass that is the loader's now, by its number."""
+        if self._seeded:
+            self._seeded.epoch.fill_(self._number)
         parts: list[Any] = [self.loader.dataset, self.loader.sampler, self.loader.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
@@ -175,9 +183,8 @@ class DrawCheck:
         batch = self._collate(samples)
         if self._before != _drawn():
             raise TypeError(
-                f"{self._where}: the data set or its collate_fn draws random numbers in a worker process, and a "
-                "restart would draw others; allowed: num_workers=0, or a data set that keeps them; type "
-                f"RandomKept(dataset), for a stream {STREAM}"
+                f"{self._where}: the stream or the collate_fn draws random numbers in a worker process, and a restart "
+                f"would draw others; allowed: num_workers=0; type {STREAM}"
             )
         return batch
 
@@ -232,23 +239,17 @@ def _problem(loader: DataLoader[Any]) -> str:
             f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
             "sampler with state_dict, or Training.loader(order=...)"
         )
+    if loader.batch_size is None and loader.batch_sampler is None and not isinstance(loader.dataset, IterableDataset):
+        return "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
     return _problem_of_data(loader)
 
 
 def _problem_of_data(loader: DataLoader[Any]) -> str:
     data = loader.dataset
-    if not isinstance(data, IterableDataset):
-        own = [] if isinstance(data, Stateful) else own_generators(data)
-        if not own:
-            return ""
-        return (
-            f"the data set has a random generator of its own ({type(own[0]).__name__}), which is in no state; type "
-            "RandomKept(dataset), or give the data set state_dict and load_state_dict"
-        )
     is_wrapped = isinstance(data, ResumableStream)
     if loader.persistent_workers and hasattr(data, "set_epoch") and not (is_wrapped or _is_of_datasets(data)):
         return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
-    parts = filter(_is_of_datasets, reachable(data))
+    parts = filter(_is_of_datasets, reachable(data) if isinstance(data, IterableDataset) else ())
     return next(filter(None, (_problem_of_stream(part, is_wrapped=is_wrapped) for part in parts)), "")
 
 
