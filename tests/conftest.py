@@ -20,7 +20,9 @@ if any(name.startswith("UNBROKEN_TESTS_") for name in os.environ):
 # All tests of these folders have a marker.
 FOLDERS = {"cluster": "slurm", "workflow": "process"}
 ALL_START_PROCESSES = re.compile(r"^pytestmark = [^=]*pytest\.mark\.process\b", re.MULTILINE)
-READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_")
+READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_", "WANDB_", "MLFLOW_")
+# A training that is started by hand sets these, for all that its process does after it.
+SET_BY_TRAININGS = ("UNBROKEN_TRACKERS", "WANDB_", "MLFLOW_")
 
 
 def pytest_configure() -> None:
@@ -95,6 +97,7 @@ def environment_kept() -> Iterator[None]:
         os.environ.pop(name, None)
         if name in before:
             os.environ[name] = before[name]
+    changed = {name for name in changed if not name.startswith(SET_BY_TRAININGS)}
     assert not changed, f"left behind in the environment: {', '.join(sorted(changed))}"
 
 

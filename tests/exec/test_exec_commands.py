@@ -136,12 +136,15 @@ def test_accept_takes_the_command_line_that_was_refused(paused):
 
 
 def test_restart_begins_anew_and_deletes_nothing(paused):
+    trackers = paused.store() / "live" / "trackers.json"
+    before = json.loads(trackers.read_text())["wandb"]
     done = unbroken(paused, "restart", "count")
 
     assert done.returncode == 0
     assert "it begins anew with the same command again" in done.stdout
     assert paused.call(*KEEP).returncode == 0
     assert (paused.starts(), paused.result()) == ([0, 0], expected())
+    assert json.loads(trackers.read_text())["wandb"] != before  # a new run in W&B, too
     assert list(paused.folder.glob(".unbroken/.restarted/count/*/checkpoints/0*")) and "state.json" in paused.replaced()
 
 

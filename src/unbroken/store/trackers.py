@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from secrets import token_hex
 
@@ -14,6 +14,8 @@ FILE_NAME = "trackers.json"
 FORMAT = Format()
 # W&B keeps what was logged in memory for 15 s, which a kill takes.
 _FLUSH_SECONDS = "0.2"
+# Names the variables that are not the user's own.
+_OURS = "UNBROKEN_TRACKERS"
 _NOT_IN_IDS = re.compile(r"[^\w-]+")
 _LONGEST_NAME = 40
 
@@ -36,6 +38,15 @@ def tracker_variables(live: Path, name: str, environment: Mapping[str, str]) -> 
         "MLFLOW_RUN_ID": noted.get("mlflow", ""),
     }
     return {key: value for key, value in variables.items() if value and not environment.get(key)}
+
+
+def set_tracker_variables(live: Path, name: str, environment: MutableMapping[str, str]) -> None:
+    """Set the variables in this process, in the place of those of a training that it had before."""
+    for key in filter(None, environment.pop(_OURS, "").split(",")):
+        environment.pop(key, None)
+    variables = tracker_variables(live, name, environment)
+    environment.update(variables)
+    environment[_OURS] = ",".join(variables)
 
 
 def note_mlflow(live: Path) -> None:

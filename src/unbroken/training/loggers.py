@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from unbroken.store.layout import parse_json
 from unbroken.system import fs
 
-# W&B writes its file every 0.2 s (store/trackers.py), or every 15 s if the script has set that.
-WANDB_PATIENCE_SECONDS = 30.0
+# W&B writes its file every 0.2 s (store/trackers.py).
+WANDB_PATIENCE_SECONDS = 5.0
 POLL_SECONDS = 0.02
 
 
@@ -114,14 +114,15 @@ class WandB:
     def __init__(self, **options: Any) -> None:
         _check_installed("wandb", "WandB")
         self._options, self._names = options, set[str]()
-        self._size = 0  # of the run's own file, when all before was safe
+        self._size, self._is_readable = 0, True  # the run's own file, as far as it was read, and whether it can be
 
-    def begin(self, step: int) -> None:
-        """Begin or resume the run."""
+    def begin(self, step: int) -> int | None:
+        """Begin or resume the run; return the last step that the server has, if it is asked (not in offline mode)."""
         import wandb
 
         self._is_own = wandb.run is None
         self._run: Any = wandb.run or wandb.init(**self._options)
+        return int(self._run.summary.get("step", -1)) if self._run.resumed else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log over `step`: W&B's own count of steps only rises, also with what the script logs by itself meanwhile."""
@@ -131,23 +132,23 @@ class WandB:
         self._run.log({**metrics, "step": step})
 
     def flush(self, step: int) -> None:
-        """Return when the step is in the run's own file: what is still in memory, a kill takes."""
-        if getattr(self._run, "disabled", False):
+        """Return when the step is in the run's own file: what is still in memory, a kill takes.
+
+        Raise TimeoutError if it is not, once.
+        """
+        if not self._is_readable or getattr(self._run, "disabled", False):
             return
-        value = str(step).encode()
+        value, path = str(step).encode(), Path(self._run.settings.sync_file)
         mark = b"\x12\x04step\x82\x01" + bytes([len(value)]) + value  # as the file has it: `step`, and its value
         until = time.monotonic() + WANDB_PATIENCE_SECONDS
-        path = Path(self._run.settings.sync_file)
-        while True:
-            with path.open("rb") as file:
-                file.seek(self._size)
-                new = file.read()
-            if mark in new:
-                self._size += new.rindex(mark)
-                return
+        while (at := _find(mark, path, self._size)) < 0:
             if time.monotonic() > until:
-                raise TimeoutError(f"step {step} is not in {path} after {WANDB_PATIENCE_SECONDS:g} s")
+                self._is_readable = False
+                raise TimeoutError(
+                    f"step {step} is not in {path} after {WANDB_PATIENCE_SECONDS:g} s; a kill may lose steps"
+                )
             time.sleep(POLL_SECONDS)
+        self._size = at
 
     def close(self) -> None:
         """End the run, until the next segment resumes it; not one that the script has begun."""
@@ -197,6 +198,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(data, dict):
             found.append(data)
     return found
+
+
+def _find(mark: bytes, path: Path, start: int) -> int:
+    """Return where the mark is in a file, from `start` on; -1 if it is not there."""
+    with path.open("rb") as file:
+        file.seek(start)
+        found = file.read().find(mark)
+    return start + found if found >= 0 else -1
 
 
 def _text(line: Mapping[str, Any]) -> str:

@@ -19,8 +19,11 @@ class _Target:
 
     name: str
     logger: Logger
+    before: int = -1  # the last step that was noted when this process began,
+    held: int = -1  # and the last one that the logger had
     rows: int = 0
     safe: int = 0
+    has_begun: bool = False
     is_failing: bool = False
 
     def call(self, method: str, *args: int) -> int | None:
@@ -32,8 +35,8 @@ class Loggers:
     """Pass the rows of `metrics` on, of several ranks by the first one.
 
     The last step of each logger is noted in the folder of live files, so that none gets a step twice, and a logger that
-    is added later gets all from the first step on.  A logger that fails ends no training: that is said, and what it did
-    not take comes again with the next checkpoint.
+    is added later gets all from the first step on.  A logger that fails ends no training, but for its first beginning:
+    that is said, and what it did not take comes again with the next checkpoint.
     """
 
     def __init__(self, loggers: Sequence[Logger], metrics: Metrics) -> None:
@@ -43,19 +46,20 @@ class Loggers:
         numbered = [f"{name} {names[:at].count(name) + 1}".removesuffix(" 1") for at, name in enumerate(names)]
         self._targets = [_Target(name, each) for name, each in zip(numbered, loggers, strict=True)]
         self._live: Path | None = None
+        self._resumed_at = 0
 
     def open(self, ranks: Processes, live: Path | None, step: int) -> None:
         """Begin after what was logged before; the training resumes from `step`.  Without a folder nothing is noted."""
-        self._ranks, self._live = ranks, live
+        self._ranks, self._live, self._resumed_at = ranks, live, step
         if not ranks.is_first:
             self._targets = []
         logged = FORMAT.found(live / FILE_NAME).get("logged", {}) if live else {}
         for target in self._targets:
-            before = logged.get(target.name, -1)
-            held = target.call("begin", min(before, step - 1))
-            target.rows = target.safe = self._metrics.rows_before((before if held is None else held) + 1)
-            if held is None and before > step:
-                self._ranks.say(f"{target.name} has steps {step + 1} to {before} already; they are not logged again")
+            target.before = logged.get(target.name, -1)
+            if target.before < 0:  # what is wrong with it is better known now
+                self._begin(target)
+            else:
+                self._try(target, self._begin, target)
 
     def published(self, step: int) -> None:
         """Pass on the steps before that of a checkpoint, which itself may still get values."""
@@ -66,7 +70,8 @@ class Loggers:
         if is_over:
             self._pass_on(self._metrics.size)
         for target in self._targets:
-            self._try(target, target.call, "close")
+            if target.has_begun:
+                self._try(target, target.call, "close")
         self._targets = []
 
     def _pass_on(self, end: int) -> None:
@@ -74,14 +79,27 @@ class Loggers:
             if target.safe < end:
                 self._try(target, self._pass_to, target, end)
 
+    def _begin(self, target: _Target) -> None:
+        before, step = target.before, self._resumed_at
+        held = target.call("begin", min(before, step - 1))
+        target.held = before if held is None else held
+        target.rows = target.safe = self._metrics.rows_before(target.held + 1)
+        target.has_begun = True
+        if held is None and before > step:
+            self._ranks.say(f"{target.name} has steps {step + 1} to {before} already; they are not logged again")
+
     def _pass_to(self, target: _Target, end: int) -> None:
+        if not target.has_begun:
+            self._begin(target)
         for row in self._metrics.table(target.rows, end):
-            target.logger.log(int(row["step"]), {name: row[name] for name in row if name not in ("epoch", "step")})
+            if row["step"] > target.held:
+                target.logger.log(int(row["step"]), {name: row[name] for name in row if name not in ("epoch", "step")})
             target.rows += 1
         last = self._metrics.step_of(end - 1)
-        target.call("flush", last)
+        if last > target.held:
+            target.call("flush", last)
         target.safe, target.is_failing = end, False
-        if self._live:
+        if self._live and last > target.before:
             path = self._live / FILE_NAME
             FORMAT.update(path, {"logged": {**FORMAT.found(path).get("logged", {}), target.name: last}})
 

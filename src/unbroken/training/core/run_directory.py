@@ -25,7 +25,7 @@ from unbroken.store.layout import RunFolder
 from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
 from unbroken.store.select import refuse_newer, select
-from unbroken.store.trackers import tracker_variables
+from unbroken.store.trackers import set_tracker_variables
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
@@ -239,7 +239,7 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     root = Path(place or "")
     once.check_folder(root)
     home = Home(root, "training", saves, has_history=True)
-    os.environ |= tracker_variables(home.places.live, root.absolute().name, os.environ)
+    set_tracker_variables(home.places.live, root.absolute().name, os.environ)
     return home.contract(), home
 
 
