@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -33,7 +34,7 @@ from unbroken.training.core.environment import (
 )
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
-from unbroken.training.core.validation import give_verdict
+from unbroken.training.core.validation import NonFiniteState, give_verdict
 
 Part = TypeVar("Part")
 
@@ -116,6 +117,7 @@ class Connection:
         self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_bytes / GUESSED_BYTES_PER_SECOND)
         self._pid = os.getpid()
         self._has_memory: bool | None = None
+        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends a training whose state must not be saved
         self._next_report = -math.inf
         atexit.register(self._at_exit)
 
@@ -163,7 +165,16 @@ class Connection:
 
     def wait(self) -> None:
         """Return when no save is on its way any more; raise what went wrong with it."""
-        self._end_async_save()
+        with self.giving_up():
+            self._end_async_save()
+
+    @contextmanager
+    def giving_up(self) -> Iterator[None]:
+        """End the training if its state turns out to be one that must not be saved."""
+        try:
+            yield
+        except NonFiniteState as error:
+            self.give_up(str(error))
 
     def wait_for_room(self, following: Phase) -> None:
         """Return when one more checkpoint may be handed over, or when there is no time to wait."""

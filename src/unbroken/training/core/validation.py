@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind, Verdict, write_verdict
+
+
+class NonFiniteState(CheckpointError):
+    """Report a state that must never become a checkpoint, because the training is lost."""
 
 
 @dataclass(frozen=True)

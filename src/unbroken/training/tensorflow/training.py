@@ -11,12 +11,13 @@ from typing import Any
 
 import keras
 
-from unbroken.errors import CheckpointError, SegmentError
+from unbroken.errors import SegmentError
 from unbroken.program.contract import Kind
 from unbroken.store.progress import Metric
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.notes import check_seed, notes_of, take_over
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
@@ -32,7 +33,6 @@ from unbroken.training.tensorflow.workers import Workers
 from unbroken.training.tensorflow.writer import KerasState, KerasWriter, read_notes
 
 NORMAL, OFTEN = Guard(), Saves()
-FORMAT = 1
 
 
 class Training(Loop):
@@ -205,16 +205,11 @@ class Training(Loop):
 
     def _restore(self, folder: Path) -> str:
         notes = read_notes(folder, self._ranks)
-        if notes.get("format") != FORMAT:
-            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-        if notes["seed"] != self._seed:
-            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {self._seed}")
+        check_seed(notes, self._seed, folder)
         for group, variables in self._groups().items():
             if group != "metrics":  # fit makes them later
                 tensorflow_state.put_back(group, variables, notes, folder)
-        self._course.restore(notes["position"])
-        self._book.watch.restore(notes["watch"])
-        self._book.metrics.restore(**notes["metrics"])
+        take_over(notes, self._course, self._book)
         self._origin, self._notes = folder, notes
         return self._trust.validation_error(notes["trust"])
 
@@ -244,16 +239,12 @@ class Training(Loop):
         return groups
 
     def _state(self) -> KerasState:
-        trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
+        trust, watch = self._trust.state(), self._book.watch
         if watch.guard.finite and (diverged := self._trust.divergence(trust) or watch.non_finite(self._running)):
             self._give_up(Kind.HOPELESS, diverged)
         notes = {
-            "format": FORMAT,
-            "seed": self._seed,
-            "position": vars(self._course.position),
-            "watch": watch.state(),
+            **notes_of(self._seed, self._course, self._book),
             "trust": trust,
-            "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
             "random": tensorflow_state.random_state(),
             "callbacks": keras_callbacks.callback_states(self._callbacks),
         }

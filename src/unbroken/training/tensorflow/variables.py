@@ -6,7 +6,6 @@ out the seeds of Dropout, and restoring it says that all was found.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +18,10 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.notes import write_notes
 from unbroken.training.core.validation import Validate, Validation, no_number
 
 PREFIX = "state"
-NOTES = "state.json"
 Groups = Mapping[str, list[Any]]
 
 
@@ -76,7 +75,7 @@ def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
     tensors = {name: [_tensor(variable) for variable in group] for name, group in groups.items()}
     tf.train.Checkpoint(**tensors).write(str(folder / PREFIX))
     table = {name: [_described(variable) for variable in group] for name, group in groups.items()}
-    (folder / NOTES).write_text(json.dumps({**notes, "variables": table}, indent=1) + "\n")
+    write_notes(folder, {**notes, "variables": table})
 
 
 def read_back(folder: Path) -> None:
@@ -85,17 +84,6 @@ def read_back(folder: Path) -> None:
         reader = tf.train.load_checkpoint(str(folder / PREFIX))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-
-
-def read_notes(folder: Path) -> dict[str, Any]:
-    """Return what `write` was given as notes; raise CheckpointError if the file is not one of these."""
-    try:
-        notes = json.loads((folder / NOTES).read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / NOTES}: cannot be read: {error}") from error
-    if not isinstance(notes, dict):
-        raise CheckpointError(f"{folder / NOTES}: {type(notes).__name__}, allowed: an object")
-    return notes
 
 
 def put_back(group: str, variables: Iterable[Any], notes: Mapping[str, Any], folder: Path) -> None:

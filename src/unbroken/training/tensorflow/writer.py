@@ -25,6 +25,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
+from unbroken.training.core import notes as core_notes
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
@@ -135,7 +136,7 @@ def write_state(state: KerasState, folder: Path, workers: Workers) -> None:
 
 def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
     """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
-    notes = tensorflow_state.read_notes(folder)
+    notes = core_notes.read_notes(folder)
     made_by = notes.get("workers", 1)
     if made_by != workers.size:
         raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {workers.size}; allowed: as many")

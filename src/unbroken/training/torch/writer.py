@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -34,13 +32,14 @@ from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import AsyncSave, Connection
+from unbroken.training.core.validation import NonFiniteState
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
 from unbroken.training.torch.serialization import save_result
 from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
-from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
+from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
@@ -92,7 +91,6 @@ class TorchWriter(Connection):
         self._offers: list[Offer] = []
         self._buffer = SnapshotBuffer()
         self._exit_seconds = RANKS_EXIT_SECONDS if ranks.size > 1 else None
-        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
     def fall_back(self, reason: str) -> Path | None:
         """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
@@ -117,14 +115,10 @@ class TorchWriter(Connection):
         if not point.is_over and self._may_be_in_background(max(offer.size_bytes for offer in self._offers)):
             self._begin_async_save(point, began)
             return
-        with self._giving_up():
+        with self.giving_up():
             self.pace.saved(self._write(point))
         if point.is_last or point.results is not None:
             self.close_place(is_paused=point.is_last)
-
-    def wait(self) -> None:
-        with self._giving_up():
-            super().wait()
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self._ranks.size, self._parts)
@@ -211,13 +205,6 @@ class TorchWriter(Connection):
 
     def _say(self, line: str) -> None:
         self._ranks.say(line)
-
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        try:
-            yield
-        except NonFiniteState as non_finite:
-            self.give_up(str(non_finite))
 
 
 def linked(
