@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +103,11 @@ class JaxWriter(Connection):
 
     def _made_with(self) -> dict[str, str]:
         kinds = [device.device_kind for device in jax.local_devices()]
-        loaded = [name for name in ("flax", "optax", "grain") if name in sys.modules]
+        others = {name: sys.modules.get(name) for name in ("flax", "optax", "grain")}
         return {
             "jax": jax.__version__,
             "orbax": ocp.__version__,
-            **{name: metadata.version(name) for name in loaded},
+            **{name: str(getattr(module, "__version__", "unknown")) for name, module in others.items() if module},
             "numpy": np.__version__,
             "python": platform.python_version(),
             "devices": f"{len(kinds)} x {kinds[0]}",
