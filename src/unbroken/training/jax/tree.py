@@ -31,7 +31,7 @@ class State:
         others = [type(leaf).__name__ for leaf in leaves if not _is_nnx(leaf)]
         if 0 < len(others) < len(leaves):
             raise TypeError(
-                f"Training(state): NNX objects next to a {others[0]}, which is not seen to change; allowed: NNX objects "
+                f"Training(state): NNX objects next to a {others[0]}, whose changes are not seen; allowed: NNX objects "
                 "alone, such as {'model': model, 'optimizer': optimizer}, or nnx.state(...) and update() in each step"
             )
         self.given, self.is_in_place = given, bool(leaves) and not others
