@@ -205,7 +205,7 @@ def test_orbax_alone_reads_a_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--seed", "4"), "made with seed=3, and Training(...) is given 4"),
+        (("--seed", "4"), "made with seed=3, and the script has 4"),
         (
             ("--width", "8"),
             "state['model']['first']['bias'].value is float32(16,), and the script's is float32(8,)",

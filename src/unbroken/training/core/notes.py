@@ -11,26 +11,23 @@ from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 
-FILE_NAME, FORMAT = "state.json", 1
+FILE_NAME, FORMAT = "state.json", 2
 
 
 def write_notes(folder: Path, notes: Mapping[str, Any]) -> None:
-    """Write the notes of a checkpoint."""
-    (folder / FILE_NAME).write_text(json.dumps(notes, indent=1) + "\n")
+    """Write the notes of a checkpoint; numbers of numpy may be in them."""
+    (folder / FILE_NAME).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
 
 
-def read_notes(folder: Path) -> dict[str, Any]:
-    """Return the notes of a checkpoint; raise CheckpointError if it has none of this format."""
-    path = folder / FILE_NAME
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file that was written; raise CheckpointError if it is damaged."""
     try:
-        notes = json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(notes, dict):
-        raise CheckpointError(f"{path}: {type(notes).__name__}, allowed: an object")
-    if notes.get("format") != FORMAT:
-        raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-    return notes
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path}: {type(found).__name__}, allowed: an object")
+    return found
 
 
 def notes_of(seed: int, course: Course, book: Book) -> dict[str, Any]:
@@ -45,10 +42,12 @@ def notes_of(seed: int, course: Course, book: Book) -> dict[str, Any]:
     }
 
 
-def check_seed(notes: Mapping[str, Any], seed: int, folder: Path) -> None:
-    """Raise CheckpointError for a checkpoint of another seed."""
+def check(notes: Mapping[str, Any], seed: int, folder: Path) -> None:
+    """Raise CheckpointError for a checkpoint of another format, or another seed."""
+    if notes.get("format") != FORMAT:
+        raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
     if notes["seed"] != seed:
-        raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {seed}")
+        raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {seed}")
 
 
 def take_over(notes: Mapping[str, Any], course: Course, book: Book) -> None:

@@ -14,7 +14,7 @@ from unbroken.errors import SegmentError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
-from unbroken.training.core.notes import check_seed, notes_of, read_notes, take_over
+from unbroken.training.core.notes import FILE_NAME, check, notes_of, read_json, take_over
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import connect
@@ -141,8 +141,8 @@ class Training(Loop):
         return 0
 
     def _restore(self, folder: Path) -> str:
-        notes = read_notes(folder)
-        check_seed(notes, self._seed, folder)
+        notes = read_json(folder / FILE_NAME)
+        check(notes, self._seed, folder)
         rows, tree = jax_tree.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
         leaves, structure = jax.tree.flatten(tree)
         triples = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
