@@ -1,5 +1,6 @@
 """The training loop of PyTorch's tutorial "Training with PyTorch", with digits from scikit-learn as its data."""
 
+import copy
 import os
 import sys
 import time
@@ -9,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from unbroken.training.torch import BestCopy, Training
+from unbroken.training.torch import Training
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each batch, to have time to watch
 EPOCHS = 8
@@ -37,7 +38,7 @@ class DigitClassifier(nn.Module):
 model = DigitClassifier()
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-best_model = BestCopy(model)
+best_model = copy.deepcopy(model)
 training = Training(state={"model": model, "optimizer": optimizer, "best_model": best_model}, best=("vloss", "min"))
 training_loader = training.loader(training_set, batch_size=32)
 validation_loader = DataLoader(validation_set, batch_size=32)
@@ -69,6 +70,6 @@ for epoch in training.epochs(EPOCHS):
 
     training.log(vloss=avg_vloss)
     if training.is_best:
-        best_model.keep()
+        best_model.load_state_dict(model.state_dict())
 
-training.finish({"model.pt": best_model.weights})
+training.finish({"model.pt": best_model.state_dict()})

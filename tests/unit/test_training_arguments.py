@@ -1,7 +1,9 @@
 """Arguments of `Training`, its methods, `Saves` and `Guard`: each does something (others: the tests of their parts)."""
 
 import json
+import os
 import random
+import signal
 import time
 
 import pytest
@@ -12,7 +14,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 
 from unbroken.store.checkpoints import Store  # noqa: E402
-from unbroken.training.torch import Guard, Saves, Tracker, Training  # noqa: E402
+from unbroken.training.torch import Guard, Saves, Training, Variables  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("signals_kept")
 
@@ -70,12 +72,11 @@ def test_best_and_is_best(tmp_path) -> None:
 
 @pytest.mark.process
 def test_folder_and_state(tmp_path) -> None:
-    one, other = Tracker(), Tracker()
-    one.add(loss=2.0)
+    one, other = Variables(loss=2.0), Variables()
     trained(tmp_path / "run", state={"seed": one})
     trained(tmp_path / "run", 5, state={"seed": other})
 
-    assert other.means() == {"loss": 2.0}
+    assert other == {"loss": 2.0}
 
 
 @pytest.mark.process
@@ -155,15 +156,13 @@ def test_log_and_mean() -> None:
     assert means == [3, 5]
 
 
-def test_timer_and_tell(capsys) -> None:
+def test_timer() -> None:
     training = made()
-    for tell in (False, True):
-        with training.timer(f"told {tell}", tell=tell):
-            time.sleep(0.01)
+    with training.timer("forward"):
+        time.sleep(0.01)
 
-    line = training._book.timers.line()["timers"]
-    assert [line[f"told {tell}"][0] for tell in (False, True)] == [1, 1]
-    assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if "told" in line] == [" told True"]
+    count, seconds = training._book.timers.line()["timers"]["forward"]
+    assert count == 1 and seconds >= 0.01
 
 
 @pytest.mark.process
@@ -187,9 +186,31 @@ def test_epoch_batch_and_step() -> None:
     assert found == [(0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3)]
 
 
-def test_the_weight_of_tracker() -> None:
-    tracker = Tracker()
-    tracker.add(3, loss=1.0)
-    tracker.add(1, loss=5.0)
+@pytest.mark.process
+def test_save_asks_for_a_checkpoint_after_this_step(tmp_path) -> None:
+    training = made(tmp_path / "run", saves=Saves(minutes=99))
+    loader = training.loader(Drawn(), 4)
+    for _ in training.epochs(2):
+        for _ in training.batches(loader):
+            if training.step == 1:
+                training.save()
+    training.finish()
 
-    assert tracker.means() == {"loss": 2.0}
+    assert steps_saved(tmp_path / "run") == [2, 6]
+
+
+@pytest.mark.process
+def test_resumed_and_stop_requested(tmp_path) -> None:
+    training = made(tmp_path / "run")
+    found = [training.resumed, training.stop_requested]
+    loader = training.loader(Drawn(), 4)
+    with pytest.raises(SystemExit, match="85"):
+        for _ in training.epochs(2):
+            for _ in training.batches(loader):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                found.append(training.stop_requested)
+    begin_as_a_new_process()
+    found.append(made(tmp_path / "run").resumed)
+
+    assert found == [False, False, True, True]
+    assert not made().stop_requested and not made().resumed  # without a folder

@@ -1,5 +1,6 @@
 """Models of torch.compile: the names of their state, what the passport says (pieces: test_training_device_kills.py)."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 
 from unbroken.training.core.session import differences  # noqa: E402
-from unbroken.training.torch import BestCopy, Training  # noqa: E402
+from unbroken.training.torch import Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
 from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
@@ -34,12 +35,13 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
 ) -> None:
     inner, plain = small(), small()
     compiled = torch.compile(inner)
-    training = Training(state={"model": compiled, "best_copy": BestCopy(compiled)}, folder=tmp_path)
-    training.finish({"model.pt": training._content.parts["best_copy"].weights})
+    best = copy.deepcopy(inner)
+    training = Training(state={"model": compiled, "best": best}, folder=tmp_path)
+    training.finish({"model.pt": best.state_dict()})
     versions = json.loads((tmp_path / "checkpoints" / "latest" / "manifest.json").read_text())["versions"]
     capsys.readouterr()
     begin_as_a_new_process()
-    resumed = Training(state={"model": plain, "best_copy": BestCopy(plain)}, folder=tmp_path)
+    resumed = Training(state={"model": plain, "best": copy.deepcopy(plain)}, folder=tmp_path)
     resumed._link.place.close()
     said = capsys.readouterr().out
 

@@ -231,5 +231,7 @@ def test_two_stateful_loaders_have_orders_of_their_own_and_one_that_is_iterated_
     next(beside.epochs(1))
 
     assert (first == second).sum() < 20
-    with pytest.raises(TypeError, match=r"Training\(state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"):
-        list(beside.batches(beside._content.loaders["one"].loader))
+    with pytest.raises(
+        TypeError, match=r"Training\(state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"
+    ):
+        list(beside.batches(beside._content.stateful["one"].loader))

@@ -24,7 +24,6 @@ from unbroken.training.core.batch_order import Share  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.position import Position  # noqa: E402
 from unbroken.training.core.results import write_result  # noqa: E402
-from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
     random_state,
@@ -395,9 +394,7 @@ def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
         position = Position(epoch=epoch, batch=batch)
         plan = SamplePlan(EpochOrder(12, 5, shuffle=False), 2, share=Share(rank, 2))
         sampler = EpochSampler(position, plan)
-        loader = make_loader(
-            PlannedLoader, Drawing(), sampler, {"num_workers": 1}, seeded_samples=False, has_signals=False
-        )
+        loader = make_loader(PlannedLoader, Drawing(), sampler, {"num_workers": 1}, seeded_samples=False)
         streams.append(torch.cat(list(feed_of(loader, position, {}).begin())).flatten().tolist())
 
     numbers = [number for stream in streams for number in stream]
@@ -422,7 +419,7 @@ def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> No
     splits, later = [], []
     for rank in (0, 1):
         torch.manual_seed(7)
-        content = Content(3, {}, Book(Guard(), None, Ranks(rank, 2)), None, Ranks(rank, 2))
+        content = Content({}, Ranks(rank, 2), seed=3)
         splits.append(torch.randperm(100).tolist())
         content.put_the_rest_back()
         later.append(torch.randperm(100).tolist())
@@ -533,7 +530,7 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
     model = torch.nn.Linear(2, 1)
     ours, others = torch.optim.SGD([model.weight], momentum=0.9), torch.optim.AdamW([model.bias])
     training = Training(state={"model": model, "optimizer": [ours, others]})
-    state = training._state()["parts"]
+    state = training._checkpoints._state()["parts"]
 
     assert list(state) == ["model", "optimizer.0", "optimizer.1"]
     with pytest.raises(TypeError, match=r"Training\(state=\{'optimizer\.1': \.\.\.\}\) is a int"):
@@ -543,7 +540,7 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
 def test_parts_may_have_the_names_of_options(told: Path) -> None:
     parts = {"best": torch.nn.Linear(2, 1), "seed": torch.Generator(), "my state": [torch.nn.Linear(1, 1)]}
     training = Training(state={"model": torch.nn.Linear(3, 1), **parts}, seed=3)
-    state = training._state()
+    state = training._checkpoints._state()
 
     assert list(state["parts"]) == ["model", "best", "my state.0"]
     assert (state["seed"], list(state["random"]["generators"])) == (3, ["seed"])

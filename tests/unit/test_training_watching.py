@@ -4,7 +4,6 @@ import csv
 import importlib.util
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,24 +25,24 @@ from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
-from unbroken.training.torch.parts import Tracker  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """
 import os, signal, sys, time, torch
 from torch import nn
+from torchmetrics import MeanMetric
 from unbroken.training.loggers import TensorBoard
-from unbroken.training.torch import Tracker, Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 stop, kill = map(int, sys.argv[1:])
 torch.set_num_threads(1)
 seed_everything(3)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.AdamW(model.parameters())
-tracker = Tracker()
+mean_loss = MeanMetric()
 board = TensorBoard(os.environ["UNBROKEN_LIVE"] + "/tensorboard")
-state = {"model": model, "optimizer": optimizer, "tracker": tracker}
-training = Training(state=state, best=("score", "max"), loggers=[board])
+state = {"model": model, "optimizer": optimizer}
+training = Training(state, per_rank={"mean_loss": mean_loss}, best=("score", "max"), loggers=[board])
 data = torch.utils.data.TensorDataset(torch.randn(30, 3), torch.randn(30, 1))
 loader = training.loader(data, 4)
 for epoch in training.epochs():
@@ -53,7 +52,7 @@ for epoch in training.epochs():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        tracker.add(len(batch), loss=loss)
+        mean_loss.update(loss.detach(), weight=len(batch))
         training.log(loss=loss.item())
         step = int(optimizer.state[model.weight]["step"])
         if step == stop:
@@ -62,8 +61,8 @@ for epoch in training.epochs():
             time.sleep(1.1)  # the files are brought up to date once a second
         if step == kill:
             os.kill(os.getpid(), signal.SIGKILL)
-    training.log(score=float(epoch), mean_loss=tracker.means()["loss"])
-    tracker.reset()
+    training.log(score=float(epoch), mean_loss=mean_loss.compute().item())
+    mean_loss.reset()
 training.finish({"model.pt": model.state_dict()})
 """
 
@@ -246,15 +245,6 @@ def test_times_add_up_over_segments() -> None:
     assert Timers().line()["seconds_per_step"] is None
 
 
-def test_a_timer_tells_what_a_block_took_and_the_mean() -> None:
-    timers, said = timed([("load", 0.5)]), list[str]()
-
-    with timers.timed("load", said.append):
-        timers._now = lambda: 2.5
-
-    assert said == ["load: 2.000 s (mean of 2: 1.250 s)"]
-
-
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
     book = Book(Guard(), None, Processes())
@@ -265,72 +255,3 @@ def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float)
 
     assert before == {}
     assert book.figures(course) == {"pace": "0.5 steps/s", "left_seconds": left}
-
-
-# --- the tracker ---------------------------------------------------------------------------------------------------
-
-RANK = """
-import sys, torch
-from torch import distributed
-from unbroken.training.torch import Tracker
-
-distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
-tracker = Tracker()
-for value in ([1.0, 2.0] if sys.argv[2] == "0" else [6.0]):
-    tracker.add(2, loss=torch.tensor(value))
-if sys.argv[2] == "1":
-    tracker.add(hits=3)
-print(tracker.means(), tracker.sums())
-first = Tracker()
-first.add(loss=float(sys.argv[2]))
-print(first.end_epoch(), first.sums())
-first.add(loss=4.0)
-first.end_epoch()
-state, again, of_one = tracker.state_dict(), Tracker(), Tracker()
-again.load_state_dict(state)
-again.add(1, loss=4.0)
-of_one.load_state_dict({"ranks": [{"sums": {"loss": 9.0}, "weights": {"loss": 3.0}}]})
-print(again.sums(), of_one.sums(), of_one.means())
-if sys.argv[2] == "0":
-    torch.save(state, sys.argv[3])
-distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.process
-def test_the_ranks_are_added_up_and_the_state_of_all_serves_any_number_of_them(tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(RANK)
-    words = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meeting")]
-    saved = str(tmp_path / "state.pt")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen([*words, rank, saved], stdout=subprocess.PIPE, text=True, env=environment) for rank in "01"
-    ]
-    said = [process.communicate(timeout=120)[0] for process in ranks]
-
-    in_one = Tracker()
-    in_one.load_state_dict(torch.load(saved, weights_only=True))
-    sums = "{'loss': 3.0, 'hits': 3.0} {'loss': 18.0, 'hits': 3.0}\n"
-    # A state needs no word in `own=`: each rank finds its own in it, and others share what there is once.
-    ended = "{'loss': 0.5} {}\n"
-    assert said == [f"{sums}{ended}{{'loss': 26.0, 'hits': 3.0}} {{'loss': 9.0}} {{'loss': 3.0}}\n"] * 2
-    assert in_one.sums() == {"loss": 18.0, "hits": 3.0}
-
-
-def test_a_tracker_goes_on_where_its_state_was() -> None:
-    tracker = Tracker()
-    tracker.add(loss=7.0)
-    tracker.end_epoch()
-    tracker.add(3, loss=torch.tensor(0.1))
-    tracker.add(1, loss=0.5)
-    other = Tracker()
-    other.load_state_dict(tracker.state_dict())
-
-    other.add(4, loss=1.0)
-    tracker.add(4, loss=1.0)
-
-    assert other.means() == tracker.means()
-    assert other.end_epoch() == tracker.end_epoch()
-    assert other.epoch_reports == tracker.epoch_reports
-    assert other.epoch_reports[0]["loss"] == 7.0
-    assert (other.means(), other.sums()) == ({}, {})

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from unbroken.program.contract import HANDOVER_FILE, READY
+from unbroken.slurm.this_job import SlurmJob
 from unbroken.store.checkpoint import FILE_NAME
 from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Handover
@@ -42,7 +43,7 @@ class Contract:
     resume: Path | None
     save: Path
     deadline: float
-    stop: Path
+    stop: Path | None
     progress: Path
     save_seconds: float
     deadline_file: DeadlineFile = field(default_factory=lambda: DeadlineFile())
@@ -81,6 +82,14 @@ def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | Non
         save_seconds=float(environment["UNBROKEN_SAVE_SECONDS"]),
         mtbf_hours=float(mtbf_hours) if mtbf_hours else None,
     )
+
+
+def deadline_by_hand(job: SlurmJob | None, environment: Mapping[str, str] = os.environ) -> float:
+    """Return the end of the Slurm job or UNBROKEN_DEADLINE, whichever comes first, on the monotonic clock."""
+    told = environment.get("UNBROKEN_DEADLINE")
+    job_end = job.end_here_unix if job else None
+    ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
+    return time.monotonic() + ends - time.time()
 
 
 def manifest_of(resume: Path) -> dict[str, Any]:

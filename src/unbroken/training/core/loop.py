@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol
 
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.checkpoint import read_import
-from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Metric, Progress
-from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection
+from unbroken.training.core.session import Connection, end_as_failed
+from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
-from unbroken.training.core.validation import give_verdict
 
-Part = TypeVar("Part")
 NO_MORE = object()
 
 
@@ -40,19 +36,6 @@ class Feed(Protocol):
         """Return how many samples there are from one place to another."""
 
 
-def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[str, Part]:
-    """Return all parts; raise TypeError for what is no mapping, or a name in both."""
-    for option, given in (("state", state), ("per_rank", per_rank)):
-        if not isinstance(given, Mapping):
-            raise TypeError(
-                f"Training({option}=...) is a {type(given).__name__}, allowed: a dictionary of parts by name, such as "
-                "{'model': model, 'optimizer': optimizer}"
-            )
-    if twice := sorted(state.keys() & per_rank.keys()):
-        raise TypeError(f"Training(state=..., per_rank=...): {', '.join(twice)} stands in both, allowed: one of them")
-    return {**state, **per_rank}
-
-
 class Loop(Placed, ABC):
     """Share the part of `Training` that does not depend on the framework; `_link` is None if nothing is saved."""
 
@@ -60,9 +43,8 @@ class Loop(Placed, ABC):
     _course: Course
     _ranks: Processes
     _link: Connection | None
-    _has_stepped = False
-    _imported: Path | None = None
-    _is_imported_read = False
+    _is_save_asked = False
+    _stop: StopRequest | None = None
     # What to type so that a script loads what was imported.
     _loading = (
         "saved = torch.load(training.imported, weights_only=True), and give what it holds to load_state_dict of model, "
@@ -87,20 +69,36 @@ class Loop(Placed, ABC):
         return self._book.watch.was_best
 
     @property
+    def resumed(self) -> bool:
+        """Return True if a checkpoint was restored."""
+        return self._link is not None and self._link.resumed
+
+    def save(self) -> None:
+        """Ask for a checkpoint after this step; one rank is enough.  If a save is on its way, it comes after that."""
+        self._is_save_asked = not self._is_repeating
+
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if the training saves and leaves after this step: in an evaluation, say, to end it early.
+
+        All ranks get the same answer, and have to ask equally often; of several, the one to the question before.
+        """
+        if self._link is None:
+            return False
+        self._stop = self._stop or StopRequest(self._link.pace, self._ranks)
+        return self._stop.requested
+
+    @property
     def imported(self) -> Path | None:
         """Return your own file or folder that `unbroken import` took; None once the run has a newer checkpoint.
 
         Before `epochs`: `if training.imported:`, and under it the lines with which your script loads it.
         """
-        self._is_imported_read = True
-        return self._imported
+        return self._link.imported if self._link else None
 
-    def timer(self, name: str, *, tell: bool = False) -> AbstractContextManager[None]:
-        """Add the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside.
-
-        `tell`: the first rank prints how long the block took, and how long it takes on average.
-        """
-        return self._book.timers.timed(name, self._ranks.say if tell else None)
+    def timer(self, name: str) -> AbstractContextManager[None]:
+        """Add the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside."""
+        return self._book.timers.timed(name)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
@@ -153,27 +151,16 @@ class Loop(Placed, ABC):
 
     def _resume(self, link: Connection) -> None:
         """Resume from the newest checkpoint that can be trusted, if there is one; open the notes."""
-        if self._ranks.is_first:
-            link.tell_what_changed()
-        origin = link.contract.resume
-        if (note := read_import(origin)) is not None and origin is not None:
-            self._imported, origin = origin / note.path, None
+        if error := link.resume(self._restore):
+            self._give_up(Kind.BAD_CHECKPOINT, error)
+        if note := link.import_note:
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
-        while origin and (validation_error := self._restore(origin)):
-            origin = link.fall_back(validation_error)
-            if origin is None:
-                self._give_up(Kind.BAD_CHECKPOINT, validation_error)
         self._book.open(self._course.position.step, link.contract.live)
         link.pace.when_saved = self._book.published
-        once.note_begun(link.contract)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
-        if self._imported is not None and not self._is_imported_read:
-            self._give_up(
-                Kind.HOPELESS,
-                f"the run resumes from {self._imported}, which was imported, and the script does not load it; before "
-                f"epochs or fit type: if training.imported: {self._loading}",
-            )
+        if self._link and (unread := self._link.unread_import(self._loading)):
+            self._give_up(Kind.HOPELESS, unread)
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 
     def _train(self, stream: Iterator[Any], feed: Feed) -> Iterator[Any]:
@@ -209,10 +196,10 @@ class Loop(Placed, ABC):
             self._book.published(self._course.position.step)  # no restart brings a step again
             return
         link.pace.end_step(ended)
-        if not self._has_stepped and not self._is_repeating:
-            self._has_stepped = True
-            link.place.note("first_step")
-        link.poll()
+        if self._is_repeating:
+            link.poll()
+        else:
+            link.note_step()
         if self._ranks.is_first and link.report(lambda: self._progress(self._course.reported)):
             self._book.show()
         # Between epochs all wait for each other: there a request is granted at once.
@@ -221,6 +208,7 @@ class Loop(Placed, ABC):
             link.place.note("stop_asked")
         if wish.is_to_save:
             self._save(self._course.reported, is_best=wish.best, is_last=wish.stop)
+            self._is_save_asked = False
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
             self._book.note_times(self._course.position.step)
         if wish.stop:
@@ -232,13 +220,14 @@ class Loop(Placed, ABC):
         link.pace.begin_step()
 
     def _wish(self, link: Connection, following: Phase) -> RankRequest:
+        is_asked = self._is_save_asked and not link.pace.is_saving and link.place.has_room
         if not self._ranks.is_first:  # it knows neither the metrics nor the room
-            return RankRequest(stop=link.pace.must_stop(following))
+            return RankRequest(stop=link.pace.must_stop(following), due=is_asked)
         watch = self._book.watch
         is_new_best = watch.is_new_best and watch.is_sound
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
-        is_due = watch.is_sound and link.is_save_due(self._course.position.step)
+        is_due = is_asked or (watch.is_sound and link.is_save_due(self._course.position.step))
         return RankRequest(link.pace.must_stop(following), is_new_best, is_due)
 
     def _progress(self, done: float) -> Progress:
@@ -254,9 +243,5 @@ class Loop(Placed, ABC):
         return f"at step {at.step + self._course.is_in_batch} in epoch {at.epoch}"
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
-        give_verdict(kind, message)
-        if self._link:
-            self._link.place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
         self._book.close()
-        self._clean_up()
-        sys.exit(f"unbroken: {message}")
+        end_as_failed(kind, message, self._link, self._clean_up)

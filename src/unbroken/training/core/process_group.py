@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 
@@ -43,6 +43,10 @@ class Processes:
         """Write one line to the log, not one of each process."""
         if self.is_first:
             print(f"unbroken: {line}", flush=True)
+
+    def twin(self) -> Self:
+        """Return the same processes with requests of their own."""
+        return self
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any rank requests now, or, without `at_once`, what any rank has sent by `ask`."""

@@ -7,11 +7,9 @@ It has one writer, complete checkpoints and the result, and is laid out like a r
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from unbroken import __version__
@@ -39,6 +37,7 @@ from unbroken.training.core.environment import (
     Outbox,
     SavePlace,
     check_thread,
+    deadline_by_hand,
     read_contract,
     say,
 )
@@ -149,17 +148,14 @@ class Home(SavePlace):
         if os.getpid() == self._pid:  # not a fork that ends like its parent
             self._lease.__exit__()
 
-    def contract(self, environment: Mapping[str, str] = os.environ) -> Contract:
+    def contract(self) -> Contract:
         """Return what a workflow would pass: the end of the Slurm job, if there is one, is the deadline."""
-        job_end = self._slurm_job.end_here_unix if self._slurm_job else None
-        told = environment.get("UNBROKEN_DEADLINE")
-        ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
         self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
         return Contract(
             run=self.places.name,
             resume=self.origin.folder if self.origin else None,
             save=self._store.root,
-            deadline=time.monotonic() + ends - time.time(),
+            deadline=deadline_by_hand(self._slurm_job),
             stop=self.places.stop,
             progress=self.places.progress,
             save_seconds=self._saves.minutes * 60,

@@ -152,4 +152,4 @@ class SaveSchedule:
             return False
         self._next_look = now + LOOK_SECONDS
         self._hear_of_deadline()
-        return os.path.exists(self._contract.stop)
+        return self._contract.stop is not None and os.path.exists(self._contract.stop)

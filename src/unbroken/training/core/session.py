@@ -8,16 +8,21 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
 from unbroken.errors import CheckpointError
-from unbroken.store.history import EndKind
+from unbroken.program.contract import Kind
+from unbroken.store.checkpoint import Imported, read_import
+from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Progress, write_progress
 from unbroken.store.trackers import note_mlflow
+from unbroken.training.core import once
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -28,6 +33,9 @@ from unbroken.training.core.environment import (
 )
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
+from unbroken.training.core.validation import give_verdict
+
+Part = TypeVar("Part")
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
@@ -91,6 +99,11 @@ class Connection:
 
     _async_save: AsyncSave | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
+    resumed = False  # from a checkpoint
+    import_note: Imported | None = None
+    _imported: Path | None = None
+    _is_import_read = False
+    _has_stepped = False
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
         self.contract, self.place, self.saves = contract, place, contract.saves(saves)
@@ -116,6 +129,14 @@ class Connection:
         say(line)
 
     # --- between two steps ---
+
+    def note_step(self) -> bool:
+        """Note that a step is done, and see how the save in the background is doing; return True for the first one."""
+        is_first, self._has_stepped = not self._has_stepped, True
+        if is_first:
+            self.place.note("first_step")
+        self.poll()
+        return is_first
 
     def is_save_due(self, step: int) -> bool:
         """Return True if it is time, and the save before is done: to continue is better than to wait."""
@@ -147,6 +168,37 @@ class Connection:
             time.sleep(WAIT_POLL_SECONDS)
 
     # --- at the start and the end ---
+
+    def resume(self, restore: Callable[[Path], str]) -> str:
+        """Restore the newest checkpoint that can be trusted, if there is one; return why none can be trusted.
+
+        `restore` returns why one is not to be trusted, "" if it is.
+        """
+        self.tell_what_changed()
+        origin = self.contract.resume
+        if origin and (note := read_import(origin)) is not None:
+            self.import_note, self._imported, origin = note, origin / note.path, None
+        while origin and (error := restore(origin)):
+            if (origin := self.fall_back(error)) is None:
+                return error
+        self.resumed = origin is not None
+        once.note_begun(self.contract)
+        return ""
+
+    @property
+    def imported(self) -> Path | None:
+        """Return the file or folder that `unbroken import` took, for the script to load."""
+        self._is_import_read = True
+        return self._imported
+
+    def unread_import(self, loading: str) -> str:
+        """Return an error message if the script does not load what was imported."""
+        if self._imported is None or self._is_import_read:
+            return ""
+        return (
+            f"the run resumes from {self._imported}, which was imported, and the script does not load it; before "
+            f"epochs or fit type: if training.imported: {loading}"
+        )
 
     def tell_what_changed(self) -> None:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
@@ -193,6 +245,28 @@ class Connection:
         if save:
             save.wait(patience_seconds)
             self.pace.saved(save.seconds, save.stall_seconds)
+
+
+def end_as_failed(kind: Kind, message: str, link: Connection | None, clean_up: Callable[[], None]) -> NoReturn:
+    """End this process without saving, in one line."""
+    give_verdict(kind, message)
+    if link:
+        link.place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
+    clean_up()
+    sys.exit(f"unbroken: {message}")
+
+
+def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[str, Part]:
+    """Return all parts; raise TypeError for what is no mapping, or a name in both."""
+    for option, given in (("state", state), ("per_rank", per_rank)):
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"Training({option}=...) is a {type(given).__name__}, allowed: a dictionary of parts by name, such as "
+                "{'model': model, 'optimizer': optimizer}"
+            )
+    if twice := sorted(state.keys() & per_rank.keys()):
+        raise TypeError(f"Training(state=..., per_rank=...): {', '.join(twice)} stands in both, allowed: one of them")
+    return {**state, **per_rank}
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -24,21 +24,16 @@ class Timers:
         self._data_seconds = 0.0
 
     @contextmanager
-    def timed(self, name: str, say: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Add the time that the block takes to the total of the name, also if it ends by an exception.
-
-        `say` receives it, with the mean.
-        """
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to the total of the name, also if it ends by an exception."""
         began = self._now()
         try:
             yield
         finally:
             seconds = self._now() - began
-            count = self._counts[name] = self._counts.get(name, 0) + 1
-            total = self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            self._counts[name] = self._counts.get(name, 0) + 1
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
             self._note_pace(name, seconds)
-            if say is not None:
-                say(f"{name}: {seconds:.3f} s (mean of {count}: {total / count:.3f} s)")
 
     @property
     def steps_per_second(self) -> float | None:

@@ -16,11 +16,12 @@ from unbroken.program.contract import Kind
 from unbroken.store.progress import Metric
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop, together
+from unbroken.training.core.loop import Loop
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import keras_callbacks

@@ -9,13 +9,14 @@ if TYPE_CHECKING:
     from unbroken.training.core.guard import Guard as Guard
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
-    from unbroken.training.torch.parts import BestCopy as BestCopy
-    from unbroken.training.torch.parts import Tracker as Tracker
+    from unbroken.training.torch.checkpoints import Checkpoints as Checkpoints
+    from unbroken.training.torch.loaders import Loaders as Loaders
     from unbroken.training.torch.parts import Variables as Variables
     from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
+    from unbroken.training.torch.stop import Stop as Stop
     from unbroken.training.torch.training import Training as Training
 
 # Loaded when asked for: the launcher of the ranks, which needs nothing of the framework, lives here too.
@@ -23,10 +24,13 @@ _NAMES = {
     "core.guard": ["Guard"],
     "core.save_policy": ["Saves"],
     "core.validation": ["Validate"],
-    "torch.parts": ["BestCopy", "Tracker", "Variables"],
+    "torch.checkpoints": ["Checkpoints"],
+    "torch.loaders": ["Loaders"],
+    "torch.parts": ["Variables"],
     "torch.random_state": ["RandomKept", "seed_everything"],
     "torch.samplers": ["InterruptibleBatchSampler"],
     "torch.serialization": ["save_verified"],
+    "torch.stop": ["Stop"],
     "torch.training": ["Training"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

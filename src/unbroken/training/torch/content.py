@@ -1,24 +1,24 @@
-"""Collect what a checkpoint holds of a training: parts, position, metrics, random numbers and gradients."""
+"""Collect what a checkpoint holds of a training: parts, random numbers, gradients, and what the training adds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from unbroken.training.core.position import Course
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.planned_loaders import PlannedLoaders
+from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
-from unbroken.training.torch.samplers import as_tensor, seed_from
+from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
@@ -29,31 +29,41 @@ FORMAT = 2
 SWITCHES = "switches"
 
 
+# How a training gives and takes what it adds to a checkpoint.
+Extra = tuple[Callable[[], Any], Callable[[Any], object]]
+
+
 class Content:
-    """Hold everything that defines a training, on this rank."""
+    """Hold everything that defines a training, on this rank; `extras` are saved under their names.
+
+    `loaders` are those of `Training`; those of a loop of the user's own are a part.
+    """
 
     def __init__(
         self,
-        seed: int,
         parts: Mapping[str, Stateful | RandomGenerator],
-        book: Book,
-        validate: Validate | Callable[[], Any] | None,
         ranks: Ranks,
         *,
+        seed: int = 0,
+        extras: Mapping[str, Extra] = MappingProxyType({}),
+        loaders: Loaders | None = None,
+        validate: Validate | Callable[[], Any] | None = None,
         new_schedule: bool = False,
         is_prepared: bool = False,
     ) -> None:
-        self._seed, self._ranks = seed, ranks
+        self._seed, self._ranks, self._extras = seed, ranks, dict(extras)
         self._has_new_schedule = new_schedule
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         seeds = [seed, *(seed_from(seed, "loader", number) for number in range(1, len(stateful)))]
         named = zip(stateful.items(), seeds, strict=False)
-        self.loaders = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
-        self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
-        self.course, self._book = Course(per_step=ranks.size), book
-        self.planned = PlannedLoaders(seed, self.course.position)
+        self.stateful = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
+        self.parts = {name: self.stateful.get(name) or sharded_state.own_part(part) for name, part in others.items()}
+        self._loaders = [*torch_state.only(others, Loaders).values()]
+        if loaders:
+            self._loaders.append(loaders)
+            self._extras["loaders"] = (loaders.state_dict, loaders.load_state_dict)
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
@@ -72,12 +82,9 @@ class Content:
         state: dict[str, Any] = {
             "format": FORMAT,
             "seed": self._seed,
-            "position": vars(self.course.position),
-            "watch": self._book.watch.state(),
+            **{name: give() for name, (give, _) in self._extras.items()},
             "trust": self.trust.state(),
-            "metrics": {"names": self._book.metrics.names, **_tensors(self._book.metrics.arrays())},
             "random": random_state.collect(self._generators),
-            "loaders": self.planned.state(),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             SWITCHES: self.switches.state(),
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
@@ -106,11 +113,8 @@ class Content:
         put_back(self.parts, parts, source)
         if replayed:
             replayed.put_back()
-        self.course.restore(state["position"])
-        self.planned.restore(state.get("loaders"))
-        self._book.watch.restore(state["watch"])
-        metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
-        self._book.metrics.restore(**metrics)
+        for name, (_, take) in self._extras.items():
+            take(state.get(name))
         self.switches.put_back(self._saved_switches)
         self._random, self._first_random, self._origin = random, None, folder
         return self.trust.validation_error(state["trust"])
@@ -121,22 +125,25 @@ class Content:
         self._said.update(new)
         return new
 
-    def check_own(self, generators: Sequence[object]) -> None:
+    def check_generators(self) -> None:
         """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
-        kept = {id(each) for each in self._generators.values()}
-        for generator in generators:
-            if id(generator) not in kept:
-                raise TypeError(
-                    "loader(seeded_samples=False): the data set has a random generator of its own "
-                    f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
-                    "torch.Generator or numpy.random.Generator to Training(state={'generator': ...}) too"
-                )
+        for loaders in self._loaders:
+            loaders.check_generators([*self._generators.values()])
 
     def check_loaders(self) -> None:
         """Raise TypeError if a loader is used in a way that no restart can continue."""
-        self.planned.check_passes()
-        for loader in self.loaders.values():
+        self.check_generators()
+        for loaders in self._loaders:
+            loaders.check_passes()
+        for loader in self.stateful.values():
             loader.check_used()
+
+    def end_workers(self) -> None:
+        """End the worker processes of all loaders, which would outlive this process or keep it alive."""
+        for loaders in self._loaders:
+            loaders.end_workers()
+        for each in self.stateful.values():
+            end_workers(each.loader._iterator)
 
     @property
     def has_rest_to_put_back(self) -> bool:
@@ -146,7 +153,7 @@ class Content:
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
         if self._random is not None:
-            others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader)}
+            others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader | Loaders)}
             self._repeated = Repeated(others)
 
     def put_the_rest_back(self) -> None:
@@ -172,8 +179,3 @@ class Content:
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self._ranks.rank, step)
-
-
-def _tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return arrays of numbers in a form that is saved fast and read back safely."""
-    return {name: as_tensor(array) for name, array in arrays.items()}

@@ -61,7 +61,6 @@ def make_loader(
     *,
     seeded_samples: bool = True,
     collate_fn: Callable[[Any], Any] | None = None,
-    has_signals: bool = True,
 ) -> Loader:
     """Return the DataLoader of a kind that gives the batches of a sampler; `options` are those of DataLoader."""
     if not options.get("in_order", True):
@@ -70,7 +69,7 @@ def make_loader(
         )
     if refused := [name for name in _OURS if name in options]:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
-    if has_signals and options.get("num_workers", 0) > 0:
+    if options.get("num_workers", 0) > 0:
         options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
     # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
     # generator: without one of its own, each start of a loader draws from the global one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -42,6 +42,9 @@ class Ranks(Processes):
     @property
     def share(self) -> Share:
         return Share(self.rank, self.size)
+
+    def twin(self) -> Self:
+        return type(self)(self.rank, self.size, self.group)
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what to do now: what any rank requested a step ago, and with `at_once` what it requests now as well.

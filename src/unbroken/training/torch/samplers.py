@@ -103,7 +103,7 @@ class EpochOrder:
             self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
 
 
-def as_tensor(indices: Indices) -> torch.Tensor:
+def as_tensor(indices: Indices | array[float]) -> torch.Tensor:
     """Return indices in the form in which a state keeps them."""
     return torch.from_numpy(np.array(indices))
 

@@ -144,7 +144,7 @@ def whole(value: Any, *, is_kept: bool = True) -> Any:
     It gathers one tensor after the other: a whole model need not fit where each rank has its part of it.
     """
     if isinstance(value, DTensor):
-        # Of tensors that lie in host memory, such as BestCopy's, a mesh of GPUs gathers nothing.
+        # Of tensors that lie in host memory a mesh of GPUs gathers nothing.
         there = cast(DTensor, value.to(value.device_mesh.device_type))
         full = there.full_tensor().detach()
         return full.cpu() if is_kept else full.new_empty(0)

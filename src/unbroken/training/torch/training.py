@@ -5,34 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop, together
-from unbroken.training.core.position import UNITS
+from unbroken.training.core.loop import Loop
+from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
-from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Feed, feed_of
-from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
+from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Record
+from unbroken.training.torch.content import Extra
+from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.random_state import own_generators
-from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
+from unbroken.training.torch.samplers import as_tensor
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
-from unbroken.training.torch.unsaved import make_persistent
-from unbroken.training.torch.validation import non_finite_weight
-from unbroken.training.torch.writer import Point, TorchWriter, linked
+from unbroken.training.torch.writer import TorchWriter
 
-NORMAL, OFTEN = Guard(), Saves()
+NORMAL = Guard()
 # How often a scheduler is called is known after one.
 CHECKED_EPOCHS = 2
 
@@ -62,9 +59,9 @@ class Training(Loop):
 
     def __init__(  # noqa: PLR0913  (a keyword each)
         self,
-        state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
+        state: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
         *,
-        per_rank: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
+        per_rank: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
         seed: int = 0,
         best: tuple[str, str] | None = None,
         guard: Guard = NORMAL,
@@ -75,68 +72,39 @@ class Training(Loop):
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
-        parts, own = torch_state.one_by_one(together(state, per_rank)), {*torch_state.one_by_one(per_rank)}
-        torch_state.check_parts(parts)
-        sharded_state.check_kinds(parts)
-        self._seed, self._ranks = seed, Ranks.here()
-        for line in make_persistent(parts, own, self._ranks.size):
-            self._ranks.say(line)
-        self._book = Book(guard, best, self._ranks, loggers)
-        options = {"new_schedule": new_schedule, "is_prepared": prepare is not None}
-        self._content = Content(seed, parts, self._book, validate, self._ranks, **options)
-        self._course, self._short_schedules = self._content.course, set[str]()
-        stateful = self._content.loaders
-        # A state is made at once, because what cannot be saved is better known now than after the first hour.
-        self._link, self._prepare = None, prepare  # no link, should that end the training
-        self._link = linked(folder, saves, self._state, parts=parts, own={*own, *stateful}, ranks=self._ranks)
-        if self._link is None:
-            self._ranks.say("started by hand without a folder, so nothing is saved")
+        self._ranks = Ranks.here()
+        self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
+        self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
+        self._prepare, self._short_schedules = prepare, set[str]()
+        self._link = None  # should what cannot be saved end the training
+        record = Record(
+            self._extras(), self._loaders, prepare is not None, bool(guard.finite), self._where, self._leave
+        )
+        self._checkpoints = Checkpoints(
+            state,
+            per_rank=per_rank,
+            folder=folder,
+            saves=saves,
+            seed=seed,
+            validate=validate,
+            new_schedule=new_schedule,
+            ranks=self._ranks,
+            record=record,
+        )
+        self._content, self._link = self._checkpoints.content, self._checkpoints.link
+        if self._link:
+            self._resume(self._link)
+        else:
             self._book.open(0)
-            return
-        self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
-        for part in stateful.values():
-            part.prepare_workers()
-        self._resume(self._link)
 
-    def loader(
-        self,
-        dataset: Dataset[Any],
-        batch_size: int | None = 1,
-        *,
-        shuffle: bool = True,
-        order: Order | None = None,
-        drop_last: bool = False,
-        groups: Sequence[object] | None = None,
-        seeded_samples: bool = True,
-        collate_fn: Callable[[Any], Any] | None = None,
-        **options: Any,
-    ) -> DataLoader[Any]:
-        """Return a DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
+    def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
+        """Return a DataLoader whose order is a function of the seed and the epoch.
 
-        With `seeded_samples`, random numbers drawn in the dataset, also from generators of its own, are a function of
-        (seed, epoch, index), in this process or in any worker; of (seed, epoch, batch) where the dataset has
-        `__getitems__`.  Each loader has a seed of its own.  `order` takes the place of the shuffle: it draws the
-        indices of one epoch from the generator that it is given.  With `groups`, the kind of each sample, each batch
-        is of one kind.  Several ranks share each epoch; `batch_size` is that of one; with None each sample is a batch
-        already.  For validation: `shuffle=False`.
+        `options` are those of `Loaders.loader`: shuffle, order, drop_last, groups, seeded_samples, collate_fn, and
+        those of DataLoader.  For validation: `shuffle=False`.
         """
-        if not seeded_samples and not options.get("num_workers"):
-            self._content.check_own(own_generators(dataset, collate_fn))
-        planned = self._content.planned
-        drawn = EpochOrder(len(dataset), planned.new_seed(), shuffle=shuffle, order=order)  # type: ignore[arg-type]
-        plan = SamplePlan(
-            drawn, 1 if batch_size is None else batch_size, share=self._ranks.share, drop_last=drop_last, groups=groups
-        )
-        loader = make_loader(
-            PlannedLoader,
-            dataset,
-            EpochSampler(self._course.position, plan),
-            options,
-            seeded_samples=seeded_samples,
-            collate_fn=alone(collate_fn) if batch_size is None else collate_fn,
-            has_signals=self._link is not None,
-        )
-        planned.add(loader)
+        loader = self._loaders.loader(dataset, batch_size, **options)
+        self._content.check_generators()
         return loader
 
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -144,7 +112,7 @@ class Training(Loop):
 
         Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.
         """
-        return self._content.planned.endless(loader)
+        return self._loaders.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
@@ -152,7 +120,7 @@ class Training(Loop):
         `goal` in `unit` ("epochs" or "steps") is for starts by hand: the configuration takes precedence.
         """
         for epoch in super().epochs(goal, unit):
-            self._content.planned.begin_epoch()
+            self._loaders.begin_epoch()
             yield epoch
 
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -193,13 +161,10 @@ class Training(Loop):
         `torch.save` can save.
         """
         self._course.count_batch()
-        self._ranks.settle()
         self._book.finish(self._course.position.step)
+        results = {**self._checkpoints.results(files), **self._book.results(self._course)}
         if self._link is None:
             self._book.published(self._course.position.step)
-            return
-        files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
-        results = {**files, **self._book.results(self._course)}
         self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
 
     def _restore(self, folder: Path) -> str:
@@ -219,17 +184,15 @@ class Training(Loop):
 
     def _put_back(self) -> None:
         self._content.put_the_rest_back()
-        self._content.planned.begin_batches()
+        self._loaders.begin_batches()
 
     def _clean_up(self) -> None:
-        self._content.planned.end_workers()
-        for each in self._content.loaders.values():
-            end_workers(each.loader._iterator)
+        self._content.end_workers()
 
     def _enter(self, loader: DataLoader[Any]) -> Feed:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
-        self._content.planned.draw_order(loader, self._ranks)
+        self._loaders.draw_order(loader)
         feed = feed_of(loader, position, self._content.parts)
         course.per_step = feed.per_step
         self._check_once()
@@ -256,27 +219,25 @@ class Training(Loop):
                 self._ranks.say(line)
 
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
-        if self._link:
-            trust, step = self._content.trust, self._course.position.step
-            # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
-            state = self._state()
-            more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
-            self._link.save(Point(state, self._progress(done), step, is_best, **more))
+        self._checkpoints.write(self._progress(done), self._course.position.step, is_best=is_best, **more)
 
     def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._content.check_loaders()
-        if unshared := self._content.gradients.unshared():
-            self._give_up(Kind.HOPELESS, unshared)
-        for line in self._content.unsaved():
-            self._ranks.say(line)
+        self._checkpoints.check()
 
-    def _state(self) -> dict[str, Any]:
-        self._check_first_batch()
-        state, trust = self._content.state(), self._content.trust
-        if self._book.watch.guard.finite:
-            non_finite = trust.non_finite_prediction(state["trust"])
-            if non_finite or self._link is None:  # else the weights are asked in the copy of them that is saved
-                non_finite = non_finite_weight(trust.weights()) or non_finite
-            if non_finite:
-                self._give_up(Kind.HOPELESS, non_finite)
-        return state
+    def _extras(self) -> dict[str, Extra]:
+        """Return what a checkpoint holds in addition to the parts, and the functions that restore it."""
+        position, watch, metrics = self._course.position, self._book.watch, self._book.metrics
+        return {
+            "position": (lambda: vars(position), self._course.restore),
+            "watch": (watch.state, watch.restore),
+            "metrics": (lambda: _state_of(metrics), lambda saved: _restore(metrics, saved)),
+        }
+
+
+def _state_of(metrics: Metrics) -> dict[str, Any]:
+    """Return the metrics in a form that is saved fast and read back safely."""
+    return {"names": metrics.names, **{name: as_tensor(array) for name, array in metrics.arrays().items()}}
+
+
+def _restore(metrics: Metrics, saved: Mapping[str, Any]) -> None:
+    metrics.restore(**{key: value if key == "names" else value.tolist() for key, value in saved.items()})

@@ -57,13 +57,14 @@ class Point:
     step: int
     is_best: bool
     is_last: bool = False  # the process leaves after it
+    is_read_back: bool = False  # the process may leave after it
     weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
     where: str = ""  # in the training
     results: Mapping[str, object] | None = None  # of a training that is finished
 
     @property
     def is_over(self) -> bool:
-        return self.is_last or self.results is not None
+        return self.is_last or self.is_read_back or self.results is not None
 
 
 class TorchWriter(Connection):
@@ -118,7 +119,7 @@ class TorchWriter(Connection):
             return
         with self._giving_up():
             self.pace.saved(self._write(point))
-        if point.is_over:
+        if point.is_last or point.results is not None:
             self.close_place(is_paused=point.is_last)
 
     def wait(self) -> None:
