@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from support.measure import EVIDENCE, machine, options, publish, table
@@ -22,16 +23,25 @@ STEP = r"resumed from step (\d+)"
 TRAININGS = {
     "by_hand": ("`torch.save` over the file before", "final.pt", ""),
     "with_unbroken": ("unbroken", "run/final/final.pt", "checkpoint-*"),
+    "with_zero": ("unbroken, ZeRO-2 on two ranks", "run/final/final.pt", "checkpoint-*"),
     "with_lightning": ("Lightning, `ModelCheckpoint`", "final.pt", "checkpoint-*.ckpt"),
     "with_trainer": ("transformers' `Trainer`", "final.pt", "checkpoint-*"),
+    "with_jax": ("unbroken, JAX", "run/final/final.txt", "checkpoint-*"),
+    "with_orbax": ("Orbax, `CheckpointManager`", "final.txt", "steps/[0-9][0-9]"),
 }
+LIBRARIES = {"with_jax": "jax", "with_orbax": "jax"}
+RANKS = {"with_zero": 2}
+
+
+def installed() -> list[str]:
+    return [name for name in TRAININGS if name not in LIBRARIES or find_spec(LIBRARIES[name])]
 
 
 def killed(name: str, points: int, work: Path) -> None:
     """Kills one training at up to so many events; its verdicts are in `work`.  SystemExit if it could not be tried."""
     _, result, checkpoints = TRAININGS[name]
     command = [*CHAOS, "run", f"--work={work}", f"--max-points={points}", "--modes=before,torn,term,unsynced"]
-    command += [f"--jobs={os.cpu_count()}"]
+    command += [f"--jobs={os.cpu_count()}", f"--ranks={RANKS.get(name, 1)}"]
     command += [f"--result-file={{out}}/{result}", f"--step-regex={STEP}", "--fail-on=CONTROL_FAIL"]
     command += [f"--checkpoint-glob={{out}}/{checkpoints}"] if checkpoints else []
     done = subprocess.run([*command, "--", sys.executable, PROGRAMS / f"{name}.py", "--out={out}"], stdout=sys.stderr)
@@ -43,9 +53,10 @@ if __name__ == "__main__":
     chosen = options(
         __doc__,
         points=(int, 200, "at most so many kills of a training"),
-        programs=(str, ",".join(TRAININGS), "these trainings"),
+        programs=(str, ",".join(installed()), "these trainings"),
     )
-    where = machine("ckpt-chaos", "torch", "pytorch-lightning", "transformers")
+    others = ["jax", "orbax-checkpoint"] if set(chosen.programs.split(",")) & set(LIBRARIES) else []
+    where = machine("ckpt-chaos", "torch", "pytorch-lightning", "transformers", *others)
     with tempfile.TemporaryDirectory(prefix="killed-saves-") as folder:
         names = chosen.programs.split(",")
         for name in names:

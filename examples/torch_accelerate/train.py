@@ -13,13 +13,13 @@ from accelerate.utils import set_seed
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
-from unbroken.training.accelerate import Segments
+from unbroken.training.accelerate import UnbrokenLoop
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, to have time to watch
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-unbroken = Segments(accelerator, seed=0)
+unbroken = UnbrokenLoop(accelerator, seed=0)
 set_seed(0)
 images, digits = (torch.as_tensor(values) for values in load_digits(return_X_y=True))
 train = TensorDataset(images[:1500].float() / 16, digits[:1500])

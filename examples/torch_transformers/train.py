@@ -40,10 +40,10 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 set_seed(0)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=len(SIGNS), n_positions=8, n_embd=32, n_layer=2, n_head=2))
 
-unbroken = UnbrokenCallback()
+unbroken = UnbrokenCallback(seed=0)
 arguments = TrainingArguments(
     output_dir=unbroken.output_dir("out"),
-    max_steps=int(unbroken.goal or 60),
+    max_steps=unbroken.goal or 60,
     per_device_train_batch_size=8,  # 13 steps an epoch
     learning_rate=1e-3,
     logging_steps=5,

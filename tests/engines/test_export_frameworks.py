@@ -57,7 +57,7 @@ class Left:
     def load_state_dict(self, state): pass
 loader = DataLoader(train, batch_size=100)
 model, optimizer, scheduler, loader = accelerator.prepare(layers, optimizer, scheduler, loader)
-accelerator.register_for_checkpointing(Left())  # in the place of unbroken's Segments
+accelerator.register_for_checkpointing(Left())  # in the place of unbroken's UnbrokenLoop
 accelerator.load_state(sys.argv[1])
 for epoch in range(2, 4):
     for inputs, targets in loader:
@@ -88,7 +88,7 @@ def checkpoint_in(folder: Path) -> Path:
 
 def alone(folder: Path, script: str, checkpoint: Path) -> Path:
     """A script without unbroken, from that checkpoint."""
-    assert "unbroken" not in script.replace("unbroken's Segments", "")
+    assert "unbroken" not in script.replace("unbroken's UnbrokenLoop", "")
     folder.mkdir()
     (folder / "alone.py").write_text(script)
     subprocess.run([sys.executable, "alone.py", str(checkpoint)], cwd=folder, check=True)
@@ -103,8 +103,8 @@ def test_a_run_of_the_trainer_goes_on_in_the_middle_of_its_epoch(
     script = (ROOT / "examples" / "torch_transformers" / "train.py").read_text().replace("or 60", "or 20")
     plain = script.replace("[Pause(), unbroken]", "[]").replace('save_strategy="no",', 'save_strategy="steps",')
     plain = plain.replace("from unbroken.training.transformers import UnbrokenCallback", "")
-    plain = plain.replace("unbroken = UnbrokenCallback()", "").replace('unbroken.output_dir("out")', '"out"')
-    plain = plain.replace("int(unbroken.goal or 20)", "20").replace(
+    plain = plain.replace("unbroken = UnbrokenCallback(seed=0)", "").replace('unbroken.output_dir("out")', '"out"')
+    plain = plain.replace("unbroken.goal or 20", "20").replace(
         "unbroken.resume", "sys.argv[1] if sys.argv[1:] else None"
     )
     plain = plain.replace("float(sys.argv[1]) if sys.argv[1:] else 0.0", "0.0").replace("# unbroken says when", "")

@@ -84,8 +84,8 @@ for epoch in range(4):
 torch.save(model.state_dict(), "model.pt")
 """
 ACCELERATE_RUN = """
-from unbroken.training.accelerate import Segments
-unbroken = Segments(accelerator, seed=0)
+from unbroken.training.accelerate import UnbrokenLoop
+unbroken = UnbrokenLoop(accelerator, seed=0)
 loader = unbroken.loader(train, batch_size=100, shuffle=False)
 model, optimizer, scheduler = accelerator.prepare(layers, optimizer, scheduler)
 for _ in unbroken.epochs(4):

@@ -1,8 +1,10 @@
 """Frameworks that run the loop themselves, on two ranks: stopped at one step, saved together, the same in the end."""
 
 import io
+import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -28,8 +30,12 @@ class Case:
     of_ranks: frozenset[str]  # files of single ranks
     differing: frozenset[str] = frozenset()  # times and folders stand in them
     pickles: frozenset[str] = frozenset()  # equal when they are read
+    told: Mapping[str, str] = field(default_factory=dict)  # by the environment
 
 
+TRAINER_DIFFERING = frozenset({"trainer_state.json", "training_args.bin", "unbroken_metrics.json"})
+DESCRIPTIONS = frozenset(f"{name}/.metadata" for name in ("lightning.ckpt", "optimizer_0", "pytorch_model_fsdp_0"))
+FSDP2 = {"FSDP2": "1", "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
 CASES = [
     Case(
         "transformers",
@@ -37,7 +43,7 @@ CASES = [
         5,
         7,
         frozenset({"rng_state_0.pth", "rng_state_1.pth"}),
-        differing=frozenset({"trainer_state.json", "training_args.bin"}),
+        differing=TRAINER_DIFFERING,
     ),
     Case(
         "pytorch_lightning",
@@ -48,18 +54,46 @@ CASES = [
         pickles=frozenset({"lightning.ckpt"}),
     ),
     Case(
+        "pytorch_lightning",
+        "lightning_ranks.py",
+        4 / 7,
+        6,
+        frozenset({"ranks/00001.pt", "lightning.ckpt/__0_0.distcp", "lightning.ckpt/__1_0.distcp"}),
+        differing=DESCRIPTIONS,
+        pickles=frozenset({"lightning.ckpt/meta.pt"}),
+        told=FSDP2,
+    ),
+    Case(
         "accelerate",
         "accelerate_ranks.py",
         4 / 7,
         6,
         frozenset({"random_states_0.pkl", "random_states_1.pkl", "ranks/00001.pt"}),
     ),
+    Case(
+        "transformers",
+        "trainer_ranks.py",
+        5,
+        7,
+        frozenset({"pytorch_model_fsdp_0/__1_0.distcp", "optimizer_0/__1_0.distcp"}),
+        differing=TRAINER_DIFFERING | DESCRIPTIONS,
+        told=FSDP2,
+    ),
+    Case(
+        "accelerate",
+        "accelerate_ranks.py",
+        4 / 7,
+        6,
+        frozenset({"pytorch_model_fsdp_0/__1_0.distcp", "optimizer_0/__1_0.distcp"}),
+        differing=DESCRIPTIONS,
+        told=FSDP2,
+    ),
 ]
 
 
 def two_ranks(folder: Path, case: Case, *words: str) -> TrainingParent:
     pytest.importorskip(case.module, reason=f"missing: {case.module} (pip install unbroken[adapters])")
-    return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2)
+    return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2, told=dict(case.told))
 
 
 def content(parent: TrainingParent, case: Case) -> dict[str, bytes]:
@@ -74,7 +108,7 @@ def content(parent: TrainingParent, case: Case) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.module)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.module + "-FSDP2" * bool(case.told))
 def test_two_ranks_that_stop_and_one_that_is_killed_come_to_the_result_of_one_piece_byte_for_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
@@ -94,3 +128,19 @@ def test_two_ranks_that_stop_and_one_that_is_killed_come_to_the_result_of_one_pi
     assert {row["versions"]["ranks"] for row in pieces.handovers} == {"2"}
     assert set(pieces.result()) == set(whole.result()) > case.of_ranks
     assert content(pieces, case) == content(whole, case)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_shards_of_fsdp_that_are_restored_without_the_optimizer_come_to_another_result(tmp_path: Path) -> None:
+    """The control: what the test above compares would notice a restore that leaves out a part."""
+    case = CASES[-1]
+    whole, pieces = two_ranks(tmp_path / "whole", case), two_ranks(tmp_path / "pieces", case, "signal", "3")
+    whole.run_to_the_end()
+
+    assert pieces.run() == 85, pieces.log
+    pieces.arguments = []
+    pieces.told["WITHOUT_OPTIMIZER"] = "1"
+    pieces.run_to_the_end()
+
+    assert content(pieces, case) != content(whole, case)

@@ -82,6 +82,7 @@ CASES = [
     Example("torch_lightning", "digits", ("--goal", "2"), modules=("torch", "pytorch_lightning")),
     Example("torch_accelerate", "digits", ("--goal", "2"), modules=("torch", "accelerate")),
     Example("torch_transformers", "sums", ("--goal", "26"), modules=("torch", "transformers")),
+    pytest.param(Example("jax", "digits", ("--goal", "60")), marks=pytest.mark.frameworks, id="jax"),
     pytest.param(Example("tensorflow", "digits", ("--goal", "2")), marks=pytest.mark.tensorflow, id="tensorflow"),
 ]
 

@@ -4,26 +4,37 @@ import os
 import signal
 import sys
 
+import accelerate.accelerator as library
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import set_seed
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
-from unbroken.training.accelerate import Segments
+from unbroken.training.accelerate import UnbrokenLoop
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
 # 7 steps of each of two ranks, the last with 2 samples of each.
 DATA = TensorDataset(torch.arange(3.0 * 52).reshape(52, 3) / 52)
 
 torch.set_num_threads(1)
-accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+plugin = None
+if "FSDP2" in os.environ:
+    import forced_fsdp  # noqa: F401
+
+    if "WITHOUT_OPTIMIZER" in os.environ:  # a restore that is broken on purpose
+        library.load_fsdp_optimizer = lambda *_, **__: None
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, fsdp_plugin=plugin)
 set_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=24)
-unbroken = Segments(accelerator, seed=3)
+unbroken = UnbrokenLoop(accelerator, seed=3)
 loader = unbroken.loader(DATA, batch_size=4)
 model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+assert isinstance(model, FSDPModule if plugin else DistributedDataParallel)
 torch.manual_seed(accelerator.process_index)  # the ranks draw different masks
 steps = 0
 for _ in unbroken.epochs():
@@ -39,4 +50,4 @@ for _ in unbroken.epochs():
             scheduler.step()
             optimizer.zero_grad()
         unbroken.log(loss=loss.item())
-unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})
+unbroken.finish({"model.pt": accelerator.get_state_dict(model)})

@@ -21,6 +21,7 @@ FRAMEWORK, OPTIONS = sys.argv[1], json.loads(sys.argv[2])
 EPOCHS, ROWS, BATCH = OPTIONS.get("epochs", 3), OPTIONS.get("rows", 20), 4
 SAVES = Saves(**OPTIONS.get("saves", {"minutes": 1000}))
 ADAPTER = {**OPTIONS.get("adapter", {}), "saves": SAVES}
+HERE = []  # the adapter
 LOADER = {"batch_size": BATCH, **OPTIONS.get("loader", {})}
 # So many batches make a step, by the framework or by hand.
 ADDED, BY_HAND = OPTIONS.get("added", 1), OPTIONS.get("by_hand", False)
@@ -41,7 +42,26 @@ ORDERS = {
 }
 
 
+class Appending:
+    """A logger that would show a step twice, if it got it twice."""
+
+    def log(self, step, metrics):
+        with Path("logged.jsonl").open("a") as file:
+            file.write(json.dumps([step, metrics["loss"]] if "loss" in metrics else [step]) + "\n")
+
+
+if OPTIONS.get("logs"):
+    ADAPTER["loggers"] = [Appending()]
+
+
+def begin(adapter: object) -> None:
+    HERE.append(adapter)
+    print(f"resumed: {adapter.resumed}, from {adapter.resume is not None}, asked to stop: {adapter.stop_requested}")
+
+
 def trap(step: float) -> None:
+    if step == OPTIONS.get("asks_at"):
+        HERE[0].save()
     name, at = OPTIONS.get("signal", ["USR1", 0])
     if step == at:
         os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
@@ -59,15 +79,18 @@ class Rows(Dataset):
         return ROWS
 
     def __getitem__(self, index):
-        # The Trainer reads ahead, so that what data draw is not the same after a restart in the middle of an epoch.
-        generator = torch.Generator().manual_seed(index) if FRAMEWORK == "transformers" else None
-        drawn = torch.rand((), generator=generator).item()
-        return {"x": torch.tensor([float(index), drawn]), "labels": torch.tensor(index % 3 / 3)}
+        return row(index, torch.rand(()).item())
+
+
+def row(index: int, drawn: float) -> dict[str, torch.Tensor]:
+    return {"x": torch.tensor([float(index), drawn]), "labels": torch.tensor(index % 3 / 3)}
 
 
 class Stream(IterableDataset):
+    """Without random numbers: the Trainer reads a batch ahead, and what a stream draws has no index to be drawn by."""
+
     def __iter__(self):
-        return (Rows()[index] for index in range(ROWS))
+        return (row(index, 0.5) for index in range(ROWS))
 
 
 class LyingStream(Stream):
@@ -159,6 +182,7 @@ def lightning() -> None:
 
     chosen = {"free": Free, "patience": lambda: EarlyStopping("loss", patience=2, min_delta=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Model()
+    begin(callback)
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", [])), callback]
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     quiet["accumulate_grad_batches"] = 1 if BY_HAND else ADDED
@@ -171,29 +195,30 @@ def lightning() -> None:
 def accelerate() -> None:
     import accelerate as library
 
-    from unbroken.training.accelerate import Segments
+    from unbroken.training.accelerate import UnbrokenLoop
 
     accelerator = library.Accelerator(cpu=True, gradient_accumulation_steps=1 if BY_HAND else ADDED)
     model = Net()
-    segments = Segments(accelerator, **ADAPTER)
-    loader = [segments.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
+    loop = UnbrokenLoop(accelerator, **ADAPTER)
+    begin(loop)
+    loader = [loop.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), 0.05))
-    for epoch in segments.epochs(*OPTIONS.get("goal", [EPOCHS])):
-        if OPTIONS.get("freezes") and epoch == 1 and segments.batch == 0:
+    for epoch in loop.epochs(*OPTIONS.get("goal", [EPOCHS])):
+        if OPTIONS.get("freezes") and epoch == 1 and loop.batch == 0:
             model.body.requires_grad_(False)
-        for batch in segments.batches(loader):
-            note(segments.step + 1, batch)
-            assert segments.step == segments.epoch * len(loader) + segments.batch
+        for batch in loop.batches(loader):
+            note(loop.step + 1, batch)
+            assert loop.step == loop.epoch * len(loader) + loop.batch
             with nullcontext() if BY_HAND else accelerator.accumulate(model):
                 loss = model(**batch)["loss"]
                 accelerator.backward(loss / ADDED if BY_HAND else loss)
-                if not BY_HAND or (segments.step + 1) % ADDED == 0:  # over the border of epochs
+                if not BY_HAND or (loop.step + 1) % ADDED == 0:  # over the border of epochs
                     optimizer.step()
                     optimizer.zero_grad()
-            segments.log(loss=loss.item(), step=segments.step)
-            trap(segments.step + 1)
-    segments.finish({"weights.pt": model.state_dict()} if OPTIONS.get("files") else None)
-    end(model, steps=segments.step)
+            loop.log(loss=loss.item(), step=loop.step)
+            trap(loop.step + 1)
+    loop.finish({"weights.pt": model.state_dict()} if OPTIONS.get("files") else None)
+    end(model, steps=loop.step)
 
 
 def transformers() -> None:
@@ -235,6 +260,7 @@ def transformers() -> None:
     patience = library.EarlyStoppingCallback
     chosen = {"freeze": Freeze, "patience": lambda: patience(2, early_stopping_threshold=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Net()
+    begin(callback)
     model.save_pretrained = lambda folder: folder.mkdir()
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", []))]
     callbacks.append(callback)

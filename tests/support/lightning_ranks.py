@@ -8,11 +8,14 @@ import warnings
 
 import torch
 from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 from unbroken.training.lightning import UnbrokenCallback
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
+FSDP2 = "FSDP2" in os.environ
 # 7 steps of each of two ranks, the last with 2 samples of each.
 DATA = TensorDataset(torch.arange(3.0 * 52).reshape(52, 3) / 52)
 
@@ -23,7 +26,12 @@ class Model(LightningModule):
         self.layers = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
         self.steps = 0
 
+    def configure_model(self):
+        if FSDP2 and not isinstance(self.layers, FSDPModule):
+            fully_shard(self.layers, mesh=self.device_mesh["data_parallel"])
+
     def training_step(self, batch, batch_idx):
+        assert isinstance(self.layers, FSDPModule) == FSDP2
         self.steps += 1
         for deed, step in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
             if self.steps == int(step) and self.global_rank == self.trainer.world_size - 1:
@@ -52,6 +60,7 @@ trainer = Trainer(
     max_epochs=unbroken.goal,
     callbacks=[unbroken],
     accelerator="cpu",
+    strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1) if FSDP2 else "auto",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     accumulate_grad_batches=2,
     logger=False,

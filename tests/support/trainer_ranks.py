@@ -5,6 +5,8 @@ import signal
 import sys
 
 import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
@@ -35,7 +37,14 @@ torch.set_num_threads(1)
 set_seed(0)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=13, n_positions=6, n_embd=16, n_layer=1, n_head=2))
 unbroken = UnbrokenCallback()
+fsdp = {}
+if "FSDP2" in os.environ:
+    import forced_fsdp  # noqa: F401
+
+    wrapped = {"version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"], "state_dict_type": "SHARDED_STATE_DICT"}
+    fsdp = {"fsdp": True, "fsdp_config": wrapped}
 arguments = TrainingArguments(
+    **fsdp,
     output_dir=unbroken.output_dir("out"),
     save_strategy="no",
     num_train_epochs=unbroken.goal,
@@ -49,3 +58,4 @@ arguments = TrainingArguments(
 trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Deed(), unbroken])
 torch.manual_seed(arguments.process_index)  # the ranks draw different masks
 trainer.train(resume_from_checkpoint=unbroken.resume)
+assert isinstance(trainer.model_wrapped, FSDPModule if fsdp else DistributedDataParallel), type(trainer.model_wrapped)

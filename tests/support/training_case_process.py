@@ -80,6 +80,8 @@ class Plan:
         self._count_step()
 
     def _count_step(self) -> None:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            return  # a step before the training
         self.steps += 1
         if self.first_step is None:
             self.first_step = time.monotonic()

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -34,8 +35,8 @@ LOADED = (
 PATIENCE_SECONDS = 300.0
 PAUSED = 85
 STOPS = ("USR1", "TERM", "file")
-# Differ between two runs that compute the same.
-_TIMES = ("timing.jsonl", "summary.json")
+# Also of several trainings of one script, each in a folder of its own; in summary.json are times.
+_RESULTS = re.compile(r"([\w-]+/)?(final/(?!summary\.json).*|live/metrics\.jsonl)")
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Case:
     kills: int = 3
     ranks: int = 1
     needs: list[str] = field(default_factory=list)  # modules
+    before_needs: list[str] = field(default_factory=list)  # modules of before.py alone
     loaded: list[str] = field(default_factory=list)  # further modules that take long to import
     modules: list[str] = field(default_factory=lambda: ["unbroken.training.torch.training"])  # imported by train.py
     counted: str = ""  # the method whose calls are the steps, where no optimizer of torch makes them
@@ -167,15 +169,11 @@ class TrainingRun:
 
 def differences(one: Path, other: Path) -> list[str]:
     """Return what differs between the results of two runs, and between the metrics of their steps."""
-    found = []
-    for part in ("final", "live"):
-        sides = [_files(side / part) for side in (one, other)]
-        for name in sorted({*sides[0], *sides[1]}):
-            if name not in sides[0] or name not in sides[1]:
-                found.append(f"{part}/{name}: only in {'other' if name in sides[1] else 'one'}")
-            elif not are_equal(sides[0][name], sides[1][name]):
-                found.append(f"{part}/{name}: other content")
-    return found
+    sides = [_files(side) for side in (one, other)]
+    assert sides[0], f"no results in {one}"
+    found = [f"{name}: only in one" for name in sorted(sides[0].keys() ^ sides[1].keys())]
+    common = sorted(sides[0].keys() & sides[1].keys())
+    return found + [f"{name}: other content" for name in common if not are_equal(sides[0][name], sides[1][name])]
 
 
 def are_equal(one: Path, other: Path) -> bool:
@@ -186,8 +184,9 @@ def are_equal(one: Path, other: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, Path]:
+    """Return the results of a training, and the metrics of its steps."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path for name, path in found.items() if name not in _TIMES}
+    return {name: path for name, path in found.items() if _RESULTS.fullmatch(name)}
 
 
 def note(case: Case, runs: Sequence[TrainingRun]) -> None:

@@ -106,6 +106,8 @@ def test_the_ported_script_computes_what_the_script_computed(
 ) -> None:
     if not ALL:
         pytest.skip("make training-cases")
+    for module in case.before_needs:
+        pytest.importorskip(module, reason=f"missing: {module}, which before.py imports")
     whole, _ = whole_of(case, tmp_path_factory)
     before = TrainingRun(case, tmp_path / "before", random.Random(0), is_fresh=True)
 

@@ -32,6 +32,7 @@ TINY = {
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
     "output_files": ["--files=300", "--size=10", "--rounds=1", "--seconds=0.5"],
+    "save_jax": ["--megabytes=0.1", "--rounds=1"],
     "save_files": ["--files=300", "--size=10", "--rounds=1"],
     "save_ranks": ["--megabytes=0.1", "--ranks=2", "--rounds=1", "--saves=4", "--every=4"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
@@ -52,6 +53,7 @@ WITHOUT_TORCH = (
     "queue_replay",
     "queue_wait",
     "report_cost",
+    "save_jax",
 )
 # These make real chains, or start Snakemake or a training for each cell.
 LONG = (
@@ -79,6 +81,8 @@ def marked(script: Path):
     marks = [pytest.mark.slow] if script.stem in LONG else []
     if script.stem == "keras_fit":
         marks = [pytest.mark.tensorflow]
+    if script.stem == "save_jax":
+        marks = [pytest.mark.frameworks]
     if script.stem in ("handoff_exec", "handoff_slurm", "holes", "queue_wait"):
         marks = [
             pytest.mark.slow,

@@ -105,7 +105,9 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "settings: {goal: null}": [".settings.goal: found nothing, allowed: a whole number, 1 or more (steps)"],
     "settings: {gaol: 9}": [".settings.gaol: unknown key; did you mean `goal`?"],
     "settings: {goal: 9, 2: 3}": [".settings.2: unknown key, allowed: goal, seed, step_seconds, save_steps"],
-    "settings: {goal: 9, script: a.py}": [".settings.script: `script` is a setting of tensorflow or torch, not of toy"],
+    "settings: {goal: 9, script: a.py}": [
+        ".settings.script: `script` is a setting of jax, tensorflow or torch, not of toy"
+    ],
     "settings: {goal: 9, threads: 2}": [".settings.threads: `threads` is a key of the run; type it beside `settings`"],
     "settings: {goal: 9, step_seconds: -1}": [".settings.step_seconds: found -1, allowed: a number, 0 or more"],
 }
@@ -218,7 +220,7 @@ WHOLE = {  # the whole file: all that is said
         "defaults.settings.seed: found 'x', allowed: a whole number",
     ],
     f"defaults: {{settings: {{python: ''}}}}\nruns: {{a: {RUN}}}": [
-        "defaults.settings.python: `python` is a setting of tensorflow or torch, not of toy"
+        "defaults.settings.python: `python` is a setting of jax, tensorflow or torch, not of toy"
     ],
     "defaults: {engine: toi}\nruns: {a: {segments: 1, segment_minutes: 1}}": [
         "defaults.engine: found 'toi', allowed: {engines}; did you mean `toy`?"

@@ -113,7 +113,7 @@ WRONG = {  # table: all that is said
     ],
     "run|settings.seed\na|x\n": ["runs.tsv line 2, column settings.seed: found 'x', allowed: a whole number"],
     "run|settings.python\na|\nb|x\n": [
-        "runs.tsv line 3, column settings.python: `python` is a setting of tensorflow or torch, not of toy"
+        "runs.tsv line 3, column settings.python: `python` is a setting of jax, tensorflow or torch, not of toy"
     ],
     "run|segmets\na|3\n": ["runs.tsv line 1, column segmets: unknown key; did you mean `segments`?"],
     "run|settings.sed\na|3\n": ["runs.tsv line 1, column settings.sed: unknown key; did you mean `settings.seed`?"],

@@ -54,7 +54,7 @@ def refusal(question) -> str:
 def test_our_own_engines_are_found_like_all_others() -> None:
     engines = found_engines()
 
-    assert list(engines) == ["command", "dmtcp", "gromacs", "tensorflow", "torch", "toy"]
+    assert list(engines) == ["command", "dmtcp", "gromacs", "jax", "tensorflow", "torch", "toy"]
     for name, each in engines.items():
         assert each.is_ours and each.schema.is_file()
         assert each.load(Path()).name == name

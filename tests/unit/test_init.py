@@ -606,7 +606,7 @@ def test_a_script_whose_lines_end_as_on_windows_is_patched_and_stays_so(tmp_path
         ),
         (
             "from accelerate import Accelerator\naccelerator = Accelerator()",
-            "unbroken = Segments(accelerator, seed=0)",
+            "unbroken = UnbrokenLoop(accelerator, seed=0)",
             ["goal: 10  # epochs; raise it later and start again"],
         ),
     ],

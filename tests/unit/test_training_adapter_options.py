@@ -1,5 +1,6 @@
 """Every option of every adapter does what it says: what if it were ignored?"""
 
+import json
 import signal
 from pathlib import Path
 
@@ -83,6 +84,34 @@ def test_saves_in_the_background_are_refused(run) -> None:
     assert asked.start() == 0, asked.log
     assert refused.start() == 1
     assert "ValueError: Saves(in_background=True), allowed: None or False, because the framework writes" in refused.log
+
+
+# --- what all adapters offer ---
+
+
+def test_a_checkpoint_that_is_asked_for_comes_after_its_step_and_a_restart_knows_that_it_is_one(run) -> None:
+    asked = run(asks_at=4)
+
+    assert asked.start(signal=["KILL", 9]) == -signal.SIGKILL, asked.log
+    assert asked.steps == [4]
+    assert asked.start() == 0, asked.log
+    told = [line for line in asked.log.splitlines() if line.startswith("resumed: ")]
+    assert told == [f"resumed: {is_so}, from {is_so}, asked to stop: False" for is_so in (False, True)]
+
+
+def test_each_step_that_is_logged_reaches_a_logger_once_whatever_was_killed(run) -> None:
+    """With the checkpoint that holds it: what a killed attempt was ahead of that has not been seen before."""
+    options = {"logs": True, "saves": {"steps": 2}}
+    whole, pieces = run("whole", **options), run("pieces", **options)
+    for one in (whole, pieces):
+        one.options["trainer"] = {"log_every_n_steps": 1} if one.framework == "lightning" else {}
+
+    codes = [whole.start(), *(pieces.start(signal=["KILL", step]) for step in (7, 12)), pieces.start()]
+
+    assert codes == [0, -signal.SIGKILL, -signal.SIGKILL, 0], pieces.log
+    logged = [[*map(json.loads, (one.root / "logged.jsonl").read_text().splitlines())] for one in (whole, pieces)]
+    assert logged[0] == logged[1]
+    assert [row[0] for row in logged[0] if len(row) > 1] == [*range(1, 16)]
 
 
 # --- where it saves, and what it reports ---

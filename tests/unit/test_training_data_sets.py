@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset  # noqa: E402
 
-from unbroken.training.torch import RandomKept, Training, seed_everything  # noqa: E402
+from unbroken.training.torch import RandomKept, ResumableStream, Training, seed_everything  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
@@ -104,7 +104,7 @@ TRANSFORMS = {
 }
 
 
-def train(folder: Path, make, stop_at=None):
+def train(folder: Path, make, stop_at=None, goal=(3, "epochs")):
     """Returns the batches that it saw of 3 epochs of 6 steps."""
     seed_everything(1)
     model, seen = torch.nn.Linear(1, 1), []
@@ -112,7 +112,7 @@ def train(folder: Path, make, stop_at=None):
     try:
         training = Training(state={"model": model, **parts}, folder=folder)
         loader = loader_of(training)
-        for epoch in training.epochs(3):
+        for epoch in training.epochs(*goal):
             for batch in training.batches(loader):
                 seen.append((epoch, training.batch, batch.tolist()))
                 if training.step + 1 == stop_at:
@@ -273,6 +273,16 @@ class CountingShuffle:
         return iter(random.Random(self.epoch).sample(numbers, len(numbers)))
 
 
+class ByOwn:
+    """Draws from a generator that it holds."""
+
+    def __init__(self):
+        self.generator = np.random.default_rng(5)
+
+    def run(self, numbers):
+        return (number + self.generator.normal() for number in numbers)
+
+
 class Pipeline(IterableDataset):
     def __init__(self, *stages):
         self.pipeline = list(stages)
@@ -284,10 +294,23 @@ class Pipeline(IterableDataset):
         return iter(numbers)
 
 
-def test_a_stream_that_counts_its_passes_itself_is_refused_before_the_first_step() -> None:
-    Training(state={"loader": stateful(Pipeline())})
-    with pytest.raises(TypeError, match=r"counts its passes itself \(CountingShuffle.epoch\), and a restart would"):
-        Training(state={"loader": stateful(Pipeline(CountingShuffle()))})
+@pytest.mark.process
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_that_counts_its_passes_itself_goes_on_with_that_of_its_epoch(workers: int, tmp_path: Path) -> None:
+    def shuffled():
+        loader = stateful(ResumableStream(Pipeline(CountingShuffle(), ByOwn())), num_workers=workers)
+        return {"loader": loader}, lambda training: loader
+
+    whole = train(tmp_path / "whole", shuffled, goal=(30, "steps"))
+    pieces = [
+        each
+        for stop_at in (2, 3, 17, None)
+        for each in train(tmp_path / "pieces", shuffled, stop_at, goal=(30, "steps"))
+    ]
+    epochs = [[value for at, _, batch in whole if at == epoch for value in batch] for epoch in (0, 1)]
+
+    assert pieces == whole
+    assert epochs[0] != epochs[1]
 
 
 class WebLoader(Pipeline):
@@ -349,7 +372,7 @@ def test_the_last_batch_is_known_where_other_ranks_began_the_epoch(tmp_path: Pat
 
 
 def test_the_last_batch_of_an_epoch_of_unknown_length_is_no_guess(tmp_path: Path) -> None:
-    loader = stateful(Pipeline())
+    loader = stateful(ResumableStream(Pipeline()))
     training = Training(state={"loader": loader})
     next(training.epochs(2, "steps"))
     next(training.batches(loader))

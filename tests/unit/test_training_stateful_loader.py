@@ -16,7 +16,13 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.torch import InterruptibleBatchSampler, RandomKept, Training, seed_everything  # noqa: E402
+from unbroken.training.torch import (  # noqa: E402
+    InterruptibleBatchSampler,
+    RandomKept,
+    ResumableStream,
+    Training,
+    seed_everything,
+)
 
 # torchdata 0.11, the newest there is, calls it.
 pytestmark = [
@@ -61,7 +67,8 @@ def noisy(workers=0, **options):
 
 
 def by_rank(workers=0):
-    return StatefulDataLoader(Noisy(), 4, sampler=StatefulDistributedSampler(Noisy(), 1, 0), num_workers=workers)
+    data = RandomKept(Noisy())
+    return StatefulDataLoader(data, 4, sampler=StatefulDistributedSampler(data, 1, 0), num_workers=workers)
 
 
 def train(folder, make, stop_at=None, workers=0, goal=(EPOCHS, "epochs")):
@@ -72,8 +79,6 @@ def train(folder, make, stop_at=None, workers=0, goal=(EPOCHS, "epochs")):
     try:
         training = Training(state={"model": model, "loader": loader}, folder=folder)
         for epoch in training.epochs(*goal):
-            if isinstance(loader.sampler, StatefulDistributedSampler):
-                loader.sampler.set_epoch(epoch)
             for indices, noise in training.batches(loader):
                 own = torch.rand(()).item() + random.random()
                 seen.append((epoch, indices.tolist(), noise.tolist(), own))
@@ -197,7 +202,7 @@ def test_mistakes_with_a_loader_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(TypeError, match=r"no part of the training; type Training\(state=\{'loader': loader\}"):
         next(training.batches(loader))
-    with pytest.raises(TypeError, match=r"needs a loader made by Training\.loader, or a StatefulDataLoader"):
+    with pytest.raises(TypeError, match=r"a loader of training\.loader\(dataset, ...\), or a StatefulDataLoader of"):
         next(training.batches(DataLoader(Noisy())))
     with pytest.raises(TypeError, match=r"an IterableDataset are of unknown length; allowed: a goal in steps"):
         train(None, lambda workers: StatefulDataLoader(Counting(), 4))
@@ -232,6 +237,152 @@ def test_two_stateful_loaders_have_orders_of_their_own_and_one_that_is_iterated_
 
     assert (first == second).sum() < 20
     with pytest.raises(
-        TypeError, match=r"Training\(state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"
+        TypeError, match=r"state=\{'other': ...\}\): the StatefulDataLoader is iterated without batches"
     ):
         list(beside.batches(beside._content.stateful["one"].loader))
+
+
+class Forgetting(Counting):
+    """A stream that tells where it is only after it gave something since a restart, as that of datasets 5.2 does."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = 0
+
+    def __iter__(self):
+        worker = get_worker_info()
+        while self.at < 12:
+            self.at += 1
+            self.told = self.at
+            yield 100 * (worker.id if worker else 0) + self.at - 1, 0.0
+        self.at = self.told = 0
+
+    def state_dict(self):
+        return {"at": self.told}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_restart_goes_on_where_a_worker_gave_nothing_since_the_first(workers: int, tmp_path: Path) -> None:
+    def make(workers):
+        return StatefulDataLoader(Forgetting(), 4, num_workers=workers)
+
+    whole = train(tmp_path / "whole", make, workers=workers, goal=(9, "steps"))
+    pieces = []
+    for at in (3, 4, 5, 6, 8, None):
+        pieces += train(tmp_path / "pieces", make, stop_at=at, workers=workers, goal=(9, "steps"))
+
+    assert pieces == whole
+
+
+def draw_from_all(folder: Path, workers=0, stop_at=None, steps=STEPS):
+    """What a training sees of one loader in batches() and of two in endless(), one of them a stream."""
+    seed_everything(1)
+    names = ("first", "second", "stream")
+    data = RandomKept(Noisy()), RandomKept(Noisy()), ResumableStream(Shuffled())
+    loaders = [
+        StatefulDataLoader(each, 4, shuffle=None if name == "stream" else True, num_workers=workers)
+        for name, each in zip(names, data, strict=True)
+    ]
+    seen = []
+    try:
+        training = Training(state=dict(zip(names, loaders, strict=True)), folder=folder)
+        others = [training.endless(loader) for loader in loaders[1:]]
+        for epoch in training.epochs(EPOCHS):
+            for batch in training.batches(loaders[0]):
+                drawn = [[part.tolist() for part in each] for each in (batch, *map(next, others))]
+                drawn += [[part.tolist() for part in next(others[1])]] * (training.step % 2)
+                seen.append((epoch, drawn, random.random()))
+                stop(stop_at, training.step + 1)
+        training.finish()
+    except SystemExit as leaving:
+        assert leaving.code == 85
+    return seen
+
+
+class Shuffled(IterableDataset):
+    """Numbers in an order drawn from Python's generator, with noise from all; it has no state."""
+
+    def __iter__(self):
+        for number in random.sample(range(10), 10):
+            yield number, random.random() + np.random.rand() + torch.rand(()).item()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("workers", [0, 2])
+def test_several_loaders_go_on_each_where_it_was(workers: int, tmp_path: Path) -> None:
+    whole = draw_from_all(tmp_path / "whole", workers)
+    pieces = []
+    for at in (1, 2, 4, 9, None):
+        pieces += draw_from_all(tmp_path / "pieces", workers, at)
+
+    assert len(whole) == STEPS
+    assert pieces == whole
+    assert last_state(tmp_path / "pieces") == last_state(tmp_path / "whole")
+    assert [drawn[0][0] for _, drawn, _ in whole] != [drawn[1][0] for _, drawn, _ in whole]
+
+
+@pytest.mark.process
+def test_random_numbers_drawn_in_workers_that_no_state_has_are_refused(tmp_path: Path) -> None:
+    def make(workers):
+        return StatefulDataLoader(Noisy(), 4, num_workers=workers)
+
+    train(tmp_path / "here", make)
+    with pytest.raises(TypeError, match=r"draws random numbers in a worker process.* type RandomKept\(dataset\)"):
+        train(tmp_path / "there", make, workers=1)
+
+
+def test_a_stream_without_a_state_is_refused_before_the_first_step() -> None:
+    with pytest.raises(TypeError, match=r"the stream \(Shuffled\) has no state.*type StatefulDataLoader\(Resumable"):
+        train(None, lambda workers: StatefulDataLoader(Shuffled(), 4), goal=(4, "steps"))
+
+
+@pytest.mark.process
+def test_a_stream_that_gives_other_samples_after_a_restart_is_refused(tmp_path: Path) -> None:
+    class Growing(IterableDataset):
+        first = 0
+
+        def __iter__(self):
+            return ((number, 0.0) for number in range(self.first, 30))
+
+    def make(workers):
+        return StatefulDataLoader(ResumableStream(Growing()), 4)
+
+    train(tmp_path, make, stop_at=3, goal=(7, "steps"))
+    Growing.first = 1
+    with pytest.raises(CheckpointError, match=r"the stream \(Growing\) gave other samples in epoch 0 than before"):
+        train(tmp_path, make, goal=(7, "steps"))
+
+
+def test_loaders_that_cannot_be_resumed_are_named() -> None:
+    class OtherLoader(DataLoader):
+        """As StreamingDataLoader of mosaicml-streaming: its state has another meaning."""
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    class Told(Counting):
+        def set_epoch(self, epoch):
+            pass
+
+    class Empty(Counting):
+        def __iter__(self):
+            return iter(())
+
+    empty, data = StatefulDataLoader(Empty(), 4), StatefulDataLoader(range(4))
+    training = Training(state={"empty": empty, "data": data})
+    endless = training.endless(empty)
+
+    assert training.endless(empty) is endless
+    with pytest.raises(TypeError, match="a OtherLoader is no StatefulDataLoader of torchdata; allowed"):
+        Training(state={"data": OtherLoader(range(4))})
+    with pytest.raises(TypeError, match="no worker hears of the data set's set_epoch"):
+        Training(state={"data": StatefulDataLoader(Told(), num_workers=1, persistent_workers=True)})
+    with pytest.raises(TypeError, match="a batch was drawn before the epoch's first batch"):
+        next(training.endless(data))
+    next(training.epochs(1))
+    with pytest.raises(TypeError, match=r"is in endless\(\) already; type one loader for each"):
+        next(training.batches(empty))

@@ -182,6 +182,83 @@ def test_an_optimizer_and_a_scheduler_that_training_was_not_given_are_named(tmp_
     ]
 
 
+class Around(torch.optim.Optimizer):
+    """Steps another optimizer, whose state it may leave out of its own."""
+
+    def __init__(self, params, saves_inner):
+        super().__init__(params, {"lr": 0.01})
+        self.inner, self.saves_inner = torch.optim.SGD(self.param_groups, lr=0.01, momentum=0.9), saves_inner
+        self.param_groups = self.inner.param_groups
+
+    def step(self):
+        self.inner.step()
+
+    def state_dict(self):
+        return {**super().state_dict(), **({"inner": self.inner.state_dict()} if self.saves_inner else {})}
+
+
+LOST = (
+    "an optimizer (SGD) that Training(...) was not given has changed model.weight; its state is not saved; type: "
+    "Training(state={'optimizer': optimizer}, ...)"
+)
+
+
+@pytest.mark.parametrize(("saves_inner", "lines"), [(False, [LOST]), (True, [])])
+def test_an_optimizer_inside_of_another_one_is_named_if_its_state_is_not_saved_there(
+    tmp_path, capsys, saves_inner, lines
+) -> None:
+    model = nn.Linear(6, 2)
+    training, model, optimizer = made(tmp_path / "run", model, Around(model.parameters(), saves_inner))
+
+    fit(training, model, optimizer)
+
+    assert [line for line in capsys.readouterr().out.replace("unbroken: ", "").splitlines() if "SGD" in line] == lines
+
+
+def test_an_optimizer_that_only_its_scheduler_holds_is_named(tmp_path, capsys) -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    training = Training(state={"model": model, "scheduler": scheduler}, folder=tmp_path / "run", saves=OFTEN)
+
+    fit(training, model, optimizer)
+
+    assert LOST in capsys.readouterr().out
+
+
+def test_a_part_that_adds_what_it_loads_is_loaded_once(tmp_path) -> None:
+    class Memory(list):
+        def state_dict(self):
+            return {"rows": [*self]}
+
+        def load_state_dict(self, state):
+            self.extend(state["rows"])
+
+    def program(folder, trap):
+        model, memory = nn.Linear(6, 2), Memory()
+        training, model, optimizer = made(folder, model, memory=memory)
+        fit(training, model, optimizer, trap, lambda: memory.append(len(memory)))
+        return [*memory]
+
+    whole, in_pieces = whole_and_pieces(program, tmp_path, [2, 5])
+
+    assert in_pieces == whole == [*range(12)]
+
+
+def test_optimizers_that_share_their_groups_share_them_after_a_restart(tmp_path) -> None:
+    def program(folder, trap):
+        model = nn.Linear(6, 2)
+        around = Around(model.parameters(), saves_inner=False)
+        scheduler = torch.optim.lr_scheduler.StepLR(around, 1, 0.5)
+        training, *_ = made(folder, model, around, inner=around.inner, scheduler=scheduler)
+        fit(training, model, around, trap, scheduler.step)
+        return around.inner.param_groups[0]["lr"], model.weight.tolist()
+
+    whole, in_pieces = whole_and_pieces(program, tmp_path, [2, 5])
+
+    assert in_pieces == whole
+
+
 def test_nothing_is_said_of_a_training_that_gives_all_it_has(tmp_path, capsys) -> None:
     """Norms that make one weight of two, spectral norm, an average, a schedule of two."""
     model = nn.Sequential(

@@ -4,7 +4,7 @@
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results in results/<run>/final.
 
-for engine in ("toy", "command", "outside"):
+for engine in ("toy", "command", "jax", "outside"):
 
     rule:
         name:

@@ -54,6 +54,7 @@ _EXAMPLES = {
     "command": "command -- ./simulate input.dat   # any program with restart files",
     "dmtcp": "dmtcp -- python3 simulate.py      # any process",
     "gromacs": "gromacs topol.tpr",
+    "jax": "jax train.py",
     "tensorflow": "tensorflow train.py",
     "torch": "torch train.py",
     "toy": "toy                               # counts, to see a chain",

@@ -17,7 +17,7 @@ from unbroken.system import fs
 SCRIPT = "resume.sh"
 # As a training by hand calls its run (unbroken.training.core.run_directory).
 BY_HAND = "training"
-_LIBRARIES = {"torch", "tensorflow", "keras"}
+_LIBRARIES = {"jax", "keras", "tensorflow", "torch"}
 _FAR_UNIX = 4102444800.0  # 2100-01-01, for a program without a limit
 
 

@@ -37,10 +37,11 @@ class Advice:
 class TrainingEngine(Engine):
     """Run a script that keeps the environment contract, by `unbroken.training` or by itself.
 
-    `processes` is the setting that says how many of them each task starts, `options` are those of the launcher then.
+    `processes` is the setting that says how many of them each task starts, empty for an engine that starts one;
+    `options` are those of the launcher then.
     """
 
-    processes: str
+    processes: str = ""
     options: tuple[str, ...] = ()
     may_log_to_trackers = True
 
@@ -95,7 +96,7 @@ class TrainingEngine(Engine):
         settings: Any = run.settings
         python = str(settings["python"] or ("python3" if run.environment.has_python else sys.executable))
         command = [python, str(settings["script"]), *map(str, settings["args"])]
-        ranks, tasks = settings[self.processes], run.resources.tasks
+        ranks, tasks = settings.get(self.processes, 1), run.resources.tasks
         if ranks * tasks == 1:
             return command
         return [python, "-m", LAUNCHER, "--ranks", str(ranks), "--tasks", str(tasks), *self.options, *command]
@@ -113,6 +114,6 @@ class TrainingEngine(Engine):
 
 
 def threads_of_each(run: RunSpec, key: str) -> int:
-    """Return the threads of a task, shared by as many processes as the setting `key` says."""
+    """Return the threads of a task, shared by as many processes as the setting `key` says, if there is one."""
     settings: Any = run.settings
-    return max(1, run.resources.threads // int(settings[key]))
+    return max(1, run.resources.threads // int(settings.get(key, 1)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,23 @@ from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, check_kind, refuse
+from unbroken.training.loggers import Logger
+from unbroken.training.torch.framework_adapter import Adapter, Omitted
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
+from unbroken.training.torch.framework_shards import check_whole
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import own_part
 
-# Where Accelerate puts the random numbers of each rank.
-RANDOM_FILE = "random_states_{}.pkl"
 
-
-class Segments(Placed):
+class UnbrokenLoop(Adapter, Placed):
     """Run a loop with Accelerate in segments.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
-    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
-    without one it trains from start to end and saves nothing.  `saves` says how often.
+    Started by hand it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
+    without one it trains from start to end and saves nothing.  `saves` says how often; `loggers` get what is logged.
     """
 
     def __init__(
@@ -46,18 +46,16 @@ class Segments(Placed):
         *,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves)
-        if self._keeper.contract:
-            check_kind(accelerator.state)
-            if accelerator.project_configuration.automatic_checkpoint_naming:
-                refuse(
-                    CheckpointError,
-                    "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
-                )
-            self._keeper.join()
-        self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
+        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves, loggers)
+        if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
+            refuse(
+                CheckpointError,
+                "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
+            )
+        self._keeper.join(accelerator.state)
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
         self._plan: SamplePlan | None = None  # of the epoch
@@ -84,6 +82,7 @@ class Segments(Placed):
         """
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
+        self._keeper.look_ahead(self._accelerator.gradient_accumulation_steps - 1)  # DeepSpeed's own, once prepared
         self._omitted = Omitted(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
@@ -131,12 +130,16 @@ class Segments(Placed):
                 end_workers(iterator)
 
     def log(self, **metrics: float) -> None:
-        """Log metrics; the last value of each counts."""
-        self.metrics |= {name: float(value) for name, value in metrics.items()}
+        """Log metrics of this step; the last value of each is shown."""
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self.metrics |= numbers
+        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
         self._course.count_batch()
+        for name, content in (files or {}).items() if self._keeper.sharding.hides_weights else ():
+            check_whole(content, name)
         self._save(self._course.done, files or {}, is_finished=True)
 
     # --- what Accelerate saves and puts back: this object is registered ---
@@ -155,7 +158,8 @@ class Segments(Placed):
         Raise CheckpointError if the state was made with another seed or by other ranks.
         """
         if state["seed"] != self._seed:
-            refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, and Segments has {self._seed}")
+            found = f"the checkpoint was made with seed={state['seed']}, and UnbrokenLoop has {self._seed}"
+            refuse(CheckpointError, f"{found}; allowed: the same seed")
         self._keeper.check_ranks(state.get("ranks", 1))
         self._course.restore(state["position"])
         self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
@@ -209,7 +213,6 @@ class Segments(Placed):
         def write(draft: Path) -> None:
             self._accelerator.save_state(str(draft))
             self._keeper.write_own(self.state_dict(), draft)
-            self._keeper.flush(draft / RANDOM_FILE.format(self._keeper.ranks.rank))
             for name, content in (results or {}).items() if self._keeper.ranks.is_first else ():
                 (draft / FINAL).mkdir(exist_ok=True)
                 save_verified(content, draft / FINAL / name, zip_checksums=True)

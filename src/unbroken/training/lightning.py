@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Omitted, Wish, refuse
+from unbroken.training.loggers import Logger
+from unbroken.training.torch.framework_adapter import Adapter, Omitted
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -32,37 +35,40 @@ STATE_FILE = "lightning.ckpt"
 MODEL_FILE = "model.ckpt"
 
 
-class UnbrokenCallback(pl.callbacks.Checkpoint):
+class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     """Save through unbroken and leave in time; Lightning calls it as the last of the callbacks.
 
     `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
     model is in `final/model.ckpt` of a run that is finished.  Make it before the Trainer; `seed` is that of the order
     of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
-    resumes from there; without one it does nothing.  `saves` says how often.
+    resumes from there; without one it saves nothing.  `saves` says how often; `loggers` get what the
+    module logs, every `log_every_n_steps`.
     """
 
-    def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
         self._seed, self._share = seed, Share()
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
-        self._keeper = FrameworkSession({"lightning": str(vars(pl)["__version__"])}, folder, saves)
+        self._keeper = FrameworkSession({"lightning": str(vars(pl)["__version__"])}, folder, saves, loggers)
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
         self._note = read_import(self._keeper.resume)  # of a checkpoint of Lightning's alone
         self._epoch = self._note.epoch if self._note else 0
-        self._has_trained = False
+        self._has_trained, self._logged = False, dict[str, float]()
 
     @property
     def resume(self) -> str | None:
-        """Return the value for `trainer.fit(ckpt_path=...)`."""
+        """Return the value for `trainer.fit(ckpt_path=...)`; None if the training begins at zero."""
         name = self._note.path if self._note else STATE_FILE
         return str(self._keeper.resume / name) if self._keeper.resume else None
-
-    @property
-    def goal(self) -> int | None:
-        """Return the goal of the configuration, for `max_epochs` or `max_steps`; None if started by hand."""
-        return None if self._keeper.goal is None else int(self._keeper.goal)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
@@ -81,6 +87,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         for loader in self._loaders:
             loader.share_with(self._share)
         if self._keeper.contract is None:
+            self._keeper.join()
             return
         if trainer.world_size != self._started:
             refuse(
@@ -88,12 +95,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
                 f"{_processes(trainer.world_size)}, and unbroken has started {self._started}; type "
                 f"ranks: {trainer.world_size} in the settings, or Trainer(devices={self._started}, ...)",
             )
-        if not isinstance(trainer.strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
-            refuse(
-                CheckpointError,
-                f"the strategy is {type(trainer.strategy).__name__}, allowed: DDPStrategy or one device; for FSDP2: "
-                "unbroken.training.torch",
-            )
+        _check_strategy(trainer.strategy)
         self._keeper.join()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
@@ -115,9 +117,12 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
             _put_back(trainer, self._loaded, own)
+            _begin_averaging(trainer, pl_module)
             if self._omitted:
                 self._omitted.put_back(own, str(self._keeper.resume))
             self._loaded = None
+        if self._has_trained and (batch_idx == 0 or _is_logged(trainer)):
+            self._log(trainer)
         is_last = batch_idx + 1 == trainer.num_training_batches
         ended = Phase.END if batch_idx == 0 else Phase.BATCH
         # Lightning asks before the first batch too.
@@ -138,6 +143,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`."""
+        self._log(trainer)
         self._save(trainer, 0, is_finished=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,20 +195,74 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             trainer.save_checkpoint(draft / STATE_FILE, weights_only=False)
             self._keeper.write_own(self.state_dict() | {"metrics": dict(trainer.callback_metrics)}, draft)
             if is_finished:
-                trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
+                with _whole_model(trainer.strategy):
+                    trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
 
         self._keeper.hand_over(write, self._progress(trainer), is_finished=is_finished)
 
+    def _log(self, trainer: pl.Trainer) -> None:
+        """Log the values that have changed: Lightning keeps those of an earlier validation among them."""
+        numbers = _numbers(trainer)
+        changed = {name: value for name, value in numbers.items() if self._logged.get(name) != value}
+        self._logged = numbers
+        self._keeper.log.log(trainer.global_step, changed, trainer.current_epoch)
+
     def _progress(self, trainer: pl.Trainer) -> Progress:
-        numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+        numbers = _numbers(trainer)
         if self._keeper.counts_steps:
             return Progress(trainer.global_step, _limit(trainer.max_steps), "steps", numbers)
         within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / trainer.num_training_batches
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
 
 
+def _check_strategy(strategy: pl.strategies.Strategy) -> None:
+    """Raise CheckpointError unless each rank has the whole model, or its shard of it by FSDP2."""
+    allowed = (
+        "one device, DDPStrategy, or FSDP2 by ModelParallelStrategy(data_parallel_size=ranks, tensor_parallel_size=1)"
+    )
+    if isinstance(strategy, pl.strategies.ModelParallelStrategy):
+        if strategy.device_mesh["tensor_parallel"].size() > 1:
+            refuse(CheckpointError, f"the strategy has tensor parallelism, allowed: {allowed}")
+        if not strategy._save_distributed_checkpoint:
+            refuse(CheckpointError, "FSDP2 with save_distributed_checkpoint=False, allowed: True")
+    elif not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
+        refuse(CheckpointError, f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
+
+
+@contextmanager
+def _whole_model(strategy: pl.strategies.Strategy) -> Iterator[None]:
+    """Let the first rank write the whole model inside, where checkpoints have its shards."""
+    if not isinstance(strategy, pl.strategies.ModelParallelStrategy):
+        yield
+        return
+    strategy._save_distributed_checkpoint = False
+    try:
+        yield
+    finally:
+        strategy._save_distributed_checkpoint = True
+
+
+def _is_logged(trainer: pl.Trainer) -> bool:
+    return bool(trainer.global_step % (getattr(trainer, "log_every_n_steps", 0) or 1) == 0)
+
+
+def _numbers(trainer: pl.Trainer) -> dict[str, float]:
+    return {name: value.item() for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+
+
 def _limit(value: int | None) -> float | None:
     return None if value in (None, -1) else float(value)
+
+
+def _begin_averaging(trainer: pl.Trainer, pl_module: Module) -> None:
+    """Let StochasticWeightAveraging take its schedule again: Lightning calls no `on_train_epoch_start` in mid-epoch."""
+    for callback in trainer.callbacks:
+        if isinstance(callback, pl.callbacks.StochasticWeightAveraging) and callback._scheduler_state is not None:
+            groups = trainer.optimizers[0].param_groups
+            kept = [dict(group) for group in groups]
+            callback.on_train_epoch_start(trainer, pl_module)
+            for group, before in zip(groups, kept, strict=True):
+                group.update(before)
 
 
 def _has_no_gradients(trainer: pl.Trainer, batch_idx: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,20 @@ from transformers import TrainingArguments as Arguments
 from transformers.trainer_utils import has_length
 
 from unbroken.errors import CheckpointError
+from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, check_kind, refuse
+from unbroken.training.loggers import Logger
+from unbroken.training.torch.framework_adapter import Adapter
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
+from unbroken.training.torch.framework_shards import count_ranks, whole_weights
+from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
-# Where each of several ranks leaves its random numbers.
-RANDOM_FILE = "rng_state_{}.pth"
 # What the Trainer does not save of the model.
 MODES_FILE = "modes.json"
 REFUSED = {
@@ -36,31 +40,31 @@ REFUSED = {
 }
 
 
-class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are not read
+class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its types are not read
     """Save through unbroken and leave in time.  Give it to the Trainer as the last callback.
 
     `TrainingArguments(output_dir=callback.output_dir("out"), save_strategy="no", ...)`, then
     `trainer.train(resume_from_checkpoint=callback.resume)`.  The model is in `final/` of a run that is finished.
+    `seed` is that of what is drawn for each sample, in the data set and its collator; the order is the Trainer's.
     Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and resumes from there;
-    without one it does nothing.  `saves` says how often.
+    without one it saves nothing.  `saves` says how often; `loggers` get what the Trainer logs.
     """
 
-    def __init__(self, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
-        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves)
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        self._seed = seed
+        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves, loggers)
         self._wish = Wish.GO_ON
         self._is_due = self._is_epoch_over = False
+        self._seeded: SeededSamples | None = None
         self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch
         self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet
-
-    @property
-    def resume(self) -> str | None:
-        """Return the value for `trainer.train(resume_from_checkpoint=...)`."""
-        return str(self._keeper.resume) if self._keeper.resume else None
-
-    @property
-    def goal(self) -> float | None:
-        """Return the goal of the configuration, for `max_steps` or `num_train_epochs`; None if started by hand."""
-        return self._keeper.goal
 
     def output_dir(self, by_hand: str) -> str:
         """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
@@ -76,21 +80,23 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
-        if self._keeper.contract is None:
-            return
-        _check_arguments(args, self.output_dir(""))
-        check_kind(getattr(kwargs.get("optimizer"), "accelerator_state", None))
-        self._keeper.join()
-        if self._keeper.resume:
-            self._keeper.check_ranks(_ranks_that_made(self._keeper.resume))
-            if not any(self._keeper.resume.glob("optimizer*")):  # the Trainer would begin with a new one
-                refuse(CheckpointError, f"{self._keeper.resume} has no optimizer (save_only_model); import another")
-            if (saved := self._keeper.resume / MODES_FILE).exists():  # not where another program made the checkpoint
+        self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
+        if self._keeper.contract:
+            _check_arguments(args, self.output_dir(""))
+        self._keeper.join(getattr(kwargs.get("optimizer"), "accelerator_state", None))
+        if folder := self._keeper.resume:
+            self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
+            # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
+            if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
+                refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
+            if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
         self._is_epoch_over = False
+        if self._seeded:
+            self._seeded.epoch.fill_(state.global_step // _steps_an_epoch(args, state, kwargs["train_dataloader"]))
         if self._keeper.contract and self._numbers is None:
             self._numbers = _numbers_of(kwargs["train_dataloader"])
 
@@ -135,7 +141,9 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         return control
 
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
-        """Ask for a save if a callback before this one has ended the training."""
+        """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
+        logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in _NO_METRICS}
+        self._keeper.log.log(state.global_step, logged, int(state.epoch or 0))
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
@@ -146,7 +154,6 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         if self._keeper.ranks.is_first:
             (written / MODES_FILE).write_text(json.dumps(modes_of(kwargs["model"])))
-        self._keeper.flush(written / RANDOM_FILE.format(self._keeper.ranks.rank))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
             return
@@ -171,8 +178,9 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
         def write(draft: Path) -> None:
             self._move(written, draft)
+            weights = whole_weights(model, self._keeper.sharding, draft) if model is not None else None
             if model is not None and self._keeper.ranks.is_first:
-                model.save_pretrained(draft / "final")
+                model.save_pretrained(draft / FINAL, **({"state_dict": weights} if weights is not None else {}))
 
         self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
@@ -183,7 +191,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         for name, value in _numbers_of(loader).items():
             if name in before and before[name] != value:
                 say(
-                    f"{type(loader.dataset).__name__}.{name} was {before[name]} before the epoch and is {value} now, "
+                    f"{type(_data_of(loader)).__name__}.{name} was {before[name]} before the epoch and is {value} now, "
                     "and after a restart it begins again; if the order depends on it, type a method "
                     "set_epoch(self, epoch), which the Trainer calls"
                 )
@@ -218,10 +226,15 @@ def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
 
 def _numbers_of(loader: Any) -> dict[str, Any]:
     """Return the numbers that the data set keeps, unless the Trainer tells it the epoch."""
-    data = getattr(loader, "dataset", None)
+    data = _data_of(loader)
     if data is None or hasattr(data, "set_epoch"):
         return {}
     return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, (int, float))}
+
+
+def _data_of(loader: Any) -> Any:
+    data = getattr(loader, "dataset", None)
+    return data.dataset if isinstance(data, SeededSamples) else data
 
 
 def _check_epoch(state: State, steps: int, control: Control) -> None:
@@ -241,11 +254,6 @@ def _check_epoch(state: State, steps: int, control: Control) -> None:
         f"{found}, and the Trainer counts {steps} steps an epoch, so a restart would train on other data; "
         f"allowed: {allowed}",
     )
-
-
-def _ranks_that_made(checkpoint: Path) -> int:
-    """Count the ranks by their numbered files of random numbers; a single process has one without a number."""
-    return len(list(checkpoint.glob(RANDOM_FILE.format("*")))) or 1
 
 
 def _check_arguments(args: Arguments, output_dir: str) -> None:

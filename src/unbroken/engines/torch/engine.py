@@ -12,8 +12,8 @@ from unbroken.engines.training import Advice, TrainingEngine
 
 _TRAINER_LINES = (
     "from unbroken.training.transformers import UnbrokenCallback",
-    "unbroken = UnbrokenCallback()",
-    'TrainingArguments(output_dir=unbroken.output_dir("out"), save_strategy="no", max_steps=int(unbroken.goal), ...)',
+    "unbroken = UnbrokenCallback(seed=0)",
+    'TrainingArguments(output_dir=unbroken.output_dir("out"), save_strategy="no", max_steps=unbroken.goal, ...)',
     "trainer = Trainer(..., callbacks=[unbroken])",
     "trainer.train(resume_from_checkpoint=unbroken.resume)",
 )
@@ -25,8 +25,8 @@ _LIGHTNING_LINES = (
     "trainer.fit(model, loader, ckpt_path=unbroken.resume, weights_only=True)",
 )
 _ACCELERATE_LINES = (
-    "from unbroken.training.accelerate import Segments",
-    "unbroken = Segments(accelerator, seed=0)",
+    "from unbroken.training.accelerate import UnbrokenLoop",
+    "unbroken = UnbrokenLoop(accelerator, seed=0)",
     "loader = unbroken.loader(dataset, batch_size=64)  # not to be prepared",
     "for epoch in unbroken.epochs(10):",
     "    for inputs, targets in unbroken.batches(loader):",

@@ -47,6 +47,9 @@ _CHANGING_DIGITS = {
     "torch": "torch",
     "tensorflow": "TensorFlow",
     "keras": "Keras",
+    "jax": "JAX",
+    "optax": "Optax",
+    "devices": "devices",
     "threads": "threads",
     "gpus": "GPUs",
     "gpu": "GPU",
@@ -97,6 +100,7 @@ class Connection:
     signal handlers.
     """
 
+    background_bytes = BACKGROUND_BYTES  # what is smaller is written while the training waits
     _async_save: AsyncSave | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
     resumed = False  # from a checkpoint
@@ -231,7 +235,7 @@ class Connection:
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
         wanted = self.saves.in_background
-        if wanted is False or (wanted is None and size_bytes < BACKGROUND_BYTES):
+        if wanted is False or (wanted is None and size_bytes < self.background_bytes):
             return False
         if self._has_memory is None:
             lack = self._lack_of_memory(size_bytes)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
     from unbroken.training.torch.stop import Stop as Stop
+    from unbroken.training.torch.streams import ResumableStream as ResumableStream
     from unbroken.training.torch.training import Training as Training
 
 # Loaded when asked for: the launcher of the ranks, which needs nothing of the framework, lives here too.
@@ -31,6 +32,7 @@ _NAMES = {
     "torch.samplers": ["InterruptibleBatchSampler"],
     "torch.serialization": ["save_verified"],
     "torch.stop": ["Stop"],
+    "torch.streams": ["ResumableStream"],
     "torch.training": ["Training"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -12,7 +12,6 @@ import torch
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
@@ -21,6 +20,7 @@ from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
@@ -56,9 +56,7 @@ class Content:
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
-        seeds = [seed, *(seed_from(seed, "loader", number) for number in range(1, len(stateful)))]
-        named = zip(stateful.items(), seeds, strict=False)
-        self.stateful = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
+        self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
         self.parts = {name: self.stateful.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self._loaders = [*torch_state.only(others, Loaders).values()]
         if loaders:

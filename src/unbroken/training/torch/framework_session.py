@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -17,37 +17,30 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import Handover, Progress
+from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system import fs
+from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, read_contract
+from unbroken.training.core.framework_log import FrameworkLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.core.validation import give_verdict
-from unbroken.training.torch import random_state
+from unbroken.training.loggers import Logger
+from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.framework_shards import Sharding
+from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.state import only
-from unbroken.training.torch.switches import modes_of, restore_modes
+from unbroken.training.torch.writer import connect_all
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
-# Kinds of training with Accelerate of which a rank has a part only, by the attribute of its state: each new
-# AcceleratorState() resets `distributed_type`.
-SPREADING = {
-    "fsdp_plugin": "FSDP",
-    "deepspeed_plugins": "DeepSpeed",
-    "megatron_lm_plugin": "Megatron-LM",
-    "torch_tp_plugin": "tensor parallelism",
-    "device_mesh": "a device mesh",
-}
 
 
 class Wish(Enum):
@@ -64,49 +57,34 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     raise kind(message)
 
 
-def check_kind(state: object | None) -> None:
-    """Raise CheckpointError unless each rank has the whole model: one process or DistributedDataParallel."""
-    for name, kind in SPREADING.items():
-        if state is not None and vars(state).get(name) is not None:
-            refuse(
-                CheckpointError,
-                f"Accelerate trains with {kind}, allowed: one process or DistributedDataParallel; type no {name}, or "
-                "take unbroken.training.torch, which saves FSDP2",
-            )
-
-
 class FrameworkSession:
     """Keep the contract for another library's loop; without unbroken around it or a folder, it requests nothing.
 
-    `versions` are those of the library, for the manifest; `folder` and `saves` are those of `Training`.  Make it before
-    worker processes are started.  All ranks call it in the same order; the function that `hand_over` receives is
-    called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as `Home` does.
+    `versions` are those of the library, for the manifest; `folder`, `saves` and `loggers` are those of `Training`.
+    Make it before worker processes are started.  All ranks call it in the same order; the function that `hand_over`
+    receives is called on all of them, with one folder, when all are there.  Raise LeaseError and NoCheckpointError as
+    `Home` does.
     """
 
     _link: Connection  # where there is a contract
 
     def __init__(
-        self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
+        self,
+        versions: Mapping[str, str],
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
     ) -> None:
-        count = int(os.environ.get("WORLD_SIZE") or 1)
-        if count > 1 and read_contract() is None and (folder or os.environ.get("UNBROKEN_FOLDER")):
-            refuse(
-                CheckpointError,
-                f"{count} ranks keep checkpoints in a folder, allowed: one process, or unbroken's workflow with "
-                f"`ranks: {count}` in the settings",
-            )
-        if saves.in_background:
-            refuse(
-                ValueError,
-                "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
-                "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
-            )
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        self.ranks = Ranks()
         self.contract: Contract | None = None
         self._has_begun, self._step = False, 0
+        self._is_save_asked = False
+        self.sharding = Sharding()
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
-        if found := connect(folder, saves):
+        found = connect(folder, saves) if self.ranks.size == 1 else connect_all(folder, saves, self.ranks)
+        if found:
             self.contract = found[0]
             self._link = Connection(*found, saves, GUESSED_BYTES)
 
@@ -116,21 +94,33 @@ class FrameworkSession:
         return self.contract.resume if self.contract else None
 
     @property
-    def goal(self) -> float | None:
-        """Return the goal of the configuration; None where it names none, and by hand."""
-        return self.contract.goal if self.contract else None
-
-    @property
     def counts_steps(self) -> bool:
         """Return True if the contract counts steps."""
         return self.contract is not None and self.contract.goal_unit == "steps"
 
-    def join(self) -> None:
-        """Join the other ranks; call it once torch.distributed is started, before the first step."""
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if this process was asked to stop, or its time is up."""
+        return self.contract is not None and self._link.pace.must_stop(Phase.BATCH)
+
+    def save(self) -> None:
+        """Ask for a checkpoint between this step and the next."""
+        self._is_save_asked = True
+
+    def join(self, state: object | None = None) -> None:
+        """Join the other ranks; call it once torch.distributed is started, before the first step.
+
+        `state` is that of Accelerate.  Raise CheckpointError if it shares the model in a way that is not saved.
+        """
         if self.contract:
-            self.ranks = Ranks.here()
+            try:
+                self.sharding = framework_shards.sharding_of(state)
+            except CheckpointError as error:
+                refuse(CheckpointError, str(error))
+            self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size)}
             self.look_ahead(0)
+        self.log.open(self.ranks if self.contract else here(), self._link if self.contract else None)
 
     def listen(self) -> None:
         """Take the signals back from a framework that has taken them over."""
@@ -143,13 +133,16 @@ class FrameworkSession:
             self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
 
     def check_ranks(self, saved: int) -> None:
-        """Raise CheckpointError if another number of ranks made the checkpoint from which this one resumes."""
+        """Raise CheckpointError if the checkpoint to resume from lacks a shard, or other ranks made it."""
         here = self.ranks.size
         if self.contract and saved != here:
             refuse(
                 CheckpointError,
                 f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
             )
+        if self.resume and here > 1:
+            names = [str(path.relative_to(self.resume)) for path in self.resume.rglob("*")]
+            framework_shards.check_shards(names, here, self.sharding.zero, self.resume)
 
     def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
         """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
@@ -183,11 +176,14 @@ class FrameworkSession:
         return Wish.SAVE if self._agreed.due else Wish.GO_ON
 
     def _own(self, following: Phase) -> RankRequest:
+        asked, self._is_save_asked = self._is_save_asked, False
         is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
-        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due)
+        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due or asked)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
-        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Do nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken."""
+        if is_finished:
+            self.log.finish()
         if self.contract is None:
             return
         began, place = time.monotonic(), self._link.place
@@ -195,16 +191,22 @@ class FrameworkSession:
         draft = Path(self.ranks.by_first(lambda: str(place.new_draft())))
         try:
             write(draft)
+            if self.ranks.is_first:
+                self.log.write(draft, self._step)
         except BaseException:  # what is torn is of no use
             shutil.rmtree(draft, ignore_errors=True)
             raise
+        digests = self._digests(draft)
         seconds = time.monotonic() - began
-        self.ranks.meet()
-        if self.ranks.is_first:
-            versions, save_seconds = self._versions, round(seconds, 3)
-            handover = Handover(progress, is_finished=is_finished, versions=versions, save_seconds=save_seconds)
-            place.hand_over(draft, handover)
-        self.ranks.meet()
+        handover = Handover(
+            progress,
+            is_finished=is_finished,
+            versions=self._versions,
+            save_seconds=round(seconds, 3),
+            algorithm=preferred_algorithm(),
+            digests=digests,
+        )
+        self.ranks.by_first(lambda: place.hand_over(draft, handover))
         self._agreed = replace(self._agreed, due=False)
         if is_finished:
             self.ranks.settle()
@@ -212,9 +214,27 @@ class FrameworkSession:
         self._link.pace.saved(seconds)
         self._link.pace.begin_step()
 
+    def _digests(self, draft: Path) -> dict[str, FileDigest]:
+        """Flush what each of several ranks has written, on its own node, and return the digests of that.
+
+        Raise CheckpointError, on all ranks, if the shard of one is missing.
+        """
+        self.ranks.meet()
+        mine = {}
+        for path in framework_shards.files_of(draft, self.ranks.rank) if self.ranks.size > 1 else ():
+            fs.flush(path)
+            digest = digest_file(path, preferred_algorithm())
+            mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
+        found = {name: digest for each in self.ranks.all_gather(mine) for name, digest in each.items()}
+        if self.ranks.size > 1:
+            framework_shards.check_shards(found, self.ranks.size, self.sharding.zero, draft)
+            self.ranks.by_first(lambda: framework_shards.check_described(draft))
+        return found
+
     def leave(self) -> NoReturn:
         """End the process as paused, as all ranks do."""
         self.ranks.leave()
+        self.log.close()
         self._link.close_place(is_paused=True)
         sys.exit(EXIT_PAUSED)
 
@@ -224,7 +244,6 @@ class FrameworkSession:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
             save_verified(torch_state.canonical(dict(state), "state"), path)
-            fs.flush(path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
@@ -232,28 +251,19 @@ class FrameworkSession:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
 
-    def flush(self, path: Path) -> None:
-        """Flush what only this rank wrote: unbroken flushes on the first rank's node."""
-        if not self.ranks.is_first:
-            fs.flush(path)
 
-
-class Omitted:
-    """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes."""
-
-    def __init__(self, parts: Mapping[str, object]) -> None:
-        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
-
-    def state(self) -> dict[str, Any]:
-        """Return it in a form that can be saved."""
-        modes = {name: modes_of(model) for name, model in self._models.items()}
-        state = {"random": random_state.collect({}), "gradients": self._gradients.state(), "modes": modes}
-        return {name: torch_state.canonical(value, name) for name, value in state.items()}
-
-    def put_back(self, state: Mapping[str, Any], source: str) -> None:
-        """Restore it where the training resumes."""
-        random_state.restore_all(state["random"], {})
-        self._gradients.restore(state["gradients"], source)
-        self._gradients.put_back()
-        for name, modes in state["modes"].items():
-            restore_modes(self._models[name], modes)
+def _check_options(ranks: Ranks, folder: str | os.PathLike[str] | None, saves: Saves) -> None:
+    """Raise CheckpointError if ranks that are not connected yet would share a folder, ValueError for `saves`."""
+    count, is_named = int(os.environ.get("WORLD_SIZE") or 1), bool(folder or os.environ.get("UNBROKEN_FOLDER"))
+    if count > 1 and ranks.size == 1 and read_contract() is None and is_named:
+        refuse(
+            CheckpointError,
+            f"{count} ranks keep checkpoints in a folder, allowed: one process, Accelerate, or unbroken's workflow "
+            f"with `ranks: {count}` in the settings",
+        )
+    if saves.in_background:
+        refuse(
+            ValueError,
+            "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
+            "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
+        )

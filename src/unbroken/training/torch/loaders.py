@@ -82,12 +82,7 @@ class Endless(Iterator[Any]):
         self.passed = Pass(self._tracked, "endless", saved)
 
     def __next__(self) -> Any:
-        loaders = self._tracked.loaders
-        if not loaders.is_own_loop and loaders.zone is not Zone.BATCH:
-            raise TypeError(
-                "endless(): a batch was drawn before the epoch's first batch, and a restart would draw another one; "
-                "allowed: inside of the loop over batches()"
-            )
+        self._tracked.loaders.check_place()
         batch = next(self.passed, NO_MORE)
         if batch is NO_MORE:
             self.go_to({"number": self.passed.number + 1})
@@ -270,6 +265,14 @@ class Loaders:
         order.of(epoch)
         if self.ranks.size > 1:
             order.restore(epoch, self.ranks.broadcast(order.state(epoch)))
+
+    def check_place(self) -> None:
+        """Raise TypeError where no batch of an endless iterator may be drawn."""
+        if not self.is_own_loop and self.zone is not Zone.BATCH:
+            raise TypeError(
+                "endless(): a batch was drawn before the epoch's first batch, and a restart would draw another one; "
+                "allowed: inside of the loop over batches()"
+            )
 
     def check_passes(self) -> None:
         """Raise TypeError if a pass over a loader is in use that a restart could not continue."""

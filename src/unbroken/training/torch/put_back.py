@@ -20,9 +20,12 @@ from unbroken.training.torch.state import (
     unwrapped,
 )
 
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
     """Give each part its saved state; raise CheckpointError if one does not fit."""
+    groups = {name: part.param_groups for name, part in only(parts, torch.optim.Optimizer).items()}
     for name, part in parts.items():
         try:
             part.load_state_dict(_named_as_in(part, states[name]))
@@ -34,6 +37,15 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
             is_exact = isinstance(part, torch.optim.Optimizer)  # a module may make of what it loads what it likes
             if place := _first_difference(states[name], state_of(part), name, is_exact=is_exact):
                 raise CheckpointError(f"{source}: {place}")
+    _share_again(parts, groups)
+
+
+def _share_again(parts: Mapping[str, Any], before: Mapping[str, object]) -> None:
+    """Let optimizers that had one list of groups have one again: each was given a list of its own (SAM, wrappers)."""
+    names: dict[int, str] = {}
+    for name, groups in before.items():
+        first = names.setdefault(id(groups), name)
+        parts[name].param_groups = parts[first].param_groups
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
@@ -105,9 +117,20 @@ class Repeated:
             if isinstance(part, torch.optim.Optimizer):
                 for group, options in zip(part.param_groups, held, strict=False):
                     group.update(options)
-            else:
+            elif not _is_same(held, part.state_dict()):  # one that adds what it loads to what it has is loaded once
                 part.load_state_dict(held)
         return _versions(self._parts) != self._weights
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return True if two states are known to have the same values."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and _has_same_bits(local(one), local(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [*one] == [*other] and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return isinstance(one, _PLAIN) and type(one) is type(other) and one == other
 
 
 def _held_of(part: Stateful) -> Any:

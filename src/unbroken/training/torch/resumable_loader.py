@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import Dataset
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Position
-from unbroken.training.torch.loader import EpochSampler, PlannedLoader, SampleKey, make_loader
+from unbroken.training.torch.loader import Batches, EpochSampler, PlannedLoader, SampleKey, make_loader
 from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
 
 
@@ -82,3 +83,52 @@ def resumable_loader(
     drawn = EpochOrder(len(dataset), seed, shuffle=shuffle, order=order)  # type: ignore[arg-type]
     sampler = PlaceSampler(SamplePlan(drawn, batch_size, drop_last=drop_last))
     return make_loader(ResumableLoader, dataset, sampler, options, seeded_samples=seeded_samples, collate_fn=collate_fn)
+
+
+class SeededSamples(Dataset[Any]):
+    """Stand in a framework's own loader for a data set, so that what is drawn is a function of seed, epoch and index.
+
+    It gives keys in the place of samples, of which `collate` makes the batch; in all else it is the data set.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int) -> None:
+        self.dataset = dataset
+        self._collate, self._batches = collate, Batches(dataset, collate, seed)
+        self.epoch = torch.zeros((), dtype=torch.int64)
+        self.epoch.share_memory_()  # type: ignore[no-untyped-call]  # which workers that stay see too
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: Sequence[Any]) -> Any:
+        if all(isinstance(index, int) for index in indices):
+            return SampleKey(int(self.epoch), tuple(indices))
+        return [self.dataset[index] for index in indices]
+
+    def collate(self, found: Any) -> Any:
+        """Return the batch of a key."""
+        return self._batches[found] if isinstance(found, SampleKey) else self._collate(found)
+
+
+def seed_samples(loader: Any, seed: int) -> SeededSamples | None:
+    """Let a loader that Accelerate has prepared draw by `SeededSamples`; return that.
+
+    Return None, and change nothing, for a stream: its samples have no index.
+    """
+    inner = getattr(loader, "base_dataloader", loader)
+    if not isinstance(inner, DataLoader) or inner.batch_sampler is None or isinstance(inner.dataset, IterableDataset):
+        return None
+    if isinstance(inner.dataset, SeededSamples):
+        return inner.dataset
+    seeded = SeededSamples(inner.dataset, inner.collate_fn, seed)
+    inner.collate_fn = seeded.collate
+    vars(inner)["dataset"] = seeded  # torch forbids to set it, so that its samplers stay right: they do
+    return seeded

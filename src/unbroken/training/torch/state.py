@@ -168,7 +168,7 @@ def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
     """Return the parts, those of a list by its name and their number: `optimizer.0`."""
     found: dict[str, Part] = {}
     for name, part in parts.items():
-        if isinstance(part, (list, tuple)):
+        if isinstance(part, (list, tuple)) and not isinstance(part, Stateful):
             found |= {f"{name}.{number}": each for number, each in enumerate(part)}
         else:
             found[name] = cast(Part, part)

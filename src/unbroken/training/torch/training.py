@@ -18,7 +18,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Feed, feed_of
+from unbroken.training.torch.batch_source import Feed, feed_of, part_of
 from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Record
 from unbroken.training.torch.content import Extra
 from unbroken.training.torch.loader import end_workers
@@ -108,11 +108,13 @@ class Training(Loop):
         return loader
 
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Return an iterator over a loader of `loader`, pass after pass, for data that are drawn next to `batches`.
+        """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`.
 
-        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.
+        Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.  `loader` is one of
+        `Training.loader`, or a StatefulDataLoader that is a part of the training.
         """
-        return self._loaders.endless(loader)
+        part = part_of(loader, self._content.parts)
+        return part.endless(self._loaders.check_place) if part else self._loaders.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.put_back import bits
-from unbroken.training.torch.state import Stateful, modules_in, only, parameters_of, plainly_named
+from unbroken.training.torch.state import Stateful, local, modules_in, only, parameters_of, plainly_named, tensors_in
+from unbroken.training.torch.stateful_loader import StatefulLoader
 from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.
@@ -99,7 +99,7 @@ class Unsaved:
     def _optimizers(self) -> Iterator[str]:
         names = {id(each): name for name, each in self._gradients.parameters().items()}
         for optimizer in self._gradients.steppers:
-            if not optimizer.state or any(each is optimizer for each in self._near()):
+            if not optimizer.state or any(_is_saved_with(optimizer, part) for part in self._parts.values()):
                 continue
             if stepped := [names[id(each)] for each in parameters_of(optimizer) if id(each) in names]:
                 yield (
@@ -117,13 +117,31 @@ class Unsaved:
                 )
 
     def _near(self) -> Iterator[object]:
-        """Yield the parts and what they hold: a wrapper steps an optimizer of its own."""
+        """Yield the parts and what they hold: schedulers may be in another one."""
         for part in self._parts.values():
-            yield part
-            for value in [*vars(part).values()] if hasattr(part, "__dict__") else ():
-                yield value
-                if isinstance(value, (list, tuple)):
-                    yield from value
+            yield from _in_and_around(part)
+
+
+def _in_and_around(part: object) -> Iterator[object]:
+    """Yield a part, and what it holds."""
+    yield part
+    for value in [*vars(part).values()] if hasattr(part, "__dict__") else ():
+        yield value
+        if isinstance(value, (list, tuple)):
+            yield from value
+
+
+def _is_saved_with(optimizer: torch.optim.Optimizer, part: Stateful) -> bool:
+    """Return True for a part that is the optimizer, or a wrapper around it with its state in the wrapper's own."""
+    if part is optimizer:
+        return True
+    if not any(each is optimizer for each in _in_and_around(part)):
+        return False
+    state = next((each for each in tensors_in([*optimizer.state.values()]) if each.numel() > 1), None)
+    if state is None:
+        return True
+    same = (local(each) for each in tensors_in(part.state_dict()) if each.shape == state.shape)
+    return any(each.dtype == state.dtype and torch.equal(each, local(state)) for each in same)
 
 
 def _names_in(part: object) -> dict[str, None]:

@@ -230,13 +230,11 @@ def linked(
     ranks: Ranks,
 ) -> TorchWriter | None:
     """Return this rank's connection; None if there is nowhere to save."""
-    found = connect(folder, saves) if ranks.size == 1 else _connect_all(folder, saves, ranks)
+    found = connect(folder, saves) if ranks.size == 1 else connect_all(folder, saves, ranks)
     return TorchWriter(*found, saves, tensor_bytes(state()), parts=parts, own=own, ranks=ranks) if found else None
 
 
-def _connect_all(
-    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
-) -> tuple[Contract, SavePlace] | None:
+def connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks) -> tuple[Contract, SavePlace] | None:
     """Connect every rank: the workflow passes a contract to each; the first opens and locks a folder of one's own."""
     if told := read_contract():
         check_thread()

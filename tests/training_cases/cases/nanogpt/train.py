@@ -1,5 +1,6 @@
+import copy
 import math
-import this
+import pydoc_data.topics
 from contextlib import nullcontext
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from unbroken.training.torch import BestCopy, Training, Variables
+from unbroken.training.torch import Training, Variables
 
 eval_interval, eval_iters = 10, 3
 gradient_accumulation_steps, batch_size, block_size = 2, 8, 32
@@ -18,7 +19,7 @@ weight_decay, grad_clip = 1e-1, 1.0
 torch.manual_seed(1337)
 ctx = nullcontext()
 
-text = "".join(this.d.get(c, c) for c in this.s)
+text = pydoc_data.topics.topics["assignment"][:900]
 chars = sorted(set(text))
 data = np.array([chars.index(c) for c in text], dtype=np.int64)
 splits = {"train": data[:700], "val": data[700:]}
@@ -94,7 +95,7 @@ groups = [{"params": decay, "weight_decay": weight_decay}, {"params": nodecay, "
 optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95))
 scaler = torch.amp.GradScaler("cpu", enabled=False)
 
-best = BestCopy(model)
+best = copy.deepcopy(model)
 variables = Variables(best_val_loss=1e9)
 training = Training(
     state={"model": model, "optimizer": optimizer, "scaler": scaler, "best": best, "variables": variables}
@@ -112,7 +113,7 @@ for iter_num in training.steps(max_iters):
         training.log(**losses)
         if losses["val"] < variables["best_val_loss"]:
             variables["best_val_loss"] = losses["val"]
-            best.keep()
+            best.load_state_dict(model.state_dict())
     for _ in range(gradient_accumulation_steps):
         with ctx:
             logits, loss = model(X, Y)
@@ -126,4 +127,4 @@ for iter_num in training.steps(max_iters):
     optimizer.zero_grad(set_to_none=True)
     variables["X"], variables["Y"] = X, Y
     training.log(loss=loss.item() * gradient_accumulation_steps)
-training.finish({"ckpt.pt": best.weights})
+training.finish({"ckpt.pt": best.state_dict()})

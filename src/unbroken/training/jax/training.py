@@ -1,0 +1,192 @@
+"""Run JAX trainings that can be stopped after any step and resume bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from unbroken.errors import CheckpointError, SegmentError
+from unbroken.program.contract import Kind
+from unbroken.training.core.guard import Guard
+from unbroken.training.core.loop import Loop
+from unbroken.training.core.position import UNITS, Course
+from unbroken.training.core.process_group import Processes
+from unbroken.training.core.run_directory import connect
+from unbroken.training.core.run_log import Book
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.jax import tree as jax_tree
+from unbroken.training.jax.position import Positions, global_random
+from unbroken.training.jax.tree import State
+from unbroken.training.jax.writer import JaxWriter, Point, read_notes, read_tree
+from unbroken.training.loggers import Logger
+
+NORMAL, OFTEN = Guard(), Saves()
+FORMAT = 1
+
+
+class Training(Loop):
+    """Manage the whole state of a training; if there is a checkpoint, it is restored here.
+
+    `state` is a pytree of arrays, such as a TrainState, `nnx.state(...)` or a dictionary of parameters, optimizer state
+    and PRNG keys, which `update` replaces after each step; or NNX objects, such as a model and its optimizer, which
+    change in place.  `data` is the iterator from which the loop draws, a random generator, or a dictionary of several.
+    `seed` is that of the data: a checkpoint of another seed is refused.  `best` names the metric whose best value so
+    far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the metrics ends the
+    training early; as long as it names any that must be finite, NaN in the state does so too.
+    `loggers` get the metrics of each step once (`unbroken.training.loggers`).
+
+    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
+    resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    """
+
+    _link: JaxWriter | None = None
+    _loading = (
+        "loaded = ocp.StandardCheckpointer().restore(training.imported / 'default', nnx.state(model)); "
+        "nnx.update(model, loaded)"
+    )
+
+    def __init__(
+        self,
+        state: Any,
+        *,
+        data: Any = None,
+        seed: int = 0,
+        best: tuple[str, str] | None = None,
+        guard: Guard = NORMAL,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        if (count := jax.process_count()) > 1:
+            raise SegmentError(
+                f"Training(): {count} processes of JAX, allowed: one, which may use all devices of its node; start the "
+                "script once, without jax.distributed.initialize"
+            )
+        self._state, self._data, self._random = State(state), Positions(data), global_random()
+        self._seed, self._course, self._ranks = seed, Course(), Processes()
+        self._book = Book(guard, best, self._ranks, loggers)
+        self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
+        self._restored: Any = None
+        self._is_updated = self._state.is_in_place
+        self.resumed = False
+        if (found := connect(folder, saves)) is None:
+            self._ranks.say("started by hand without a folder, so nothing is saved")
+            self._book.open(0)
+            return
+        self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
+        self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
+        self._resume(self._link)
+
+    @property
+    def state(self) -> Any:
+        """Return the state: of the checkpoint, if there is one, and what `update` was given last."""
+        return self._state.given
+
+    def update(self, state: Any) -> None:
+        """Take over the state that a step returned."""
+        if self._state.is_in_place:
+            raise TypeError("update(): Training was given NNX objects, which change in place; leave update() out")
+        self._state.replace(state)
+        self._is_updated = True
+
+    def steps(self, goal: float | None = None) -> Iterator[int]:
+        """Yield the numbers, from 0, of the steps still to be trained; it may save or leave between any two of them.
+
+        `goal` is for starts by hand: the configuration takes precedence.
+        """
+        self._aim(goal, UNITS[1])
+        if self._course.unit != UNITS[1]:
+            raise ValueError(f"steps(): the goal is in {self._course.unit}, allowed: goal_unit: {UNITS[1]}")
+        self._put_back()
+        if self._link:
+            self._link.pace.begin_step()
+        for _ in self._train(itertools.repeat(None), self):
+            yield self.step
+
+    def finish(self, files: Mapping[str, object] | None = None) -> None:
+        """Hand over the last checkpoint, with the results in its folder `final/`.
+
+        The results are metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or a pytree
+        or NNX objects, of which a folder of Orbax is made.
+        """
+        self._course.count_batch()
+        self._book.finish(self._course.position.step)
+        if self._link is None:
+            self._book.published(self._course.position.step)
+        else:
+            results = {**(files or {}), **self._book.results(self._course)}
+            self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
+
+    # --- what the loop asks for ---
+
+    def end_after(self, place: int) -> int:
+        """Return the number of steps after the next one."""
+        return place + 1
+
+    def advance(self) -> None:
+        """Check that the state is that of the step which is done."""
+        if not self._is_updated:
+            raise RuntimeError(
+                f"steps(): step {self.step - 1} has ended without training.update(state), so its result would not be "
+                "saved; type training.update(state) in the loop, or give NNX objects to Training"
+            )
+        self._is_updated = self._state.is_in_place
+
+    def samples(self, start: int, end: int) -> int:
+        """Return 0: the batches are drawn by the script."""
+        return 0
+
+    def _restore(self, folder: Path) -> str:
+        notes = read_notes(folder)
+        if notes.get("format") != FORMAT:
+            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
+        if notes["seed"] != self._seed:
+            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {self._seed}")
+        rows, tree = jax_tree.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
+        leaves, structure = jax.tree.flatten(tree)
+        triples = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
+        self._restored = jax.tree.unflatten(structure, [jax_tree.restored(*each) for each in triples])
+        self._state.replace(self._restored)
+        self._data.restore(notes["data"], str(folder))
+        self._course.restore(notes["position"])
+        self._book.watch.restore(notes["watch"])
+        self._book.metrics.restore(**notes["metrics"])
+        self._notes, self.resumed = {**notes, "folder": str(folder)}, True
+        return ""
+
+    @property
+    def _is_repeating(self) -> bool:
+        return self._notes is not None
+
+    def _put_back(self) -> None:
+        """Put back what the script's own beginning may have changed."""
+        notes, self._notes = self._notes, None
+        if notes is None:
+            return
+        if self._state.is_in_place:
+            self._state.replace(self._restored)
+        self._restored = None
+        self._data.restore(notes["data"], notes["folder"])
+        self._random.restore(notes["random"], notes["folder"])
+
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
+        if self._link is None:
+            return
+        metrics, watch = self._book.metrics, self._book.watch
+        notes = {  # copies of all that changes: it may be written in the background
+            "format": FORMAT,
+            "seed": self._seed,
+            "position": {**vars(self._course.position)},
+            "watch": watch.state(),
+            "metrics": {"names": [*metrics.names], **{key: list(own) for key, own in metrics.arrays().items()}},
+            "random": self._random.state(),
+            "data": self._data.state(),
+        }
+        tree, rows = self._state.tree, self._state.table()
+        progress, step = self._progress(done), self._course.position.step
+        self._link.save(Point(tree, rows, notes, progress, step, is_best, is_finite=bool(watch.guard.finite), **more))

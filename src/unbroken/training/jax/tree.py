@@ -1,0 +1,164 @@
+"""Describe the leaves of a pytree, copy them to the host, and make them again exactly as they were.
+
+Orbax restores values.  It does not restore that a number was weakly typed (`state.step + 1` of a Python number), which
+changes the types of what is computed from it, nor that an array was free to move to other devices.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unbroken.errors import CheckpointError
+
+# A leaf in a checkpoint's notes: its path, type, shape and form.
+Row = Sequence[Any]
+_NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
+_ALLOWED = "arrays of JAX or numpy, PRNG keys and numbers"
+
+
+class State:
+    """Hold the state of a training: a pytree that `update` replaces, or NNX objects, which change in place."""
+
+    def __init__(self, given: Any) -> None:
+        objects = _nnx_objects(given)
+        if 0 < len(objects) < len(leaves := jax.tree.leaves(given, is_leaf=_is_nnx)):
+            other = next(type(leaf).__name__ for leaf in leaves if not _is_nnx(leaf))
+            raise TypeError(
+                f"Training(state): NNX objects next to a {other}, which is not seen to change; allowed: NNX objects "
+                "alone, such as {'model': model, 'optimizer': optimizer}, or nnx.state(...) and update() in each step"
+            )
+        self.is_in_place, self._given = bool(objects), given
+        self.table()  # what cannot be saved is better known now than after the first hour
+
+    @property
+    def given(self) -> Any:
+        """Return the pytree, or the objects."""
+        return self._given
+
+    @property
+    def tree(self) -> Any:
+        """Return the arrays as a pytree."""
+        return sys.modules["flax.nnx"].state(self._given) if self.is_in_place else self._given
+
+    def replace(self, tree: Any) -> None:
+        """Take the arrays of another tree."""
+        if self.is_in_place:
+            sys.modules["flax.nnx"].update(self._given, tree)
+        else:
+            self._given = tree
+
+    def table(self) -> list[Row]:
+        """Describe all leaves; raise TypeError for one that cannot be saved."""
+        return [row_of(path, leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(self.tree)[0]]
+
+
+def _is_nnx(node: object) -> bool:
+    nnx = sys.modules.get("flax.nnx")  # without it loaded there are no such objects
+    return nnx is not None and isinstance(node, nnx.Pytree)
+
+
+def _nnx_objects(tree: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_nnx) if _is_nnx(leaf)]
+
+
+def _is_key(leaf: object) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def row_of(path: Any, leaf: Any) -> Row:
+    """Describe a leaf; raise TypeError if it cannot be saved."""
+    name, form = f"state{jax.tree_util.keystr(path)}", type(leaf).__name__
+    if isinstance(leaf, jax.Array) and (leaf.size or not _is_key(leaf)):
+        return [name, str(leaf.dtype), list(leaf.shape), "weak" if getattr(leaf, "weak_type", False) else "jax"]
+    if form in _NUMBERS or (isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype != object):
+        array = np.asarray(leaf)
+        if array.dtype != object:  # a number of more than 64 bits
+            own = form if form in _NUMBERS else "numpy" if isinstance(leaf, np.ndarray) else "numpy number"
+            return [name, str(array.dtype), list(array.shape), own]
+    raise TypeError(f"Training(state): {name} is a {form}, allowed: {_ALLOWED}")
+
+
+def matched(saved: Sequence[Row], own: Sequence[Row], source: str) -> list[Row]:
+    """Return the saved rows in the script's order; raise CheckpointError if they are not those of its leaves."""
+    known, given = ({row[0]: row for row in rows} for rows in (saved, own))
+    if new := [name for name in given if name not in known]:
+        raise CheckpointError(f"{source}: holds no {new[0]}, which the script has")
+    if lost := [name for name in known if name not in given]:
+        raise CheckpointError(f"{source}: holds {lost[0]}, which the script does not have")
+    for name, row in given.items():
+        if not _fits(known[name], row):
+            then, now = (f"{dtype}{tuple(shape)}" for _, dtype, shape, _ in (known[name], row))
+            raise CheckpointError(f"{source}: {name} is {then}, and the script's is {now}")
+    return [known[name] for name in given]
+
+
+def _fits(saved: Row, own: Row) -> bool:
+    """Return True for the same shape and type; a step makes arrays of JAX of numbers and of numpy's arrays."""
+    is_other_form = saved[3] != own[3] and _kind(saved[1]) == _kind(own[1])
+    return saved[2] == own[2] and (saved[1] == own[1] or is_other_form)
+
+
+def _kind(dtype: str) -> str:
+    return next((kind for kind in _NUMBERS if dtype.lstrip("u").startswith(kind)), dtype)
+
+
+# --- to the host and back ---
+
+
+def on_host(leaf: Any) -> np.ndarray[Any, Any]:
+    """Return a leaf's numbers, without copying what lies in this memory."""
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def size_bytes(leaves: Sequence[Any]) -> int:
+    """Return the bytes of all leaves."""
+    return sum(leaf.nbytes if hasattr(leaf, "nbytes") else 8 for leaf in leaves)
+
+
+def held(leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """Return the numbers of all leaves, which stay as they are while the training changes, or donates, the originals.
+
+    On a CPU nothing is copied, as Orbax does it too: JAX gives donated memory away only when nobody looks at it.
+    """
+    raw = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    for leaf in raw:
+        if isinstance(leaf, jax.Array):
+            leaf.copy_to_host_async()
+    return [leaf.copy() if isinstance(leaf, np.ndarray) else np.asarray(leaf) for leaf in raw]
+
+
+def restored(array: np.ndarray[Any, Any], row: Row, own: Any) -> Any:
+    """Return a leaf as it was saved, on the devices of the script's own one."""
+    form = row[3]
+    if form in _NUMBERS:
+        return _NUMBERS[form](array.item())
+    if form.startswith("numpy"):
+        return array if form == "numpy" else array[()]
+    value = jax.random.wrap_key_data(array, impl=jax.random.key_impl(own)) if _is_key(own) else jnp.array(array)
+    if str(value.dtype) != row[1]:
+        raise CheckpointError(f"{row[0]} was {row[1]}, and becomes {value.dtype} here; set jax_enable_x64 as it was")
+    if form == "weak":
+        zero = jnp.full(array.shape, _NUMBERS[_kind(row[1])](0))
+        value = zero.at[...].set(value) if zero.dtype == value.dtype else value
+    is_placed = isinstance(own, jax.Array) and own.committed
+    return jax.device_put(value, own.sharding) if is_placed else value
+
+
+def not_a_number(rows: Sequence[Row], arrays: Sequence[np.ndarray[Any, Any]]) -> str:
+    """Return a line on the first leaf that holds NaN; empty if none does.  Infinity may be a first `best value`."""
+    for row, array in zip(rows, arrays, strict=True):
+        if jnp.issubdtype(array.dtype, jnp.inexact) and bool(np.isnan(array).any()):
+            return f"{row[0]} holds NaN"
+    return ""
+
+
+def is_empty(row: Row) -> bool:
+    """Return True for an array without numbers, which Orbax refuses."""
+    return math.prod(row[2]) == 0

@@ -1,0 +1,279 @@
+"""Make a StatefulDataLoader of torchdata a part of a training, whose state then holds the position in its data."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from unbroken.errors import CheckpointError
+from unbroken.training.torch import random_state
+from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
+from unbroken.training.torch.put_back import bits
+from unbroken.training.torch.random_state import own_generators, reachable
+from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
+from unbroken.training.torch.state import Stateful, places
+from unbroken.training.torch.streams import ResumableStream
+
+STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
+# What datasets 5.2 cannot resume, or only without worker processes (True), whatever its own state_dict says.
+UNRESUMABLE = {
+    "BufferShuffledExamplesIterable": ("a shuffle buffer, which is filled with other samples after a restart", False),
+    "InterleavedShardsExamplesIterable": ("a shuffle, which cannot resume in worker processes", True),
+    "VerticallyConcatenatedMultiSourcesExamplesIterable": ("parts that cannot resume in worker processes", True),
+}
+
+
+class StatefulLoader:
+    """Wrap a StatefulDataLoader, on `ranks` ranks; it gives passes by their numbers, such as epochs.
+
+    It is not queried before its first pass begins, because a query starts its worker processes.  A pass begins with
+    generators that are seeded for it alone, so that it leaves no trace in those of the training.
+    """
+
+    def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
+        self._name, self.loader, self.ranks = name, loader, ranks
+        self._seed = seed_from(seed, "loader", name)
+        self._number, self._is_begun = 0, False  # of the pass
+        self._saved: Mapping[str, Any] = {}  # where the next one resumes
+        self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
+        self._endless: Iterator[Any] | None = None
+        if problem := _problem(loader):
+            raise TypeError(f"{self._where}: {problem}")
+
+    @property
+    def _where(self) -> str:
+        return f"Training(state={{{self._name!r}: ...}})"
+
+    def prepare_workers(self) -> None:
+        """Make the workers survive the signals that are meant for the training."""
+        if self.loader.num_workers:
+            if not isinstance(self.loader.dataset, Stateful) or _is_of_datasets(self.loader.dataset):
+                self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
+                self.loader.worker_init_fn = check.begin
+            self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
+
+    def check_used(self) -> None:
+        """Raise TypeError if the script iterates it itself: then nothing says where a restart has to continue."""
+        if not self._is_begun and getattr(self.loader, "_iterator", None) is not None:
+            raise TypeError(
+                f"{self._where}: the StatefulDataLoader is iterated without batches(), so a restart would begin it "
+                "again; type training.endless(loader) in place of iter(loader)"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self._state() if self._is_begun else self._saved
+        return {"ranks": self.ranks, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from there in the next pass that begins; raise CheckpointError if this loader cannot."""
+        for name, here in (("ranks", self.ranks), ("workers", self.loader.num_workers)):
+            if state[name] != here:
+                raise CheckpointError(
+                    f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
+                    f"{here}; allowed: {state[name]}, or a loader made by Training.loader, which takes any number"
+                )
+        self._is_begun, self._number, self._saved = False, state["pass"], state["loader"]
+
+    def begin(self, number: int) -> Iterator[Any]:
+        """Return the batches of a pass that are still to come."""
+        saved, self._saved, self._unread = self._saved, {}, {}
+        with random_state.kept(), start_of_workers(self.loader):
+            if saved and number != self._number:
+                self._end_pass(saved)
+            elif saved:
+                self._load(saved)
+            self._number, self._is_begun = number, True
+            iterator = self._iterate()
+            state: Mapping[str, Any] = self.loader.state_dict()  # type: ignore[attr-defined]
+        if isinstance(self.loader.dataset, IterableDataset) and not _has_stream(state):
+            raise TypeError(
+                f"{self._where}: the stream ({type(self.loader.dataset).__name__}) has no state, so a restart would "
+                f"give other samples; allowed: a data set with state_dict and load_state_dict; type {STREAM}"
+            )
+        then = _worker_states(saved)
+        self._unread = {name: (_frozen(now), then[name]) for name, now in _worker_states(state).items() if then}
+        return iterator
+
+    def endless(self, check: Callable[[], None]) -> Iterator[Any]:
+        """Return the iterator over pass after pass, of which there is one; `check` is called before each batch."""
+        if self._endless is None:
+            self._endless = self._passes(check)
+        return self._endless
+
+    @property
+    def is_endless(self) -> bool:
+        return self._endless is not None
+
+    def _passes(self, check: Callable[[], None]) -> Iterator[Any]:
+        number, is_new = self._number, not self._saved
+        while True:
+            is_empty = True
+            check()
+            for batch in self.begin(number):
+                is_empty = False
+                yield batch
+                check()
+            if is_empty and is_new:
+                raise ValueError(f"{self._where}: endless() got no batch in a whole pass; allowed: one or more")
+            number, is_new = number + 1, True
+
+    def _iterate(self) -> Iterator[Any]:
+        """Begin the pass that is the loader's now, by its number."""
+        parts: list[Any] = [self.loader.dataset, self.loader.sampler, self.loader.batch_sampler]
+        for part in parts:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(self._number)
+        random_state.seed(random_state.GLOBAL, repeat(seed_from(self._seed, self._number)))
+        return iter(self.loader)
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        # One that says that it is finished makes an iterator and a second one at once, each with a draw of its own.
+        self.loader.load_state_dict({**saved, "_iterator_finished": False})  # type: ignore[attr-defined]
+
+    def _end_pass(self, saved: Mapping[str, Any]) -> None:
+        """Bring the loader to the end of the pass that was saved, from where the next one begins."""
+        if isinstance(self.loader.dataset, ResumableStream):
+            return  # its passes do not depend on each other, and it would read this one again
+        self._load(saved)
+        ended = self._iterate()
+        if not isinstance(self.loader.dataset, IterableDataset):
+            next(ended, None)  # a sampler that is a generator function takes its state at its first item
+        if not self.loader.persistent_workers:
+            end_workers(ended)
+
+    def _state(self) -> dict[str, Any]:
+        """Return the loader's state, in which a worker that gave nothing since the restart has that of before."""
+        state: dict[str, Any] = self.loader.state_dict()  # type: ignore[attr-defined]
+        workers = _worker_states(state)
+        unread = {name: then for name, (now, then) in self._unread.items() if _frozen(workers[name]) == now}
+        if not unread:
+            return state
+        return {**state, "_snapshot": {**state["_snapshot"], "_worker_snapshots": {**workers, **unread}}}
+
+
+class DrawCheck:
+    """Collate batches in a worker; raise TypeError if something draws from its generators, which are in no state."""
+
+    def __init__(self, loader: DataLoader[Any], where: str) -> None:
+        self._begin, self._collate, self._where = loader.worker_init_fn, loader.collate_fn, where
+        self._before: object = None
+
+    def begin(self, worker_id: int) -> None:
+        """Begin a worker process."""
+        if self._begin:
+            self._begin(worker_id)
+        self._before = _drawn()
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self._collate(samples)
+        if self._before != _drawn():
+            raise TypeError(
+                f"{self._where}: the data set or its collate_fn draws random numbers in a worker process, and a "
+                "restart would draw others; allowed: num_workers=0, or a data set that keeps them; type "
+                f"RandomKept(dataset), for a stream {STREAM}"
+            )
+        return batch
+
+
+def _drawn() -> object:
+    """Return what changes when something is drawn from a global generator."""
+    numbers: Any = np.random.get_state()
+    return random.getstate(), numbers[1].tobytes(), numbers[2], torch.get_rng_state().numpy().tobytes()
+
+
+def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
+    """Return True for a DataLoader with a state, such as that of torchdata, which is not imported for it."""
+    return isinstance(part, DataLoader) and isinstance(part, Stateful)
+
+
+def _worker_states(state: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = state.get("_snapshot", {}).get("_worker_snapshots", {})
+    return found
+
+
+def _frozen(state: object) -> object:
+    """Return the values in a state in a form that can be compared."""
+    leaves = ((place, each) for place, each in places(state) if not isinstance(each, (Mapping, list, tuple)))
+    return [
+        (place, bits(each).cpu().numpy().tobytes() if isinstance(each, torch.Tensor) else pickle.dumps(each))
+        for place, each in leaves
+    ]
+
+
+def _has_stream(state: object) -> bool:
+    """Return True if a loader's state has one of its data set in it."""
+    if not isinstance(state, Mapping):
+        return False
+    own = (state.get(name) for name in ("dataset_state", "dataset_iter_state"))
+    return any(each is not None for each in own) or any(map(_has_stream, state.values()))
+
+
+def _problem(loader: DataLoader[Any]) -> str:
+    """Return why torchdata would silently resume with other samples; empty if it would not."""
+    if not any(kind.__module__.startswith("torchdata.") for kind in type(loader).__mro__):
+        return f"a {type(loader).__name__} is no StatefulDataLoader of torchdata; allowed: that one; type {STREAM}"
+    if not getattr(loader, "in_order", True):
+        return "the StatefulDataLoader has in_order=False; allowed: True"
+    if loader.generator is not None:
+        return (
+            "the StatefulDataLoader has a generator of its own, which moves on when an epoch begins; allowed: none "
+            "(unbroken seeds each epoch)"
+        )
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+        return (
+            f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
+            "sampler with state_dict, or Training.loader(order=...)"
+        )
+    if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
+        return (
+            "an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by itself; allowed: one "
+            "of them (a plain DataLoader for this sampler)"
+        )
+    return _problem_of_data(loader)
+
+
+def _problem_of_data(loader: DataLoader[Any]) -> str:
+    data = loader.dataset
+    if not isinstance(data, IterableDataset):
+        own = [] if isinstance(data, Stateful) else own_generators(data)
+        if not own:
+            return ""
+        return (
+            f"the data set has a random generator of its own ({type(own[0]).__name__}), which is in no state; type "
+            "RandomKept(dataset), or give the data set state_dict and load_state_dict"
+        )
+    is_heard = isinstance(data, ResumableStream) or _is_of_datasets(data)
+    if loader.persistent_workers and hasattr(data, "set_epoch") and not is_heard:
+        return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
+    streams = filter(_is_of_datasets, reachable(data))
+    problems = (_problem_of_stream(part, loader) for part in streams)
+    return next(filter(None, problems), "")
+
+
+def _is_of_datasets(part: object) -> bool:
+    return type(part).__module__.startswith("datasets.")
+
+
+def _problem_of_stream(part: object, loader: DataLoader[Any]) -> str:
+    """Return what of a streaming data set of Hugging Face does not resume."""
+    generator = getattr(part, "generator", None)
+    if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
+        return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
+    what, is_of_workers = UNRESUMABLE.get(type(part).__name__, ("", False))
+    is_resumed = isinstance(loader.dataset, ResumableStream) or (is_of_workers and not loader.num_workers)
+    if not what or is_resumed or getattr(part, "buffer_size", None) == 1:
+        return ""
+    return f"the data set has {what}; type {STREAM}"
+
+
+def _is_unseeded(generator: np.random.Generator) -> bool:
+    entropy = getattr(generator.bit_generator.seed_seq, "entropy", 0)
+    return isinstance(entropy, int) and entropy.bit_length() > 64

@@ -1,0 +1,41 @@
+import copy
+
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+from unbroken.training.transformers import UnbrokenCallback
+
+
+class Average(TrainerCallback):
+    def on_step_end(self, args, state, control, model, **kwargs):
+        for mean, value in zip(model.average.parameters(), model.classifier.parameters(), strict=True):
+            mean.data.lerp_(value.data, 0.1)
+
+
+rows = [
+    {"input_ids": [1 + (number * step) % 30 for step in range(1, 9)], "labels": number // 3 % 2} for number in range(60)
+]
+set_seed(7)
+sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+model = BertForSequenceClassification(BertConfig(vocab_size=32, max_position_embeddings=16, **sizes))
+model.average = copy.deepcopy(model.classifier).requires_grad_(False)
+unbroken = UnbrokenCallback()
+arguments = TrainingArguments(
+    output_dir=unbroken.output_dir("out"),
+    save_strategy="no",
+    num_train_epochs=3,
+    per_device_train_batch_size=4,
+    learning_rate=1e-2,
+    seed=7,
+    use_cpu=True,
+    report_to="none",
+    disable_tqdm=True,
+)
+trainer = Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Average(), unbroken])
+trainer.train(resume_from_checkpoint=unbroken.resume)

@@ -1,0 +1,43 @@
+import random
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from unbroken.training.torch import Training
+
+random.seed(8)
+torch.manual_seed(8)
+rng = np.random.default_rng(8)
+model = nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+meta_optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+inner_lr, inner_steps = 0.02, 2
+
+
+def sample_task():
+    amplitude, phase = rng.uniform(0.1, 5.0), rng.uniform(0, np.pi)
+    x = rng.uniform(-5, 5, (20, 1)).astype("float32")
+    return torch.from_numpy(x), torch.from_numpy(amplitude * np.sin(x + phase)).float()
+
+
+def adapted_loss(x, y):
+    params = dict(model.named_parameters())
+    for _ in range(inner_steps):
+        loss = nn.functional.mse_loss(functional_call(model, params, (x[:10],)), y[:10])
+        grads = torch.autograd.grad(loss, list(params.values()), create_graph=True)
+        params = {name: p - inner_lr * g for (name, p), g in zip(params.items(), grads, strict=True)}
+    return nn.functional.mse_loss(functional_call(model, params, (x[10:],)), y[10:])
+
+
+training = Training(state={"model": model, "optimizer": meta_optimizer, "rng": rng})
+for iteration in training.steps(60):
+    tasks = [sample_task() for _ in range(random.choice([2, 3, 4]))]
+    meta_loss = torch.stack([adapted_loss(x, y) for x, y in tasks]).mean()
+    meta_optimizer.zero_grad()
+    meta_loss.backward()
+    meta_optimizer.step()
+    training.log(meta_loss=meta_loss.item())
+    if iteration % 10 == 0:
+        print(f"iteration {iteration}: {meta_loss.item():.4f}")
+training.finish({"maml.pt": model.state_dict()})

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+
+rows = [
+    {"input_ids": [1 + (number * step) % 30 for step in range(1, 9)], "labels": number // 3 % 2} for number in range(72)
+]
+set_seed(7)
+sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+model = BertForSequenceClassification(BertConfig(vocab_size=32, max_position_embeddings=16, **sizes))
+arguments = TrainingArguments(
+    output_dir="out",
+    save_strategy="steps",
+    save_steps=10,
+    save_total_limit=2,
+    num_train_epochs=3,
+    per_device_train_batch_size=4,
+    seed=7,
+    use_cpu=True,
+    report_to="none",
+    disable_tqdm=True,
+)
+trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+trainer.train(resume_from_checkpoint=any(Path("out").glob("checkpoint-*")))
+trainer.save_model("out")

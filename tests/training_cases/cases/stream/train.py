@@ -1,0 +1,28 @@
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from unbroken.training.torch import Training
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for _ in range(400):
+            x = torch.randn(8)
+            yield x, x.sum(0, keepdim=True)
+
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+loader = DataLoader(Stream(), batch_size=10)
+training = Training(state={"model": model, "optimizer": optimizer})
+for epoch in training.epochs(3):
+    for inputs, targets in training.batches(loader):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        training.log(loss=loss.item())
+    print(f"epoch {epoch}: loss {loss.item():.4f}")
+training.finish({"model.pt": model.state_dict()})
