@@ -91,10 +91,9 @@ class Loggers:
     def _pass_to(self, target: _Target, end: int) -> None:
         if not target.has_begun:
             self._begin(target)
-        for row in self._metrics.table(target.rows, end):
-            step = self._metrics.step_of(target.rows)  # a metric may be called step as well
+        for _, step, values in self._metrics.rows(target.rows, end):
             if step > target.held:
-                target.logger.log(step, {name: row[name] for name in row if name not in ("epoch", "step")})
+                target.logger.log(step, values)
             target.rows += 1
         last = self._metrics.step_of(end - 1)
         if last > target.held:
