@@ -85,8 +85,8 @@ class Loggers:
         target.held = before if held is None else held
         target.rows = target.safe = self._metrics.rows_before(target.held + 1)
         target.has_begun = True
-        if held is None and before > step:
-            self._ranks.say(f"{target.name} has steps {step + 1} to {before} already; they are not logged again")
+        if target.held > step:
+            self._ranks.say(f"{target.name} has steps {step + 1} to {target.held} already; they are not logged again")
 
     def _pass_to(self, target: _Target, end: int) -> None:
         if not target.has_begun:
