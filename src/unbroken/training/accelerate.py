@@ -86,6 +86,7 @@ class UnbrokenLoop(Adapter, Placed):
         self._omitted = Omitted(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
+            self._keeper.note_saved(course.position.step)
         before = self._made
         while not course.is_over:
             self._made = before

@@ -96,7 +96,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """Note that steps follow, and what the data set counts."""
         self._is_epoch_over = False
         if self._seeded:
-            self._seeded.epoch.fill_(state.global_step // _steps_an_epoch(args, state, kwargs["train_dataloader"]))
+            self._seeded.begin(state.global_step // _steps_an_epoch(args, state, kwargs["train_dataloader"]))
         if self._keeper.contract and self._numbers is None:
             self._numbers = _numbers_of(kwargs["train_dataloader"])
 

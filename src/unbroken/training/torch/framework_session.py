@@ -147,6 +147,11 @@ class FrameworkSession:
         if self.contract:  # what several ranks decide together is done a step later
             self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
 
+    def note_saved(self, step: int) -> None:
+        """Note that there is a checkpoint of this step already."""
+        if self.contract:
+            self._link.pace.begin_save(step)
+
     def check_ranks(self, saved: int) -> None:
         """Raise CheckpointError if the checkpoint to resume from lacks a shard, or other ranks made it."""
         here = self.ranks.size
