@@ -91,3 +91,28 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
         f"unbroken: environment changed since this checkpoint (Keras 3.0.0 -> {keras.__version__}): training continues "
         "but is not bit-identical"
     ]
+
+
+class Heard:
+    """A logger that remembers."""
+
+    def __init__(self):
+        self.steps = []
+
+    def log(self, step, metrics):
+        self.steps.append((step, sorted(metrics)))
+
+
+def test_loggers_get_each_step_of_a_loop_and_of_a_fit_once(training):
+    heard, again = Heard(), Heard()
+    one = training(loggers=[heard])
+    for _ in one.epochs(1):
+        for number, _ in enumerate(one.batches(data(one))):
+            one.log(loss=float(number))
+    one.finish()
+    two = training(loggers=[again])
+    two.fit(data(two), epochs=3, verbose=0)
+    two.finish()
+
+    assert heard.steps == [(1, ["loss"]), (2, ["loss"])]
+    assert [step for step, _ in again.steps] == [4, 6]
