@@ -192,7 +192,7 @@ def test_weights_that_are_sharded_are_no_result() -> None:
 
 
 def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told: Path, monkeypatch) -> None:
-    (told / "manifest.json").write_text(json.dumps({"format": 2, "versions": {"sharding": "ZeRO-2"}}))
+    (told / "manifest.json").write_text(json.dumps({"schema_version": 2, "versions": {"sharding": "ZeRO-2"}}))
     monkeypatch.setenv("UNBROKEN_RESUME", str(told))
 
     FrameworkSession({}).join(lambda: Sharding(zero=2))
