@@ -198,6 +198,29 @@ def test_orbax_alone_reads_a_checkpoint(tmp_path: Path) -> None:
     assert np.any(kept["params"]["weights"] != 0)
 
 
+@pytest.mark.slow
+def test_of_a_folder_where_orbax_was_killed_in_a_save_the_newest_complete_step_is_found(tmp_path: Path) -> None:
+    """`latest_step()` names the step that is being written; the import must not."""
+    from unbroken.engines.jax.engine import orbax_steps, why_incomplete
+
+    code = f"""
+import os, signal, jax.numpy as jnp, orbax.checkpoint as ocp
+manager = ocp.CheckpointManager({str(tmp_path / "steps")!r})
+manager.save(10, args=ocp.args.StandardSave({{"weights": jnp.ones(10)}}))
+manager.wait_until_finished()
+manager.save(20, args=ocp.args.StandardSave({{"weights": jnp.ones(40_000_000)}}))
+print(manager.latest_step(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    told = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["20"]
+
+    (newest, torn), *_ = steps = orbax_steps(tmp_path / "steps")
+    assert newest == 20 and "is of a save that was killed" in why_incomplete(torn)
+    assert [step for step, path in steps if not why_incomplete(path)] == [10]
+
+
 # --- what is refused ---
 
 
