@@ -128,9 +128,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         if course.is_over:
             self._write_last()
         model._initial_epoch = epochs if course.is_over else at.epoch
-        is_at_end = at.batch == data.num_batches
-        stream = data.stream(at.epoch + is_at_end, 0 if is_at_end else at.batch)
-        self._iterator._current_iterator = iter(model.distribute_strategy.experimental_distribute_dataset(stream))
+        stream = model.distribute_strategy.experimental_distribute_dataset(data.stream(at.epoch, at.batch))
+        self._iterator._current_iterator = iter(stream)
         self._iterator._num_batches = None  # else Keras would begin the data anew after so many
         if self._link:
             self._link.pace.begin_step()
@@ -140,30 +139,27 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         at = self._course.position
         self._put_back()
         at.is_closed, self._phase = False, Phase.START
-        self._iterator.steps_per_epoch = max(1, self._data.num_batches - at.batch)
-        if self._course.is_epoch_over:
-            self._skip_one_step()
+        self._iterator.steps_per_epoch = self._data.num_batches - at.batch
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Begin a step."""
-        self._course.is_in_batch = not self._course.is_epoch_over
+        """Measure the step."""
         self._timed = self.timer(STEP)
         self._timed.__enter__()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Count the step, or the several of one execution; save or leave."""
-        course, before, was_trained = self._course, self._course.position.batch, self._course.is_in_batch
+        """Count the step, or the several of one execution; save or leave, but for an epoch's last step."""
+        course, at, size = self._course, self._course.position, self.model.steps_per_execution
         self._timed.__exit__(None, None, None)
-        for _ in range(self.model.steps_per_execution if was_trained else 0):
+        for _ in range(size):
             course.is_in_batch = True
             course.count_batch()
-        self._book.timers.samples += self._data.samples(before, course.position.batch)
+        self._book.timers.samples += self._data.samples(at.batch - size, at.batch)
         self._running = logs or {}
-        if self.model.stop_training:
-            return
-        self.model.stop_training = course.is_at_goal
-        if was_trained:
-            self._tick(self._phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+        if course.is_at_goal:
+            self.model.stop_training = True
+        if not course.is_epoch_over and not self.model.stop_training:
+            is_last = at.batch + size == self._data.num_batches
+            self._tick(self._phase, Phase.END if is_last else Phase.BATCH)
         self._phase = Phase.BATCH
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -182,16 +178,6 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         """Hand over the last checkpoint, with the model in its folder `final/`."""
         self.model._initial_epoch = None
         self.finish({"model.keras": self.model})
-
-    def _skip_one_step(self) -> None:
-        """Give fit the results of the epoch's batches, which are all done, for the one that it runs at least."""
-        model, train_function = self.model, self.model.train_function
-
-        def skip(iterator: Any) -> Any:
-            model.train_function = train_function
-            return model.get_metrics_result()
-
-        model.train_function = skip
 
     # --- what Training asks for ---
 

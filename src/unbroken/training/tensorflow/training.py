@@ -24,7 +24,7 @@ from unbroken.training.tensorflow import variables
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
 from unbroken.training.tensorflow.variables import KerasValidation
 from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import Draft, KerasWriter, linked, read_notes
+from unbroken.training.tensorflow.writer import KerasWriter, linked, read_notes
 
 NORMAL, OFTEN = Guard(), Saves()
 FORMAT = 2
@@ -47,10 +47,9 @@ class Training(Loop):
     _ranks: Workers
     _link: KerasWriter | None
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
-    _origin: Path | None = None  # the checkpoint that was restored,
-    _notes: dict[str, Any] | None = None  # and its notes, until the training resumes
+    _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Draft | None = None  # the state that the training ends with, written before `finish`
+    _last: Path | None = None  # the state that the training ends with, written before `finish`
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Training(Loop):
             raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
         if notes["seed"] != self._seed:
             raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
-        self._origin, self._notes = folder, notes
+        self._notes = {**notes, "folder": folder}
         variables.put_back(self._groups(), folder)
         self._course.restore(notes["position"])
         self._book.watch.restore(notes["watch"])
@@ -150,8 +149,8 @@ class Training(Loop):
 
     def _put_back(self) -> None:
         notes, self._notes = self._notes, None
-        if notes is not None and self._origin is not None:
-            variables.put_back(self._groups(), self._origin)
+        if notes is not None:
+            variables.put_back(self._groups(), notes["folder"])
             variables.restore_random(notes["random"])
 
     def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -39,18 +39,10 @@ OWN_FILE = "workers/{:05d}.json"
 GUESSED_BYTES = 500_000_000
 
 
-class Draft(NamedTuple):
-    """Name a folder that holds a complete state, and the seconds that it took to write."""
-
-    folder: Path
-    seconds: float
-
-
 class KerasWriter(Connection):
-    """Connect a TensorFlow training.
+    """Connect a TensorFlow training, which stops for each save: reading a variable may take all workers."""
 
-    The training stops for each save, because reading a variable may take all workers.
-    """
+    _seconds = 0.0  # that the last save took
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, workers: Workers) -> None:
         if saves.in_background:
@@ -58,28 +50,45 @@ class KerasWriter(Connection):
         super().__init__(contract, place, saves, GUESSED_BYTES)
         self._workers = workers
 
-    def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Draft:
+    def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Path:
         """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
-        began, folder = time.monotonic(), self._new_draft()
-        write_state(groups, notes, folder, self._workers)
-        if is_last and self._workers.is_first:
-            variables.read_back(folder)
-        return Draft(folder, time.monotonic() - began)
+        began, draft, workers = time.monotonic(), self._new_draft(), self._workers
+        with self._own_folder(draft) as folder:
+            variables.write(groups, {**notes, "workers": workers.size}, folder)
+        if not workers.is_first:
+            path = draft / OWN_FILE.format(workers.rank)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(notes["random"]) + "\n")
+            fs.flush(path)  # unbroken flushes on the first worker's node
+        elif is_last:
+            variables.read_back(draft)
+        workers.meet()
+        self._seconds = time.monotonic() - began
+        return draft
 
-    def write_results(self, draft: Draft, results: Mapping[str, object]) -> None:
+    def write_results(self, draft: Path, results: Mapping[str, object]) -> None:
         """Write into the draft what is published in `final/`."""
-        with _own_folder(draft.folder, self._workers) as folder:
+        with self._own_folder(draft) as folder:
             for name, content in results.items():
                 write_result(folder / FINAL, name, content, _write_other)
         self._workers.meet()
 
-    def hand_over(self, draft: Draft, progress: Progress, *, is_best: bool, is_finished: bool = False) -> None:
-        """Publish a draft; a kill before that leaves no visible checkpoint."""
+    def hand_over(self, draft: Path, progress: Progress, *, is_best: bool, is_finished: bool = False) -> None:
+        """Publish what was written last; a kill before that leaves no visible checkpoint."""
         if self._workers.is_first:
-            versions, seconds = self._made_with(), round(draft.seconds, 3)
+            versions, seconds = self._made_with(), round(self._seconds, 3)
             handover = Handover(progress, is_best, is_finished, versions=versions, save_seconds=seconds)
-            self.place.hand_over(draft.folder, handover)
-        self.pace.saved(draft.seconds)
+            self.place.hand_over(draft, handover)
+        self.pace.saved(self._seconds)
+
+    @contextmanager
+    def _own_folder(self, draft: Path) -> Iterator[Path]:
+        """Yield where this worker writes what all have: the draft itself for the first, else what is then removed."""
+        if self._workers.is_first:
+            yield draft
+        else:
+            with TemporaryDirectory(prefix=f"{draft.name}.worker-", dir=draft.parent) as folder:
+                yield Path(folder)
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -116,18 +125,6 @@ def linked(folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers
     return None
 
 
-def write_state(groups: Groups, notes: Mapping[str, Any], folder: Path, workers: Workers) -> None:
-    """Write a state into `folder`, all workers together; return when all have written."""
-    with _own_folder(folder, workers) as place:
-        variables.write(groups, {**notes, "workers": workers.size}, place)
-    if not workers.is_first:
-        path = folder / OWN_FILE.format(workers.rank)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(notes["random"]) + "\n")
-        fs.flush(path)  # unbroken flushes on the first worker's node
-    workers.meet()
-
-
 def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
     """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
     notes = _read_json(folder / variables.NOTES)
@@ -147,16 +144,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: {type(found).__name__}, allowed: an object")
     return found
-
-
-@contextmanager
-def _own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
-    """Yield where this worker writes what all have: the folder itself for the first, else one that is then removed."""
-    if workers.is_first:
-        yield folder
-    else:
-        with TemporaryDirectory(prefix=f"{folder.name}.worker-", dir=folder.parent) as other:
-            yield Path(other)
 
 
 def _write_other(path: Path, content: object) -> None:
