@@ -99,9 +99,9 @@ def test_saves_in_the_background_are_refused(pieces):
 
 def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
-    from unbroken.training.tensorflow import variables
+    from unbroken.training.tensorflow import checkpoint
 
-    write = variables.write
+    write = checkpoint.write_state
 
     def flip(groups, notes, folder):
         write(groups, notes, folder)
@@ -110,7 +110,7 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(variables, "write", flip)
+    monkeypatch.setattr(checkpoint, "write_state", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):

@@ -1,4 +1,7 @@
-"""Write the checkpoints of a TensorFlow training, by all workers together, and its `final/`.
+"""Write the checkpoints of a TensorFlow training by `tf.train.Checkpoint`, by all workers together, and restore them.
+
+Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
+out the seeds of Dropout, and restoring it says that all was found.
 
 Each worker writes all variables, and those of the first are kept.  So TensorFlow does it as well, because reading a
 variable may take all of them.  What each has for itself, Python's and numpy's random generators, goes into files of
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,16 +34,16 @@ from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
-from unbroken.training.tensorflow import variables
-from unbroken.training.tensorflow.variables import Groups
 from unbroken.training.tensorflow.workers import Workers
 
-OWN_FILE = "workers/{:05d}.json"
+PREFIX, NOTES, OWN_FILE = "state", "state.json", "workers/{:05d}.json"
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
+# The variables of each part, and of what belongs to it.
+Groups = Mapping[str, list[Any]]
 
 
-class KerasWriter(Connection):
+class Checkpoints(Connection):
     """Connect a TensorFlow training, which stops for each save: reading a variable may take all workers."""
 
     _seconds = 0.0  # that the last save took
@@ -50,18 +54,31 @@ class KerasWriter(Connection):
         super().__init__(contract, place, saves, GUESSED_BYTES)
         self._workers = workers
 
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers) -> Checkpoints | None:
+        """Return the connection to unbroken's workflow, or to a folder; None without either."""
+        if workers.size > 1 and not read_contract() and (folder or os.environ.get("UNBROKEN_FOLDER")):
+            raise SegmentError(
+                f"{workers.size} workers cannot keep a folder of their own; start them by a workflow "
+                "(docs/engines/tensorflow.md), or without a folder"
+            )
+        if found := connect(folder, saves):
+            return cls(*found, saves, workers)
+        workers.say("started by hand without a folder, so nothing is saved")
+        return None
+
     def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Path:
         """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
         began, draft, workers = time.monotonic(), self._new_draft(), self._workers
         with self._own_folder(draft) as folder:
-            variables.write(groups, {**notes, "workers": workers.size}, folder)
+            write_state(groups, {**notes, "workers": workers.size}, folder)
         if not workers.is_first:
             path = draft / OWN_FILE.format(workers.rank)
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(notes["random"]) + "\n")
             fs.flush(path)  # unbroken flushes on the first worker's node
         elif is_last:
-            variables.read_back(draft)
+            read_back(draft)
         workers.meet()
         self._seconds = time.monotonic() - began
         return draft
@@ -81,14 +98,14 @@ class KerasWriter(Connection):
             self.place.hand_over(draft, handover)
         self.pace.saved(self._seconds)
 
-    @contextmanager
-    def _own_folder(self, draft: Path) -> Iterator[Path]:
-        """Yield where this worker writes what all have: the draft itself for the first, else what is then removed."""
-        if self._workers.is_first:
-            yield draft
-        else:
-            with TemporaryDirectory(prefix=f"{draft.name}.worker-", dir=draft.parent) as folder:
-                yield Path(folder)
+    def read_notes(self, folder: Path) -> dict[str, Any]:
+        """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
+        notes, size = _read_json(folder / NOTES), self._workers.size
+        if (made_by := notes.get("workers", 1)) != size:
+            raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
+        if not self._workers.is_first:
+            notes["random"] = _read_json(folder / OWN_FILE.format(self._workers.rank))
+        return {**notes, "folder": folder}
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -111,39 +128,71 @@ class KerasWriter(Connection):
         number = int(self.place.new_draft().name.rpartition("-")[2]) if self._workers.is_first else 0
         return Outbox(self.contract.save).draft(self._workers.number_of_first(number))
 
-
-def linked(folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers) -> KerasWriter | None:
-    """Return the connection to unbroken's workflow, or to a folder; None without either."""
-    if workers.size > 1 and not read_contract() and (folder or os.environ.get("UNBROKEN_FOLDER")):
-        raise SegmentError(
-            f"{workers.size} workers cannot keep a folder of their own; start them by a workflow "
-            "(docs/engines/tensorflow.md), or without a folder"
-        )
-    if found := connect(folder, saves):
-        return KerasWriter(*found, saves, workers)
-    workers.say("started by hand without a folder, so nothing is saved")
-    return None
+    @contextmanager
+    def _own_folder(self, draft: Path) -> Iterator[Path]:
+        """Yield where this worker writes what all have: the draft itself for the first, else what is then removed."""
+        if self._workers.is_first:
+            yield draft
+        else:
+            with TemporaryDirectory(prefix=f"{draft.name}.worker-", dir=draft.parent) as folder:
+                yield Path(folder)
 
 
-def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
-    """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
-    notes = _read_json(folder / variables.NOTES)
-    made_by = notes.get("workers", 1)
-    if made_by != workers.size:
-        raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {workers.size}; allowed: as many")
-    if not workers.is_first:
-        notes["random"] = _read_json(folder / OWN_FILE.format(workers.rank))
-    return notes
+def write_state(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
+    """Write the variables into TensorFlow's files, and the notes into `state.json`."""
+    tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
+    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
+
+
+def read_back(folder: Path) -> None:
+    """Raise CheckpointError if a variable cannot be read as it was written; TensorFlow's files have checksums."""
+    with _reading(f"{folder}: reads back differently from what was written; check the disk"):
+        reader = tf.train.load_checkpoint(str(folder / PREFIX))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+
+
+def put_back(groups: Groups, folder: Path) -> None:
+    """Give each variable its saved value; raise CheckpointError if the saved ones are others, more or fewer."""
+    with _reading(f"{folder}: cannot be restored; allowed: an intact checkpoint of the same variables"):
+        tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of Python's and numpy's global generators, in JSON's terms."""
+    kind, words, gauss = random.getstate()
+    twister: Any = np.random.get_state()
+    return {"python": [kind, list(words), gauss], "numpy": [twister[0], twister[1].tolist(), *twister[2:]]}
+
+
+def restore_random(state: Mapping[str, Any]) -> None:
+    """Put back what `random_state` returned."""
+    kind, words, gauss = state["python"]
+    random.setstate((kind, tuple(words), gauss))
+    np.random.set_state(tuple(state["numpy"]))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise CheckpointError for what TensorFlow raises while it reads a damaged file."""
+    try:
+        yield
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError) as error:
+        raise CheckpointError(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: {type(found).__name__}, allowed: an object")
-    return found
+
+
+def _tensors(groups: Groups) -> dict[str, list[Any]]:
+    return {
+        f"part {name}": [each.value if isinstance(each, keras.Variable) else each for each in group]
+        for name, group in groups.items()
+    }
 
 
 def _write_other(path: Path, content: object) -> None:
