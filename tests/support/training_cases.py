@@ -36,6 +36,8 @@ PATIENCE_SECONDS = 300.0
 PAUSED = 85
 STOPS = ("USR1", "TERM", "file")
 # Also of several trainings of one script, each in a folder of its own; in summary.json are times.
+# What a framework logs of the time since it was started: the Trainer's at the end of an evaluation and of the training.
+_OF_A_SEGMENT = re.compile(r"_runtime$|_per_second$|^train_loss$")
 _RESULTS = re.compile(r"([\w-]+/)?(final/(?!summary\.json).*|live/metrics\.jsonl)")
 
 
@@ -180,7 +182,15 @@ def are_equal(one: Path, other: Path) -> bool:
     """Return True for the same bytes, of weights the same bits under the same names."""
     if one.read_bytes() == other.read_bytes():
         return True
+    if one.suffix == other.suffix == ".jsonl":
+        return _metrics(one) == _metrics(other)
     return one.suffix == ".pt" and other.suffix == ".pt" and weights_in(one) == weights_in(other)
+
+
+def _metrics(path: Path) -> list[dict[str, float]]:
+    """Return the metrics of the steps, without times and what a framework counts from its start on."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if not _OF_A_SEGMENT.search(name)} for line in lines]
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import Batches, EpochSampler, PlannedLoader, SampleKey, make_loader
-from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan
+from unbroken.training.torch.samplers import EpochOrder, Order, SamplePlan, seed_from
 
 
 class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
@@ -91,8 +91,8 @@ class SeededSamples(Dataset[Any]):
     It gives keys in the place of samples, of which `collate` makes the batch; in all else it is the data set.
     """
 
-    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int, sampler: Any) -> None:
+        self.dataset, self._seed, self._sampler = dataset, seed, sampler
         self._collate, self._batches = collate, Batches(dataset, collate, seed)
         self.epoch = torch.zeros((), dtype=torch.int64)
         self.epoch.share_memory_()  # type: ignore[no-untyped-call]  # which workers that stay see too
@@ -113,6 +113,12 @@ class SeededSamples(Dataset[Any]):
             return SampleKey(int(self.epoch), tuple(indices))
         return [self.dataset[index] for index in indices]
 
+    def begin(self, epoch: int) -> None:
+        """Go to an epoch; a sampler that draws from a generator gets one for the epoch, the same on all ranks."""
+        self.epoch.fill_(epoch)
+        if hasattr(self._sampler, "generator") and not hasattr(self._sampler, "initial_seed"):
+            self._sampler.generator = torch.Generator().manual_seed(seed_from(self._seed, "sampler", epoch))
+
     def collate(self, found: Any) -> Any:
         """Return the batch of a key."""
         return self._batches[found] if isinstance(found, SampleKey) else self._collate(found)
@@ -128,7 +134,9 @@ def seed_samples(loader: Any, seed: int) -> SeededSamples | None:
         return None
     if isinstance(inner.dataset, SeededSamples):
         return inner.dataset
-    seeded = SeededSamples(inner.dataset, inner.collate_fn, seed)
+    batches = inner.batch_sampler
+    sampler = getattr(getattr(batches, "batch_sampler", batches), "sampler", None)  # of several ranks, in a shard
+    seeded = SeededSamples(inner.dataset, inner.collate_fn, seed, sampler)
     inner.collate_fn = seeded.collate
     vars(inner)["dataset"] = seeded  # torch forbids to set it, so that its samplers stay right: they do
     return seeded

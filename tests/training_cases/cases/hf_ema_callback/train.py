@@ -32,6 +32,7 @@ arguments = TrainingArguments(
     num_train_epochs=3,
     per_device_train_batch_size=4,
     learning_rate=1e-2,
+    logging_steps=1,
     seed=7,
     use_cpu=True,
     report_to="none",

@@ -25,6 +25,7 @@ arguments = TrainingArguments(
     warmup_steps=3,
     eval_strategy="steps",
     eval_steps=9,
+    logging_steps=1,
     seed=7,
     use_cpu=True,
     report_to="none",

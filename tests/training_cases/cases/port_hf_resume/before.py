@@ -15,6 +15,7 @@ arguments = TrainingArguments(
     save_total_limit=2,
     num_train_epochs=3,
     per_device_train_batch_size=4,
+    logging_steps=1,
     seed=7,
     use_cpu=True,
     report_to="none",

@@ -1,4 +1,5 @@
 import argparse
+import copy
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from unbroken.training.torch import BestCopy, Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 
 @torch.no_grad()
@@ -29,7 +30,7 @@ def main():
     valid_loader = DataLoader(valid_set, args.batch_size)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-4)
-    best = BestCopy(model)
+    best = copy.deepcopy(model)
     parts = {"model": model, "optimizer": optimizer, "best": best}
     training = Training(state=parts, seed=args.seed, best=("accuracy", "max"))
     train_loader = training.loader(train_set, args.batch_size)
@@ -45,8 +46,8 @@ def main():
         print(f"epoch {epoch}: accuracy {accuracy:.2%}")
         training.log(accuracy=accuracy)
         if training.is_best:
-            best.keep()
-    training.finish({"model.pt": model.state_dict(), "model_best.pt": best.weights})
+            best.load_state_dict(model.state_dict())
+    training.finish({"model.pt": model.state_dict(), "model_best.pt": best.state_dict()})
 
 
 if __name__ == "__main__":
