@@ -19,8 +19,9 @@ from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks, here
-from unbroken.training.torch.random_state import Generator, own_generators
+from unbroken.training.torch.random_state import own_generators
 from unbroken.training.torch.samplers import EpochOrder, Indices, Order, SamplePlan, as_tensor, from_tensor, seed_from
+from unbroken.training.torch.state import RandomGenerator
 
 
 class Zone(Enum):
@@ -170,7 +171,7 @@ class Loaders:
         self._made: dict[str, TrackedLoader] = {}
         self._saved: dict[str, Any] = {}  # of the loaders that are not made yet
         self._counts: Counter[str] = Counter()
-        self._generators: list[Generator] = []  # of data sets, used as they are
+        self._generators: list[RandomGenerator] = []  # of data sets, used as they are
 
     def loader(
         self,
@@ -286,5 +287,5 @@ class Loaders:
                 raise TypeError(
                     "loader(seeded_samples=False): the data set has a random generator of its own "
                     f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
-                    "torch.Generator or numpy.random.Generator to state={'generator': ...} too"
+                    "generator to state={'generator': ...} too"
                 )
