@@ -26,8 +26,9 @@ import tensorflow as tf
 
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import FINAL
-from unbroken.store.progress import Handover, Progress
+from unbroken.store.progress import Handover
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
+from unbroken.training.core.point import Point
 from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
@@ -77,20 +78,20 @@ class Checkpoints(Connection):
         self._seconds = time.monotonic() - began
         return draft
 
-    def write_results(self, draft: Path, results: Mapping[str, object]) -> None:
-        """Write into the draft what is published in `final/`."""
-        with self._own_folder(draft) as folder:
-            for name, content in results.items():
-                write_result(folder / FINAL, name, content, _write_other)
-        self._workers.meet()
-
-    def hand_over(self, draft: Path, progress: Progress, *, is_best: bool, is_finished: bool = False) -> None:
-        """Publish what was written last; a kill before that leaves no visible checkpoint."""
+    def hand_over(self, draft: Path, point: Point) -> float:
+        """Publish what was written last, with the results in `final/`; return the seconds that the writing took."""
+        if (results := point.results) is not None:
+            with self._own_folder(draft) as folder:
+                for name, content in results.items():
+                    write_result(folder / FINAL, name, content, _write_other)
+            self._workers.meet()
         if self._workers.is_first:
             versions, seconds = self._made_with(), round(self._seconds, 3)
-            handover = Handover(progress, is_best, is_finished, versions=versions, save_seconds=seconds)
+            handover = Handover(
+                point.progress, point.is_best, results is not None, versions=versions, save_seconds=seconds
+            )
             self.place.hand_over(draft, handover)
-        self.pace.saved(self._seconds)
+        return self._seconds
 
     def read_notes(self, folder: Path) -> dict[str, Any]:
         """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""

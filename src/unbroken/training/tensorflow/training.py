@@ -14,6 +14,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.point import Point
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
@@ -49,7 +50,7 @@ class Training(Loop):
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Path | None = None  # the state that the training ends with, written before `finish`
+    _last: Path | None = None  # the state that the training ends with, if it was written before `finish`
 
     def __init__(
         self,
@@ -103,16 +104,7 @@ class Training(Loop):
         That is metrics.csv, metrics.json and `files`, by their names: a Keras model (`model.keras`, `model.weights.h5`,
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
-        self._course.count_batch()
-        self._book.finish(self._course.position.step)
-        self._write_last()
-        if (link := self._link) is None or (draft := self._last) is None:
-            self._book.published(self._course.position.step)
-            return
-        link.write_results(draft, {**(files or {}), **self._book.results(self._course)})
-        progress = self._progress(self._course.done)
-        link.hand_over(draft, progress, is_best=self._book.watch.is_new_best, is_finished=True)
-        link.close_place(is_paused=False)
+        self._finish(files or {})
 
     # --- what the loop asks for ---
 
@@ -139,11 +131,6 @@ class Training(Loop):
         self._book.metrics.restore(**notes["metrics"])
         return self._trust.validation_error(notes["trust"])
 
-    def _write_last(self) -> None:
-        """Write the state that the training ends with, once."""
-        if self._link and self._last is None:
-            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
-
     @property
     def _is_repeating(self) -> bool:
         return self._notes is not None
@@ -154,13 +141,12 @@ class Training(Loop):
             checkpoint.put_back(self._groups(), notes["folder"])
             checkpoint.restore_random(notes["random"])
 
-    def _save(self, done: float, *, is_best: bool, is_last: bool = False, **_: Any) -> None:
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if link := self._link:
-            link.pace.begin_save(self._course.position.step)
-            draft = link.write(self._groups(), self._new_notes(), is_last=is_last)
-            link.hand_over(draft, self._progress(done), is_best=is_best)
-            if is_last:
-                link.close_place(is_paused=True)
+            point = Point(progress=self._progress(done), step=self._course.position.step, is_best=is_best, **more)
+            link.pace.begin_save(point.step)
+            draft = self._last or link.write(self._groups(), self._new_notes(), is_last=point.is_over)
+            link.write_now(point, lambda: link.hand_over(draft, point))
 
     def _groups(self) -> dict[str, list[Any]]:
         return groups_of(self._parts)
