@@ -3,7 +3,6 @@
 `FRAMEWORK STAGE [DEED STEP ...]`; a deed happens to the last rank in a step, `kill-all` to all of them.
 """
 
-import json
 import os
 import signal
 import sys
@@ -13,18 +12,19 @@ import torch
 from torch.utils.data import TensorDataset
 
 FRAMEWORK, STAGE, *DEEDS = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+IS_OFFLOADED = (FRAMEWORK, STAGE) == ("accelerate", 3)
 SIGNALS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL, "kill-all": signal.SIGKILL}
 CONFIG = {
     "zero_optimization": {
         "stage": STAGE,
         "stage3_param_persistence_threshold": 0,  # else weights as small as these stay whole
         "stage3_gather_16bit_weights_on_model_save": FRAMEWORK == "accelerate",
+        **(dict.fromkeys(["offload_optimizer", "offload_param"], {"device": "cpu"}) if IS_OFFLOADED else {}),
     },
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": 2,
     "zero_allow_untested_optimizer": True,
     "zero_force_ds_cpu_optimizer": False,
-    **json.loads(os.environ.get("DEEPSPEED_CONFIG", "{}")),
 }
 if FRAMEWORK == "transformers":
     adam = {"lr": 0.01, "torch_adam": True}
