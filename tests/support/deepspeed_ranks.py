@@ -19,7 +19,7 @@ CONFIG = {
         "stage": STAGE,
         "stage3_param_persistence_threshold": 0,  # else weights as small as these stay whole
         "stage3_gather_16bit_weights_on_model_save": FRAMEWORK == "accelerate",
-        **(dict.fromkeys(["offload_optimizer", "offload_param"], {"device": "cpu"}) if IS_OFFLOADED else {}),
+        **({name: {"device": "cpu"} for name in ("offload_optimizer", "offload_param")} if IS_OFFLOADED else {}),
     },
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": 2,
