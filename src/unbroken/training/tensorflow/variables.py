@@ -6,7 +6,6 @@ out the seeds of Dropout, and restoring it says that all was found.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +18,10 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.notes import write_notes
 from unbroken.training.core.validation import Validate, Validation, no_number
 
 PREFIX = "state"
-NOTES = "state.json"
 # The variables of each part, and of what belongs to it.
 Groups = Mapping[str, list[Any]]
 
@@ -83,7 +82,7 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
 def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
     """Write the variables into TensorFlow's files, and the notes into `state.json`."""
     tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
-    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
+    write_notes(folder, notes)
 
 
 def read_back(folder: Path) -> None:
