@@ -59,6 +59,7 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize(
     ("framework", "stage", "attempts"),
     [
+        ("accelerate", 1, [["kill", "4"]]),
         ("accelerate", 2, [["kill", "4"], ["kill-all", "8"]]),
         ("accelerate", 3, [["kill-all", "5"]]),
         ("transformers", 2, [["kill", "2"]]),
@@ -68,7 +69,10 @@ def plain(value: object) -> object:
 def test_ranks_of_deepspeed_that_are_killed_come_to_the_shards_of_one_piece(
     tmp_path: Path, framework: str, stage: int, attempts: list[list[str]]
 ) -> None:
-    """In the middle of an epoch, with accumulated gradients; a restore that leaves the optimizer out is noticed."""
+    """In the middle of an epoch, with accumulated gradients; with Accelerate, ZeRO-3 offloads to the CPU.
+
+    A restore that leaves the optimizer out is noticed.
+    """
     pytest.importorskip(framework, reason=f"missing: {framework} (pip install {framework})")
     pytest.importorskip("deepspeed", reason="missing: deepspeed (pip install deepspeed)")
     whole = training(tmp_path / "whole", framework, stage)
@@ -83,7 +87,7 @@ def test_ranks_of_deepspeed_that_are_killed_come_to_the_shards_of_one_piece(
     assert attempt(pieces) == 0, pieces.log
 
     assert content(pieces) == content(whole)
-    if framework == "accelerate":
+    if framework == "accelerate" and stage > 1:
         control = training(tmp_path / "control", framework, stage, WITHOUT_OPTIMIZER="1")
         broken.rename(control.root / "checkpoint-0000")
         assert attempt(control) == 0, control.log
