@@ -103,7 +103,13 @@ class TrackedLoader:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, in iterations that begin from here on, and in the endless one."""
-        self.loader.sampler.plan.order.restore(self.loaders.position.epoch, saved.get("order"))
+        plan = self.loader.sampler.plan
+        if saved.get("seed", plan.seed) != plan.seed:
+            raise CheckpointError(
+                f"the checkpoint was made with another seed for loader {self.name}; allowed: Loaders(seed) as before, "
+                "and the loaders in the same order"
+            )
+        plan.order.restore(self.loaders.position.epoch, saved.get("order"))
         self._saved = saved.get("endless")  # until the script asks for it
         self._next: dict[str, Any] = dict(saved.get("pass") or {"number": 0})  # of a loop of your own
         self._open.clear()
@@ -149,11 +155,13 @@ class TrackedLoader:
             )
 
     def state(self) -> dict[str, Any]:
-        at, found = self.loaders.position, {"endless": self.endless.passed.state() if self.endless else self._saved}
+        at, plan = self.loaders.position, self.loader.sampler.plan
+        found: dict[str, Any] = {"endless": self.endless.passed.state() if self.endless else self._saved}
         if self.loaders.is_own_loop:
+            found["seed"] = plan.seed
             found["pass"] = next((each.state() for each in self._alive), self._next)
         elif at.batch:
-            found["order"] = self.loader.sampler.plan.order.state(at.epoch)
+            found["order"] = plan.order.state(at.epoch)
         return {key: value for key, value in found.items() if value is not None}
 
 

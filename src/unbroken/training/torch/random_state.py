@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import random
 import types
 from collections import deque
@@ -14,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, get_worker_info
 
-from unbroken.training.torch.state import RandomGenerator, mapped, torch_load
+from unbroken.training.torch.state import RandomGenerator, mapped
 
 _PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 _NUMPY: np.random.RandomState = np.random.mtrand._rand
@@ -190,35 +188,3 @@ def _globals_of(function: types.FunctionType) -> list[object]:
     """Return the generators among the global names that a function uses; other globals belong to the script."""
     found = (function.__globals__.get(name) for name in function.__code__.co_names)
     return [each for each in found if isinstance(each, RandomGenerator)]
-
-
-class RandomKept(Dataset[Any]):
-    """Wrap the samples of a data set for a StatefulDataLoader whose workers draw random numbers.
-
-    Use it too for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data
-    set for each worker process, and no random generators.  Here the generators are such a state: after a restart in the
-    middle of an epoch, with as many workers, the same numbers are drawn as without it.
-    """
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-    def state_dict(self) -> dict[str, Any]:
-        # Bytes: torchdata would send the items of a dictionary in any order.
-        file = io.BytesIO()
-        torch.save([state_of(generator) for generator in self._generators()], file)
-        return {"generators": file.getvalue()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for generator, saved in zip(self._generators(), torch_load(io.BytesIO(state["generators"])), strict=False):
-            restore(generator, saved)
-
-    def _generators(self) -> list[RandomGenerator]:
-        # The global ones of the training's own process are in its state already.
-        return [*(GLOBAL if get_worker_info() else ()), *own_generators(self.dataset)]
