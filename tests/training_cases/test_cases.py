@@ -99,7 +99,7 @@ def test_a_restore_that_is_broken_on_purpose_is_seen(
     if not ALL and case.name != "mnist":
         pytest.skip("make training-cases")
     stopped = TrainingRun(case, tmp_path / "stopped", random.Random(case.name), is_fresh=False)
-    stopped.stopped("USR1", int(counted["steps"] / 2))
+    stopped.stopped("USR1", int(counted["steps"] * 0.4))
     for lost in case.broken:
         run = stopped.copied(tmp_path / lost)
 
