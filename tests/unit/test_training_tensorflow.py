@@ -1,6 +1,7 @@
 """A Keras training in pieces is the training as a whole, byte for byte, wherever it is cut."""
 
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from support.telling import begin_as_a_new_process
@@ -39,8 +40,8 @@ def whole_and_pieces(pieces, *signals, **options):
 
 
 def test_pieces_equal_the_whole_wherever_they_are_cut(pieces):
-    """In the middle of an epoch, twice in one, after its last batch, after its end."""
-    whole, cut = whole_and_pieces(pieces, 3, 5, 8, -1, 16, 17)
+    """In the middle of an epoch, twice in one, in its last batch (its end is run then), at its end."""
+    whole, cut = whole_and_pieces(pieces, 3, 5, 8, -2, 17)
 
     assert cut.left() == whole.left()
 
@@ -50,8 +51,7 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
     """The control: each part of the state counts."""
     import keras
 
-    from unbroken.training import keras as ours
-    from unbroken.training.tensorflow import training, variables
+    from unbroken.training.tensorflow import checkpoint
 
     def callbacks():
         return [keras.callbacks.EarlyStopping("loss", patience=9), DrawsNoise()]
@@ -59,19 +59,19 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
     whole, cut = pieces("whole", goal=2, callbacks=callbacks), pieces("cut", goal=2, callbacks=callbacks)
     assert [whole.attempt(), cut.attempt([11])] == [0, 85]
     if broken == "generators":
-        monkeypatch.setattr(variables, "restore_random", lambda state: None)
-    elif broken == "callbacks":
-        monkeypatch.setattr(ours, "restore_memory", lambda callbacks, states: True)
-    elif broken == "position":
-        read = training.read_notes
+        monkeypatch.setattr(checkpoint, "restore_random", lambda state: None)
+    elif broken in ("callbacks", "position"):
+        read = checkpoint.Checkpoints.read_notes
 
-        def at_another_batch(folder, workers):
-            notes = read(folder, workers)
-            return {**notes, "position": {**notes["position"], "batch": 4}}
+        def read_otherwise(self, folder):
+            notes = read(self, folder)
+            forgotten = [(name, {}) for name, _ in notes["callbacks"]]
+            elsewhere = {**notes["position"], "batch": 4}
+            return {**notes, **({"callbacks": forgotten} if broken == "callbacks" else {"position": elsewhere})}
 
-        monkeypatch.setattr(training, "read_notes", at_another_batch)
+        monkeypatch.setattr(checkpoint.Checkpoints, "read_notes", read_otherwise)
     else:
-        put_back = variables.put_back
+        put_back = checkpoint.put_back
 
         def put_back_the_others(groups, folder):
             kept = {name: [(each, each.value.numpy()) for each in group] for name, group in groups.items()}
@@ -81,7 +81,7 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
                     if name == broken or (broken == "dropout" and "seed" in variable.path):
                         variable.assign(value)
 
-        monkeypatch.setattr(variables, "put_back", put_back_the_others)
+        monkeypatch.setattr(checkpoint, "put_back", put_back_the_others)
     assert cut.attempt() == 0
 
     assert cut.left() != whole.left()
@@ -381,6 +381,24 @@ def test_a_fit_on_other_data_than_its_own_and_a_second_fit_are_refused(pieces):
     model.fit(unbroken.data(FEATURES, TARGETS), callbacks=[unbroken], verbose=0)
     with pytest.raises(ValueError, match="called twice with the same UnbrokenCallback"):
         model.fit(unbroken.data(FEATURES, TARGETS), callbacks=[unbroken], verbose=0)
+
+
+def test_another_backend_another_fit_and_several_devices_are_refused(monkeypatch):
+    import keras
+    from support.keras_pieces import FEATURES, TARGETS
+
+    from unbroken.training.keras import SET_HERE, WITHOUT_EFFECT, UnbrokenCallback, check_fit
+
+    unbroken, model = UnbrokenCallback(), SimpleNamespace(distribute_strategy=SimpleNamespace(num_replicas_in_sync=2))
+    fit = {"x": unbroken.data(FEATURES, TARGETS), **WITHOUT_EFFECT, **SET_HERE}
+
+    with pytest.raises(ValueError, match=r"fit\(\): the model is made for 2 devices, allowed: one"):
+        check_fit(fit, [], model)
+    with pytest.raises(RuntimeError, match=r"fit of Keras [\d.]+ is not known; type: pip install 'keras>=3.10,<=3.15'"):
+        unbroken.on_train_begin()
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="Keras runs on jax, allowed: KERAS_BACKEND=tensorflow"):
+        UnbrokenCallback()
 
 
 def test_a_part_that_cannot_be_saved_is_refused():

@@ -26,6 +26,7 @@ from unbroken.program.contract import FINAL
 from unbroken.store.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core.environment import Contract, Outbox, SavePlace, read_contract
+from unbroken.training.core.notes import FILE_NAME, read_json
 from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
@@ -130,23 +131,13 @@ def write_state(groups: Groups, notes: Mapping[str, Any], folder: Path, workers:
 
 def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
     """Read the notes with which this worker resumes; raise CheckpointError if another number of workers made them."""
-    notes = _read_json(folder / variables.NOTES)
+    notes = read_json(folder / FILE_NAME)
     made_by = notes.get("workers", 1)
     if made_by != workers.size:
         raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {workers.size}; allowed: as many")
     if not workers.is_first:
-        notes["random"] = _read_json(folder / OWN_FILE.format(workers.rank))
+        notes["random"] = read_json(folder / OWN_FILE.format(workers.rank))
     return notes
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: {type(found).__name__}, allowed: an object")
-    return found
 
 
 @contextmanager
