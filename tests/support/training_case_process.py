@@ -77,14 +77,14 @@ class Plan:
             self._act()
 
     def _note_step(self, optimizer: Any, args: Any, keywords: Any) -> None:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            return  # a step before the training
         if self.is_resumed and id(optimizer) not in self._optimizers:
             self._optimizers.add(id(optimizer))
             self._lose(optimizer)
         self._count_step()
 
     def _count_step(self) -> None:
-        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            return  # a step before the training
         self.steps += 1
         time.sleep(self.plan.get("rest", 0.0))
         if self.first_step is None:

@@ -1,0 +1,31 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from unbroken.training.torch import Training
+
+digits = load_digits()
+images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+
+
+def objective(lr):
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    training = Training(state={"model": model, "optimizer": optimizer}, folder=f"run/lr-{lr}")
+    train_loader = training.loader(TensorDataset(images[:1400], labels[:1400]), 50)
+    for _ in training.epochs(2):
+        for data, target in training.batches(train_loader):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(data), target).backward()
+            optimizer.step()
+    training.finish()
+    with torch.no_grad():
+        return (model(images[1400:]).argmax(1) == labels[1400:]).float().mean().item()
+
+
+with ThreadPoolExecutor(2) as pool:
+    found = list(pool.map(objective, [0.001, 0.003, 0.01, 0.03]))
+print(f"best accuracy: {max(found):.3f}")
