@@ -110,7 +110,7 @@ def unbrokens(base: Path, model: keras.Model) -> Way:
     told = {"RUN": "bench", "SAVE": base / "save", "STOP": base / "stop", "PROGRESS": base / "progress.json"}
     told |= {"LIVE": base / "live", "SAVE_SECONDS": 3600, "GOAL": 1, "GOAL_UNIT": "epochs"}
     os.environ |= {f"UNBROKEN_{name}": str(value) for name, value in told.items()}
-    training = Training(model, saves=Saves(steps=1))
+    training = Training({"model": model}, saves=Saves(steps=1))
     position = training._course.position
     training._tick(Phase.BATCH, Phase.BATCH)  # counts from here
 

@@ -12,7 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from unbroken.training.tensorflow import Training, seed_everything
+from unbroken.training.keras import UnbrokenCallback
+from unbroken.training.tensorflow import seed_everything
 
 BATCHES, BATCH_SIZE = 100, 64
 
@@ -50,10 +51,9 @@ def main(options: argparse.Namespace) -> None:
         model.fit(inputs, labels, batch_size=BATCH_SIZE, epochs=options.epochs, verbose=0)
         model.save("plain.keras")
         return
-    training = Training(model)
-    data = training.data(inputs, labels, batch_size=BATCH_SIZE)
-    training.fit(data, callbacks=[Stop(options.segment_steps)], verbose=0)
-    training.finish({"model.keras": model})
+    unbroken = UnbrokenCallback()
+    data = unbroken.data(inputs, labels, batch_size=BATCH_SIZE)
+    model.fit(data, epochs=unbroken.goal, callbacks=[Stop(options.segment_steps), unbroken], verbose=0)
 
 
 if __name__ == "__main__":

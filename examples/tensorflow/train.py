@@ -1,6 +1,6 @@
 """Trains a small network to read handwritten digits (8 x 8 pixels, they come with scikit-learn).
 
-Plain Keras but for the lines with `training`: through them the training can be stopped after any batch and goes on in
+Plain Keras but for the lines with `unbroken`: through them the training can be stopped after any batch and goes on in
 the next segment as if nothing had happened.  `python train.py` trains without unbroken.
 """
 
@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from unbroken.training.tensorflow import Training, seed_everything
+from unbroken.training.keras import UnbrokenCallback
+from unbroken.training.tensorflow import seed_everything
 
 EPOCHS = 12  # the goal where no configuration gives one
 
@@ -74,12 +75,14 @@ def main(options):
     train_set, test_set = load()
     model = make_model(options.lr)
 
-    training = Training(model, seed=options.seed, best=("val_accuracy", "max"))
-    data = training.data(*train_set, batch_size=options.batch_size, augment=blurred)
-    callbacks = [keras.callbacks.ReduceLROnPlateau("val_loss", patience=2), Pause(options.pause_seconds)]
-    training.fit(data, epochs=EPOCHS, validation_data=test_set, callbacks=callbacks, verbose=2)
-    weights = {weight.path: weight.numpy() for weight in model.weights}
-    training.finish({"model.keras": model, "weights.npz": weights})
+    unbroken = UnbrokenCallback(seed=options.seed, best=("val_accuracy", "max"))
+    model.fit(
+        unbroken.data(*train_set, batch_size=options.batch_size, augment=blurred),
+        epochs=unbroken.goal or EPOCHS,
+        validation_data=test_set,
+        callbacks=[keras.callbacks.ReduceLROnPlateau("val_loss", patience=2), Pause(options.pause_seconds), unbroken],
+        verbose=2,
+    )
 
 
 if __name__ == "__main__":

@@ -58,16 +58,16 @@ class Stops(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGUSR1)
 """
 TRAINING = """
-from unbroken.training.tensorflow import Training
-training = Training(model, seed=0)
+from unbroken.training.keras import UnbrokenCallback
+unbroken = UnbrokenCallback(seed=0)
 """
 THREE_LINES = """
-if training.imported:
-    model.load_weights(training.imported / "latest.weights.h5")
+if unbroken.imported:
+    model.load_weights(unbroken.imported / "latest.weights.h5")
 """
 FIT = """
-training.fit(training.data(inputs, targets, batch_size=16, shuffle=False), verbose=0)
-training.finish({"weights.npz": {str(number): weight for number, weight in enumerate(model.get_weights())}})
+data = unbroken.data(inputs, targets, batch_size=16, shuffle=False)
+model.fit(data, epochs=unbroken.goal or 6, callbacks=[unbroken], verbose=0)
 """
 SCRIPT = MODEL + TRAINING + THREE_LINES + FIT
 
@@ -99,8 +99,11 @@ def by_hand(folder: Path, *words: str) -> Path:
 
 
 def weights(path: Path) -> list[bytes]:
+    import keras
     import numpy as np
 
+    if path.suffix == ".keras":
+        return [array.tobytes() for array in keras.saving.load_model(path).get_weights()]
     with np.load(path) as arrays:
         return [arrays[name].tobytes() for name in sorted(arrays.files)]
 
@@ -113,7 +116,7 @@ def test_a_backup_from_the_end_of_an_epoch_goes_on_to_the_weights_of_one_piece(t
     record = segment(job(tmp_path))
 
     assert (record.kind, record.progress.done) == (EndKind.FINISHED, 6)
-    assert weights(job(tmp_path).places.final / "weights.npz") == weights(whole / "weights.npz")
+    assert weights(job(tmp_path).places.final / "model.keras") == weights(whole / "weights.npz")
 
 
 @pytest.mark.tensorflow
@@ -130,7 +133,7 @@ def test_a_script_that_does_not_load_it_is_stopped(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_path: Path) -> None:
     whole = by_hand(tmp_path / "whole", "whole")
-    script = MODEL + STOPS + TRAINING + FIT.replace("verbose=0", "epochs=6, verbose=0, callbacks=[Stops()]")
+    script = MODEL + STOPS + TRAINING + FIT.replace("[unbroken]", "[Stops(), unbroken]")
     made = job(tmp_path / "run", script)
 
     record = segment(made)
@@ -138,4 +141,4 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
     assert (record.kind, record.progress.done) == (EndKind.PAUSED, 2.5)
-    assert weights(tmp_path / "out" / "final" / "weights.npz") == weights(whole / "weights.npz")
+    assert weights(tmp_path / "out" / "final" / "model.keras") == weights(whole / "weights.npz")

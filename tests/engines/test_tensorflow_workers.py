@@ -67,9 +67,7 @@ def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
     from unbroken.training.tensorflow.workers import Workers
 
     def numbers(rank: int, size: int) -> list[list[int]]:
-        data = array_data(
-            (tf.range(13),), 5, 3, shuffle=True, drop_last=False, augment=None, workers=Workers(rank, size)
-        )
+        data = array_data((tf.range(13),), 3, Workers(rank, size), batch_size=5)
         return [batch.numpy().tolist() for batch in data.stream(0, 0, epochs=1)]
 
     whole, first, second = numbers(0, 1), numbers(0, 2), numbers(1, 2)
@@ -83,7 +81,7 @@ def test_a_last_batch_with_too_few_samples_for_all_workers_is_refused() -> None:
     from unbroken.training.tensorflow.workers import Workers
 
     with pytest.raises(ValueError, match="the last batch of an epoch has 1 samples for 2 workers, allowed: one for ea"):
-        array_data(([0] * 11,), 5, 3, shuffle=True, drop_last=False, augment=None, workers=Workers(0, 2))
+        array_data(([0] * 11,), 3, Workers(0, 2), batch_size=5)
 
 
 def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:
@@ -97,29 +95,34 @@ def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:
         lone = dense_model()
 
     with pytest.raises(SegmentError, match=r"names 2 workers, and the model was not made for them; type: with multi_w"):
-        Workers.of(dense_model(), {"TF_CONFIG": TWO})
+        Workers.of([dense_model()], {"TF_CONFIG": TWO})
     with pytest.raises(SegmentError, match="2 workers have 1 devices, allowed: one each"):
-        Workers.of(lone, {"TF_CONFIG": TWO})
+        Workers.of([lone], {"TF_CONFIG": TWO})
 
 
 def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.keras_pieces import FEATURES, TARGETS, Pieces, dense_model
+    from support.keras_pieces import Pieces, dense_model
 
     from unbroken.errors import CheckpointError, SegmentError
+    from unbroken.training.keras import UnbrokenCallback
     from unbroken.training.tensorflow import Training, writer
     from unbroken.training.tensorflow.workers import Workers
 
     alone = Pieces(tmp_path / "alone", monkeypatch)
     alone.attempt([3])
     monkeypatch.setenv("UNBROKEN_SAVE", "")
-    monkeypatch.setattr(Workers, "of", lambda model: Workers(0, 2))
-    training = Training(dense_model())
+    monkeypatch.setattr(Workers, "of", lambda models: Workers(0, 2))
 
-    with pytest.raises(
-        ValueError, match=r"fit\(\): 2 workers, and fit of Keras 3\S+ fails with more than one; allowed: a l"
+    with (
+        monkeypatch.context() as told,
+        pytest.raises(
+            ValueError,
+            match=r"names 2 workers, and fit of Keras 3\S+ fails with more than one; allowed: a loop of y",
+        ),
     ):
-        training.fit(training.data(FEATURES, TARGETS))
+        told.setenv("TF_CONFIG", TWO)
+        UnbrokenCallback()
     with pytest.raises(SegmentError, match="2 workers cannot keep a folder of their own; start them by a workflow"):
-        Training(dense_model(), folder=tmp_path / "kept")
+        Training({"model": dense_model()}, folder=tmp_path / "kept")
     with pytest.raises(CheckpointError, match="made by 1 workers, and there are 2; allowed: as many"):
         writer.read_notes(alone.latest, Workers(0, 2))

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from unbroken.program.contract import EXIT_PAUSED
+from unbroken.training.keras import UnbrokenCallback
 from unbroken.training.tensorflow import Saves, Training, seed_everything
 
 # 40 samples in batches of 5: 8 batches an epoch.
@@ -66,6 +68,9 @@ class Pieces:
     own_seed: int = 3
     count: int = 0
     history: object = None
+    loggers: Callable[[], list[object]] = list
+    seen: list[UnbrokenCallback] = field(default_factory=list)
+    fit_options: dict[str, object] = field(default_factory=dict)
     handovers: list[Path] = field(default_factory=list)
 
     @property
@@ -103,14 +108,21 @@ class Pieces:
             ready.rename(taken)
             self.handovers.append(taken)
 
-    def training(self, **parts) -> Training:
+    def model(self) -> keras.Model:
         seed_everything(3)
         optimizer = keras.optimizers.SGD(0.1) if self.plain else None
-        model = self.make_model() if self.make_model else dense_model(optimizer, self.units)
+        return self.make_model() if self.make_model else dense_model(optimizer, self.units)
+
+    def options(self, model) -> dict[str, object]:
         validate = (lambda: model(FEATURES[:4])) if self.validate else None
-        best = ("val_loss", "min")
-        parts |= {"validate": validate, "folder": self.folder, "saves": self.saves}
-        return Training(model, seed=self.own_seed, best=best, **parts)
+        return {
+            "seed": self.own_seed,
+            "best": ("val_loss", "min"),
+            "validate": validate,
+            "folder": self.folder,
+            "saves": self.saves,
+            "loggers": self.loggers(),
+        }
 
     def data(self, training: Training):
         if self.make_data:
@@ -122,9 +134,9 @@ class Pieces:
         return [self.attempt([place]) for place in signals] + [self.attempt()]
 
     def left(self) -> dict[str, bytes]:
-        """All files of the last checkpoint but what says how long it took."""
+        """All files of the last checkpoint but what says how long it took, or when it was written."""
         files = [path for path in self.latest.rglob("*") if path.is_file() and path.name != "progress.json"]
-        return {str(path.relative_to(self.latest)): path.read_bytes() for path in files}
+        return {str(path.relative_to(self.latest)): _content(path) for path in files if "served" not in path.parts}
 
     def variables(self) -> bytes:
         return next(self.latest.glob("state.data-*")).read_bytes()
@@ -152,6 +164,7 @@ class Pieces:
             "UNBROKEN_RESUME": str(self.latest) if self.handovers else "",
             "UNBROKEN_SAVE": str(self.attempt_folder / "save"),
             "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
+            "UNBROKEN_LIVE": str(self.root / "live"),
             "UNBROKEN_STOP": str(self.attempt_folder / "stop"),
             "UNBROKEN_PROGRESS": str(self.attempt_folder / "progress.json"),
             "UNBROKEN_VERDICT": str(self.attempt_folder / "verdict"),
@@ -162,6 +175,13 @@ class Pieces:
 
     def _folder_told(self) -> dict[str, str]:
         return {"UNBROKEN_SAVE": ""}
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".keras":
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as archive:  # next to the weights it holds the time of its writing
+        return archive.read("model.weights.h5")
 
 
 class Spoil(keras.callbacks.Callback):
@@ -178,22 +198,17 @@ class Spoil(keras.callbacks.Callback):
 
 def fitted(work, signals) -> None:
     """`model.fit` with validation."""
-    training = work.training()
+    model = work.model()
+    unbroken = UnbrokenCallback(**work.options(model))
+    work.seen.append(unbroken)
     taking = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: work.take())
-    callbacks = [*work.callbacks(), taking, Spoil(work.spoil), SignalAfter(signals)]
-    validation = (FEATURES[:10], TARGETS[:10])
-    data = work.data(training)
-    work.history = training.fit(data, epochs=work.goal, callbacks=callbacks, validation_data=validation, verbose=0)
-    training.finish({"weights.npz": {weight.path: weight.numpy() for weight in training.model.weights}})
-
-
-def exported(work, signals) -> None:
-    """Ends with a model in each form."""
-    training = work.training()
-    training.fit(work.data(training), verbose=0)
-    model = training.model
-    models = {"model.keras": model, "model.weights.h5": model, "served": model}
-    training.finish({**models, "note.txt": "done"})
+    work.history = model.fit(
+        work.data(unbroken),
+        callbacks=[unbroken, *work.callbacks(), taking, Spoil(work.spoil), SignalAfter(signals)],
+        validation_data=(FEATURES[:10], TARGETS[:10]),
+        verbose=0,
+        **{"epochs": unbroken.goal or work.goal, **work.fit_options},
+    )
 
 
 def own_loop(work, signals) -> None:
@@ -201,8 +216,9 @@ def own_loop(work, signals) -> None:
     generator, noise = tf.random.Generator.from_seed(5), keras.random.SeedGenerator(6)
     total, optimizer = tf.Variable(0.0), keras.optimizers.Adam(0.01)
     mean = keras.metrics.Mean()
-    training = work.training(generator=generator, noise=noise, total=total, optimizer=optimizer, mean=mean)
-    model = training.model
+    model = work.model()
+    parts = {"generator": generator, "noise": noise, "total": total, "optimizer": optimizer, "mean": mean}
+    training = Training({"model": model, **parts}, **work.options(model))
     for _ in training.epochs():
         for features, targets in training.batches(work.data(training)):
             shift = generator.normal([6]) + keras.random.normal([6], seed=noise)
@@ -217,7 +233,8 @@ def own_loop(work, signals) -> None:
             if int(optimizer.iterations.numpy()) in signals:
                 os.kill(os.getpid(), signal.SIGUSR1)
         training.log(val_loss=training.mean("loss"), mean=float(mean.result()), total=float(total))
-    training.finish({"weights.npz": {weight.path: weight.numpy() for weight in model.weights}})
+    weights = {weight.path: weight.numpy() for weight in model.weights}
+    training.finish({"weights.npz": weights, "model.keras": model, "model.weights.h5": model, "served": model})
 
 
 def piped(training):

@@ -11,7 +11,8 @@ import keras
 import tensorflow as tf
 from support.keras_pieces import FEATURES, TARGETS, dense_model, noisy
 
-from unbroken.training.tensorflow import Training, seed_everything
+from unbroken.training.keras import UnbrokenCallback
+from unbroken.training.tensorflow import seed_everything
 
 
 def main(options):
@@ -19,13 +20,12 @@ def main(options):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     seed_everything(3)
     model = dense_model()
-    training = Training(model, seed=3)
+    unbroken = UnbrokenCallback(seed=3)
     if options.dies_in_save:
         die_in_save(options.dies_in_save)
-    data = training.data(FEATURES, TARGETS, batch_size=5, augment=noisy)
+    data = unbroken.data(FEATURES, TARGETS, batch_size=5, augment=noisy)
     pause = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(options.pause))
-    training.fit(data, unit="steps", callbacks=[pause], verbose=0)
-    training.finish({"weights.npz": {weight.path: weight.numpy() for weight in model.weights}})
+    model.fit(data, epochs=unbroken.goal, callbacks=[pause, unbroken], verbose=0)
 
 
 def die_in_save(number):

@@ -23,7 +23,7 @@ def main(options):
     with strategy.scope():
         model, optimizer = dense_model(), keras.optimizers.Adam(0.01)
     saves = Saves(steps=options.saves_every) if options.saves_every else Saves()
-    training = Training(model, seed=3, best=("score", "max"), optimizer=optimizer, saves=saves)
+    training = Training({"model": model, "optimizer": optimizer}, seed=3, best=("score", "max"), saves=saves)
     data = training.data(FEATURES, TARGETS, batch_size=5, augment=noisy)
     rank, size = training._ranks.rank, training._ranks.size
     random.seed(rank)

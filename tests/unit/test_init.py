@@ -547,21 +547,30 @@ def test_a_script_in_another_alphabet_and_without_a_last_newline_is_edited_at_th
         (
             "history = model.fit(x, y, epochs=3, batch_size=8, validation_data=(a, b), callbacks=[stop])",
             [
-                "+training = Training(model)",
-                "+data = training.data(x, y, batch_size=8)",
-                "+history = training.fit(data, epochs=3, callbacks=[stop], validation_data=(a, b))",
-                '+training.finish({"model.keras": model})',
+                "+unbroken = UnbrokenCallback()",
+                "+data = unbroken.data(x, y, batch_size=8)",
+                "+history = model.fit("
+                "data, epochs=unbroken.goal or 3, validation_data=(a, b), callbacks=[stop, unbroken])",
             ],
         ),
-        ("model.fit(x=x, y=y)", ["+data = training.data(x, y)", "+training.fit(data)"]),
-        ("model.fit(stream, epochs=n)", ["+data = training.dataset(lambda epoch: stream, batches=len(stream))"]),
+        (
+            "model.fit(x=x, y=y)",
+            ["+data = unbroken.data(x, y)", "+model.fit(data, epochs=unbroken.goal or 1, callbacks=[unbroken])"],
+        ),
+        (
+            "model.fit(stream, epochs=n, callbacks=own)",
+            [
+                "+data = unbroken.dataset(lambda epoch: stream, batches=len(stream))",
+                "+model.fit(data, epochs=unbroken.goal or n, callbacks=[*own, unbroken])",
+            ],
+        ),
     ],
 )
 def test_a_fit_of_keras_gets_its_own_names(tmp_path, call, lines):
     said = changed(tmp_path, f"import keras\nn = 5\nmodel = make()\n{call}\n", keras_changes.make_changes).splitlines()
 
     assert [line for line in lines if line not in said] == []
-    assert "+from unbroken.training.tensorflow import Training" in said
+    assert "+from unbroken.training.keras import UnbrokenCallback" in said
 
 
 def test_a_fit_that_splits_its_data_itself_is_not_plain(tmp_path):

@@ -60,7 +60,7 @@ def test_the_batch_size_the_shuffle_the_last_batch_and_the_augmentation_are_as_a
     from unbroken.training.tensorflow import Training
 
     def batches(seed=0, **options):
-        data = Training(dense_model(), seed=seed).data(FEATURES, batch_size=12, **options)
+        data = Training({"model": dense_model()}, seed=seed).data(FEATURES, batch_size=12, **options)
         return [np.asarray(batch) for batch in data.stream(0, 0, epochs=1)]
 
     def augment(features, seed):
@@ -81,8 +81,11 @@ def test_a_goal_by_hand_may_be_steps():
 
     from unbroken.training.tensorflow import Training
 
-    training = Training(dense_model())
-    training.fit(training.data(FEATURES, TARGETS, batch_size=5), epochs=11, unit="steps", verbose=0)
+    training = Training({"model": dense_model()})
+    data = training.data(FEATURES, TARGETS, batch_size=5)
+    for _ in training.epochs(11, "steps"):
+        for _ in training.batches(data):
+            pass
 
     assert (training.step, training.epoch) == (11, 1)
 
@@ -100,8 +103,8 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
 
     write = writer.write_state
 
-    def flip(state, folder, workers):
-        write(state, folder, workers)
+    def flip(groups, notes, folder, workers):
+        write(groups, notes, folder, workers)
         path = next(folder.glob("state.data-*"))
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1

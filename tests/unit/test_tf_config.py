@@ -29,29 +29,29 @@ def test_a_chief_comes_before_the_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "message"),
+    "environment",
     [
-        ({"TF_CONFIG": "{'cluster'}"}, "TF_CONFIG is no JSON (Expecting property name enclosed in double quotes"),
-        (told(["a:1"]), 'TF_CONFIG is {"cluster": ["a:1"], '),
-        (told({**TWO, "ps": ["p:1"]}), "TF_CONFIG names ps in its cluster; only chief and worker train in step"),
-        (told({"worker": "a:1"}), "TF_CONFIG has 'a:1' as worker"),
-        (told({"worker": ["a", "b"]}), "TF_CONFIG has ['a', 'b'] as worker"),
-        (told({"worker": ["a:1", "a:1"]}), "TF_CONFIG names an address twice: a:1, a:1"),
-        (told(TWO, index=2), "TF_CONFIG says that this is worker 2, and has 0 chief and 2 workers"),
-        (told(TWO, index="0"), "TF_CONFIG says that this is worker 0, and has 0 chief and 2 workers"),
-        (told(TWO, "evaluator"), "TF_CONFIG says that this is evaluator 0, and has 0 chief and 2 workers"),
+        {"TF_CONFIG": "{'cluster'}"},
+        told(["a:1"]),
+        told({**TWO, "ps": ["p:1"]}),
+        told({"worker": "a:1"}),
+        told({"worker": ["a", "b"]}),
+        told({"worker": [1, 2]}),
+        told({"worker": ["a:1", "a:1"]}),
+        told(TWO, index=2),
+        told(TWO, index=-1),
+        told(TWO, index="0"),
+        told(TWO, "evaluator"),
     ],
 )
-def test_a_wrong_tf_config_is_refused_in_one_line(environment: dict[str, str], message: str) -> None:
+def test_a_wrong_tf_config_is_refused_in_one_line(environment: dict[str, str]) -> None:
     with pytest.raises(SegmentError) as error:
         read_cluster(environment)
 
-    assert str(error.value).startswith(message)
-    assert str(error.value).endswith(
-        'allowed: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}; leave it unset, '
-        "and unbroken makes it (`workers`)"
+    assert str(error.value) == (
+        f'TF_CONFIG is {environment["TF_CONFIG"]}, allowed: {{"cluster": {{"worker": ["host:port", ...]}}, "task": '
+        '{"type": "worker", "index": 0}}; leave it unset, and unbroken makes it (`workers`)'
     )
-    assert "\n" not in str(error.value)
 
 
 def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:

@@ -17,11 +17,10 @@ from unbroken.engines.script_edit import (
 from unbroken.engines.training import Advice, TrainingEngine
 
 LINES = (
-    "from unbroken.training.tensorflow import Training",
-    "training = Training(model)  # compiled",
-    "data = training.data(images, labels, batch_size=64)",
-    "training.fit(data, epochs=10)  # in place of model.fit",
-    'training.finish({"model.keras": model})',
+    "from unbroken.training.keras import UnbrokenCallback",
+    "unbroken = UnbrokenCallback()",
+    "data = unbroken.data(images, labels, batch_size=64)",
+    "model.fit(data, epochs=unbroken.goal or 10, callbacks=[unbroken])",
 )
 # What only makes sense where fit itself cuts the data into batches.
 _OF_DATA = {"x", "y", "batch_size", "shuffle", "epochs", "callbacks"}
@@ -58,11 +57,11 @@ def make_changes(script: Script) -> Iterator[str]:
     block_with(script.tree, statement)
     model = script.source(call.func.value)  # type: ignore[attr-defined]
     given = {each.arg: f"{each.arg}={script.source(each.value)}" for each in call.keywords if each.arg}
-    script.insert_before(statement, f"training = Training({model})", f"data = {_data(script, call, given)}")
-    words = [given[name] for name in ("epochs", "callbacks") if name in given]
+    script.insert_before(statement, "unbroken = UnbrokenCallback()", f"data = {_data(script, call, given)}")
+    words = ["data", f"epochs=unbroken.goal or {_value(script, call, 'epochs', '1')}"]
     words += [text for name, text in given.items() if name not in _OF_DATA]
-    script.replace(call, f"training.fit({', '.join(['data', *words])})")
-    script.insert_after(statement, f'training.finish({{"model.keras": {model}}})')
+    words.append(f"callbacks={_with_ours(_value(script, call, 'callbacks', '[]'))}")
+    script.replace(call, f"{model}.fit({', '.join(words)})")
     script.insert_import(LINES[0])
     return notes_on_files(script, statement.lineno)
 
@@ -80,6 +79,19 @@ def _fit(script: Script) -> ast.Call:
     return call
 
 
+def _value(script: Script, call: ast.Call, name: str, default: str) -> str:
+    value = keyword(call, name)
+    return default if value is None else script.source(value)
+
+
+def _with_ours(callbacks: str) -> str:
+    """Return the list with one callback more."""
+    if callbacks.startswith("[") and callbacks.endswith("]"):
+        own = callbacks[1:-1].strip().rstrip(",")
+        return f"[{own}, unbroken]" if own else "[unbroken]"
+    return f"[*{callbacks}, unbroken]"
+
+
 def _data(script: Script, call: ast.Call, given: dict[str, str]) -> str:
     """Return the data as the training hands them out: arrays in its own order, a `tf.data.Dataset` as it is."""
     named = [value for name in ("x", "y") if (value := keyword(call, name)) is not None]
@@ -87,6 +99,6 @@ def _data(script: Script, call: ast.Call, given: dict[str, str]) -> str:
     if not arrays:
         raise NotPlainError(f"line {call.lineno}: fit without data")
     if len(arrays) == 1:
-        return f"training.dataset(lambda epoch: {arrays[0]}, batches=len({arrays[0]}))"
+        return f"unbroken.dataset(lambda epoch: {arrays[0]}, batches=len({arrays[0]}))"
     words = [text for name, text in given.items() if name in ("batch_size", "shuffle")]
-    return f"training.data({', '.join([*arrays, *words])})"
+    return f"unbroken.data({', '.join([*arrays, *words])})"

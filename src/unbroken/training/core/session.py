@@ -103,9 +103,6 @@ class Connection:
     background_bytes = BACKGROUND_BYTES  # what is smaller is written while the training waits
     _async_save: AsyncSave | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
-    resumed = False  # from a checkpoint
-    import_note: Imported | None = None
-    _imported: Path | None = None
     _is_import_read = False
     _has_stepped = False
 
@@ -115,6 +112,10 @@ class Connection:
         self.signals.install()
         self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_bytes / GUESSED_BYTES_PER_SECOND)
         self._pid = os.getpid()
+        origin = contract.resume
+        self.import_note: Imported | None = read_import(origin)
+        self._imported = origin / self.import_note.path if origin and self.import_note else None
+        self.resumed = origin is not None and self._imported is None  # from a checkpoint
         self._has_memory: bool | None = None
         self._next_report = -math.inf
         atexit.register(self._at_exit)
@@ -179,13 +180,10 @@ class Connection:
         `restore` returns why one is not to be trusted, "" if it is.
         """
         self.tell_what_changed()
-        origin = self.contract.resume
-        if origin and (note := read_import(origin)) is not None:
-            self.import_note, self._imported, origin = note, origin / note.path, None
+        origin = self.contract.resume if self.resumed else None
         while origin and (error := restore(origin)):
             if (origin := self.fall_back(error)) is None:
                 return error
-        self.resumed = origin is not None
         once.note_begun(self.contract)
         return ""
 

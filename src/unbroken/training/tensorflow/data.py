@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from unbroken.training.tensorflow.workers import Workers
 
@@ -19,20 +20,28 @@ from unbroken.training.tensorflow.workers import Workers
 MakeEpoch = Callable[[Any], Any]
 # The part of a batch that is trained here.
 Share = Callable[[Any], Any]
-_ENDLESS = tf.int64.max
 
 
-class Data:
-    """Give the batches of every epoch; an epoch has `batches` of them; `samples` and `batch_size` are 0 if unknown."""
+class Data(DataAdapter):  # type: ignore[misc]
+    """Give the batches of every epoch, to a loop or to Keras; `samples` and `batch_size` are 0 if unknown."""
+
+    # What Keras asks for.
+    num_batches: int = 0
+    batch_size: int | None = None
+    has_partial_batch = partial_batch_size = None
 
     def __init__(
         self, make_epoch: MakeEpoch, batches: int, samples: int = 0, batch_size: int = 0, share: Share | None = None
     ) -> None:
         if batches < 1:
             raise ValueError(f"data: {batches} batches an epoch, allowed: 1 or more")
-        self.batches = batches
-        self._make_epoch, self._samples, self._batch_size = make_epoch, samples, batch_size
-        self._share = share
+        self.num_batches = batches
+        self.batch_size = batch_size or None
+        self._make_epoch, self._samples, self._share = make_epoch, samples, share
+
+    def get_tf_dataset(self) -> Any:
+        """Return one epoch, for Keras to evaluate."""
+        return self.stream(0, 0, epochs=1)
 
     def end_after(self, place: int) -> int:
         """Return the place after the step that begins at a place."""
@@ -43,17 +52,17 @@ class Data:
 
     def samples(self, start: int, end: int) -> int:
         """Return how many samples there are from one place to another."""
-        return min(end * self._batch_size, self._samples) - start * self._batch_size
+        size = self.batch_size or 0
+        return min(end * size, self._samples) - start * size
 
     def stream(self, epoch: int, batch: int, epochs: int | None = None) -> Any:
         """Return a `tf.data.Dataset` that begins with this batch of this epoch; it ends after `epochs`, or never."""
 
         def rest_of(number: Any) -> Any:
-            whole = self._make_epoch(number).apply(tf.data.experimental.assert_cardinality(self.batches))
+            whole = self._make_epoch(number).apply(tf.data.experimental.assert_cardinality(self.num_batches))
             return whole.skip(tf.where(number == epoch, tf.constant(batch, tf.int64), tf.constant(0, tf.int64)))
 
-        numbers = tf.data.Dataset.range(epoch, _ENDLESS if epochs is None else epoch + epochs)
-        batches = numbers.flat_map(rest_of)
+        batches = tf.data.Dataset.range(epoch, tf.int64.max if epochs is None else epoch + epochs).flat_map(rest_of)
         return (batches.map(self._shared) if self._share else batches).prefetch(tf.data.AUTOTUNE)
 
     def _shared(self, *batch: Any) -> Any:
@@ -62,13 +71,13 @@ class Data:
 
 def array_data(
     arrays: tuple[Any, ...],
-    batch_size: int,
     seed: int,
-    *,
-    shuffle: bool,
-    drop_last: bool,
-    augment: Callable[..., Any] | None,
     workers: Workers,
+    *,
+    batch_size: int = 32,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    augment: Callable[..., Any] | None = None,
 ) -> Data:
     """Return batches of arrays of one length, in a new order for each epoch; each worker gets its share."""
     tensors = tuple(tf.convert_to_tensor(array) for array in arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,39 +10,34 @@ from typing import Any
 
 import keras
 
-from unbroken.errors import CheckpointError, SegmentError
+from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind
-from unbroken.store.progress import Metric
-from unbroken.training.core.environment import read_contract
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.position import Course
-from unbroken.training.core.run_directory import connect
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
-from unbroken.training.tensorflow import keras_callbacks
-from unbroken.training.tensorflow import variables as tensorflow_state
+from unbroken.training.tensorflow import variables
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
 from unbroken.training.tensorflow.variables import KerasValidation
 from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import KerasState, KerasWriter, read_notes
+from unbroken.training.tensorflow.writer import Draft, KerasWriter, linked, read_notes
 
 NORMAL, OFTEN = Guard(), Saves()
-FORMAT = 1
+FORMAT = 2
 
 
 class Training(Loop):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
-    `model` is a built Keras model, with the optimizer that it was compiled with; each keyword is a further part of the
-    state: a model, an optimizer, a metric, a random generator or a variable; `state` is for more of them, under names
-    of your own, which may be those of options too.  `seed` fixes the order of the data; `best` names the metric whose
-    best value so far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the metrics
-    ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several workers
-    (`multi_worker`) all make one.
+    `state` names the parts of the state: models (built, with the optimizer that each was compiled with), layers,
+    optimizers, metrics, random generators and variables.  `seed` fixes the order of the data; `best` names the metric
+    whose best value so far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the
+    metrics ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several
+    workers (`multi_worker`) all make one.  For `model.fit`: `unbroken.training.keras`.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -51,16 +45,16 @@ class Training(Loop):
     """
 
     _ranks: Workers
-    _link: KerasWriter | None = None
+    _link: KerasWriter | None
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
-    _callbacks: Sequence[Any] = ()
     _origin: Path | None = None  # the checkpoint that was restored,
     _notes: dict[str, Any] | None = None  # and its notes, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
+    _last: Draft | None = None  # the state that the training ends with, written before `finish`
 
     def __init__(
         self,
-        model: Any,
+        state: Mapping[str, Any],
         *,
         seed: int = 0,
         best: tuple[str, str] | None = None,
@@ -69,45 +63,23 @@ class Training(Loop):
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
-        state: Mapping[str, Any] = MappingProxyType({}),
-        **parts: Any,
     ) -> None:
-        self.model, self._seed, self._parts = model, seed, together(parts, state)
-        tensorflow_state.check_built(model, self._parts)
-        self._course, self._ranks = Course(), Workers.of(model)
+        parts = together(state, {})
+        variables.build_optimizers(parts)
+        variables.groups_of(parts)  # what cannot be saved is known here
+        self._course, self._seed, self._ranks = Course(), seed, Workers.of(variables.models_of(parts))
         self._book = Book(guard, best, self._ranks, loggers)
-        self._trust = KerasValidation(validate, model)
-        size_bytes = tensorflow_state.size_bytes(self._groups())  # what cannot be saved is known here
-        size, told = self._ranks.size, read_contract()
-        if size > 1 and not told and (folder or os.environ.get("UNBROKEN_FOLDER")):
-            raise SegmentError(
-                f"{size} workers cannot keep a folder of their own; start them by a workflow "
-                "(docs/engines/tensorflow.md), or without a folder"
-            )
-        if (found := connect(folder, saves)) is None:
-            self._ranks.say("started by hand without a folder, so nothing is saved")
-            self._book.open(0)
-            return
-        self._link = KerasWriter(*found, saves, size_bytes, self._ranks)
-        self._resume(self._link)
+        self._link = linked(folder, saves, self._ranks)
+        self._take(parts, validate)
 
-    def data(
-        self,
-        *arrays: Any,
-        batch_size: int = 32,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        augment: Callable[..., Any] | None = None,
-    ) -> Data:
+    def data(self, *arrays: Any, **options: Any) -> Data:
         """Return batches of arrays of one length (inputs, or inputs and targets) in an order by seed and epoch.
 
-        Several workers share each batch; `batch_size` is that of all.
-        `augment` is given the tensors of a batch and `seed=`, for tf.random.stateless_*; it returns what takes their
-        place.
+        The options are `batch_size=32`, `shuffle=True`, `drop_last=False` and `augment`, which is given the tensors of
+        a batch and `seed=`, for tf.random.stateless_*, and returns what takes their place.  Several workers share each
+        batch; `batch_size` is that of all.
         """
-        return array_data(
-            arrays, batch_size, self._seed, shuffle=shuffle, drop_last=drop_last, augment=augment, workers=self._ranks
-        )
+        return array_data(arrays, self._seed, self._ranks, **options)
 
     def dataset(self, make_epoch: MakeEpoch, batches: int) -> Data:
         """Return batches of a `tf.data.Dataset` that `make_epoch` makes from the number of an epoch, a scalar tensor.
@@ -116,41 +88,6 @@ class Training(Loop):
         """
         return Data(make_epoch, batches, share=self._ranks.share)
 
-    def fit(
-        self,
-        data: Data,
-        *,
-        epochs: float | None = None,
-        unit: str | None = None,
-        callbacks: Sequence[Any] = (),
-        **options: Any,
-    ) -> Any:
-        """Train by `model.fit(..., **options)`, from where the checkpoint was made, and return its History.
-
-        `epochs` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
-        """
-        keras_callbacks.check(self.model, data, callbacks, self._ranks)
-        course, at = self._course, self._course.position
-        self._aim(epochs, unit)
-        course.begin(data.batches, "the data have")
-        history = keras.callbacks.History()
-        self._callbacks = [*callbacks, history]
-        if course.is_over:
-            self.restore_callbacks()
-            return history
-        is_at_end = at.batch == data.batches
-        stream = data.stream(at.epoch + is_at_end, 0 if is_at_end else at.batch)
-        tensorflow_state.build_metrics(self.model, stream.element_spec)
-        return self.model.fit(
-            stream,
-            shuffle=False,  # the stream is in order already
-            steps_per_epoch=data.batches,
-            initial_epoch=at.epoch,
-            epochs=math.ceil(course.goal if course.unit == "epochs" else course.goal / data.batches),
-            callbacks=keras_callbacks.around(self, self._callbacks, data),
-            **options,
-        )
-
     def batches(self, data: Data) -> Iterator[Any]:
         """Yield the batches of this epoch that are still to be trained; may save or leave between any two of them.
 
@@ -158,8 +95,8 @@ class Training(Loop):
         """
         course = self._course
         self._check_once()
-        course.begin(data.batches, "the data have")
-        self.enter(with_metrics=True)
+        course.begin(data.num_batches, "the data have")
+        self._put_back()
         yield from self._train(iter(data.stream(course.position.epoch, course.position.batch, epochs=1)), data)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
@@ -170,94 +107,78 @@ class Training(Loop):
         """
         self._course.count_batch()
         self._book.finish(self._course.position.step)
-        if self._link is None:
+        self._write_last()
+        if (link := self._link) is None or (draft := self._last) is None:
             self._book.published(self._course.position.step)
             return
-        results = {**(files or {}), **self._book.results(self._course)}
-        if self._link.last is None:
-            self.write_last()
-        self._link.finish(self._progress(self._course.done), is_best=self._book.watch.is_new_best, results=results)
-
-    # --- for the callbacks of fit ---
-
-    def enter(self, *, with_metrics: bool = False) -> None:
-        """Put back what fit, or the script's own beginning, has changed since the checkpoint was read."""
-        notes, self._notes = self._notes, None
-        if notes is None or self._origin is None:
-            return
-        for group, variables in self._groups().items():
-            if group != "metrics" or with_metrics:
-                tensorflow_state.put_back(group, variables, notes, self._origin)
-        tensorflow_state.restore_random(notes["random"])
-
-    def restore_callbacks(self) -> None:
-        """Let the callbacks remember what they knew; say so if they are others than before."""
-        notes = self._notes
-        if notes is not None and not keras_callbacks.restore_callbacks(self._callbacks, notes["callbacks"]):
-            self._ranks.say("fit() is given other callbacks than before, which begin anew")
-
-    def write_last(self) -> None:
-        """Write the state that the training ends with."""
-        if self._link:
-            self._link.write_last(self._state())
+        link.write_results(draft, {**(files or {}), **self._book.results(self._course)})
+        progress = self._progress(self._course.done)
+        link.hand_over(draft, progress, is_best=self._book.watch.is_new_best, is_finished=True)
+        link.close_place(is_paused=False)
 
     # --- what the loop asks for ---
+
+    def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
+        self._parts = parts
+        self._trust = KerasValidation(validate, variables.models_of(parts))
+        if self._link:
+            self._resume(self._link)
+        else:
+            self._book.open(0)
 
     def _restore(self, folder: Path) -> str:
         notes = read_notes(folder, self._ranks)
         if notes.get("format") != FORMAT:
             raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
         if notes["seed"] != self._seed:
-            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {self._seed}")
-        for group, variables in self._groups().items():
-            if group != "metrics":  # fit makes them later
-                tensorflow_state.put_back(group, variables, notes, folder)
+            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
+        self._origin, self._notes = folder, notes
+        variables.put_back(self._groups(), folder)
         self._course.restore(notes["position"])
         self._book.watch.restore(notes["watch"])
         self._book.metrics.restore(**notes["metrics"])
-        self._origin, self._notes = folder, notes
         return self._trust.validation_error(notes["trust"])
+
+    def _write_last(self) -> None:
+        """Write the state that the training ends with, once."""
+        if self._link and self._last is None:
+            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
 
     @property
     def _is_repeating(self) -> bool:
         return self._notes is not None
 
     def _put_back(self) -> None:
-        self.enter()
+        notes, self._notes = self._notes, None
+        if notes is not None and self._origin is not None:
+            variables.put_back(self._groups(), self._origin)
+            variables.restore_random(notes["random"])
 
     def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
-        if self._link:
-            step = self._course.position.step
-            self._link.save(self._state(), self._progress(done), step, is_best=is_best, is_last=is_last)
-
-    def _figures(self) -> dict[str, Metric]:
-        return {**super()._figures(), **{name: float(value) for name, value in self._running.items()}}
+        if link := self._link:
+            link.pace.begin_save(self._course.position.step)
+            draft = link.write(self._groups(), self._new_notes(), is_last=is_last)
+            link.hand_over(draft, self._progress(done), is_best=is_best)
+            if is_last:
+                link.close_place(is_paused=True)
 
     def _groups(self) -> dict[str, list[Any]]:
-        groups = tensorflow_state.model_groups(self.model)
-        groups["metrics"] = list(self.model.metrics_variables)
-        for name, part in self._parts.items():
-            try:
-                groups[f"part_{name}"] = tensorflow_state.variables_of(part)
-            except TypeError as error:
-                raise TypeError(f"Training({name}=...) {error}") from None
-        return groups
+        return variables.groups_of(self._parts)
 
-    def _state(self) -> KerasState:
+    def _new_notes(self) -> dict[str, Any]:
         trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
-        if watch.guard.finite and (diverged := self._trust.divergence(trust) or watch.non_finite(self._running)):
+        diverged = self._trust.divergence(trust) or watch.non_finite(self._running)
+        if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
-        notes = {
+        return {
             "format": FORMAT,
             "seed": self._seed,
             "position": vars(self._course.position),
             "watch": watch.state(),
             "trust": trust,
             "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
-            "random": tensorflow_state.random_state(),
-            "callbacks": keras_callbacks.callback_states(self._callbacks),
+            "random": variables.random_state(),
         }
-        return KerasState(self._groups(), notes)
 
 
 def seed_everything(seed: int) -> None:

@@ -6,7 +6,7 @@ All workers run the same script, and call every communicating method in the same
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,17 +36,18 @@ class Workers(Processes):
         self._sum = tf.function(self._sum_of_all)
 
     @classmethod
-    def of(cls, model: Any, environment: Mapping[str, str] = os.environ) -> Workers:
-        """Return the workers that train this model; raise SegmentError if it is not made for all of TF_CONFIG's."""
+    def of(cls, models: Sequence[Any], environment: Mapping[str, str] = os.environ) -> Workers:
+        """Return the workers of these models; raise SegmentError if they are not made for all of TF_CONFIG's."""
         cluster = read_cluster(environment)
         if cluster is None or (size := len(cluster.workers)) == 1:
             return cls()
-        strategy = model.distribute_strategy
-        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        strategies = [model.distribute_strategy for model in models] or [tf.distribute.get_strategy()]
+        if not all(isinstance(each, tf.distribute.MultiWorkerMirroredStrategy) for each in strategies):
             raise SegmentError(
                 f"TF_CONFIG names {size} workers, and the model was not made for them; "
                 "type: with multi_worker().scope():"
             )
+        strategy = strategies[0]
         if strategy.num_replicas_in_sync != size:
             raise SegmentError(
                 f"{size} workers have {strategy.num_replicas_in_sync} devices, allowed: one each; let each see one GPU "
