@@ -21,7 +21,6 @@ from support.training_cases import (
     read_case,
 )
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 pytestmark = pytest.mark.process
 
 ALL = os.environ.get("UNBROKEN_TRAINING_CASES") == "all"
@@ -42,11 +41,15 @@ TRAININGS = pytest.mark.parametrize("case", cases(refused=False))
 _wholes: dict[str, tuple[TrainingRun, dict[str, float]]] = {}
 
 
-def whole_of(case: Case, factory: pytest.TempPathFactory) -> tuple[TrainingRun, dict[str, float]]:
-    """The uninterrupted run, made once, and what was counted in it."""
-    for module in case.needs:
+def skip_without(case: Case) -> None:
+    for module in [*(["torch"] if case.is_of_torch else []), *case.needs]:
         if find_spec(module) is None:
             pytest.skip(f"missing: {module} (pip install {module})")
+
+
+def whole_of(case: Case, factory: pytest.TempPathFactory) -> tuple[TrainingRun, dict[str, float]]:
+    """The uninterrupted run, made once, and what was counted in it."""
+    skip_without(case)
     if case.name not in _wholes:
         run = TrainingRun(case, factory.mktemp(case.name) / "whole", random.Random(case.name), is_fresh=ALL)
         _wholes[case.name] = run, run.whole()
@@ -119,6 +122,7 @@ def test_the_ported_script_computes_what_the_script_computed(
 
 @pytest.mark.parametrize("case", cases(refused=True))
 def test_what_cannot_be_right_is_refused_before_the_first_step(case: Case, tmp_path: Path) -> None:
+    skip_without(case)
     run = TrainingRun(case, tmp_path / "refused", random.Random(0), is_fresh=ALL)
 
     code = run.start().wait(PATIENCE_SECONDS)
