@@ -35,7 +35,7 @@ class Case:
 
 TRAINER_DIFFERING = frozenset({"trainer_state.json", "training_args.bin", "unbroken_metrics.json"})
 DESCRIPTIONS = frozenset(f"{name}/.metadata" for name in ("lightning.ckpt", "optimizer_0", "pytorch_model_fsdp_0"))
-FSDP2 = {"FSDP2": "1", "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
+FSDP2 = {"FSDP2": "forced", "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
 CASES = [
     Case(
         "transformers",
@@ -144,3 +144,13 @@ def test_shards_of_fsdp_that_are_restored_without_the_optimizer_come_to_another_
     pieces.run_to_the_end()
 
     assert content(pieces, case) != content(whole, case)
+
+
+@pytest.mark.slow
+def test_fsdp_without_a_gpu_is_refused_under_the_trainer_which_would_take_ddp(tmp_path: Path) -> None:
+    parent = two_ranks(tmp_path / "run", CASES[0])
+    parent.told = {"FSDP2": "asked for"}
+
+    assert parent.run() == 1
+    assert "CheckpointError: FSDP was asked for, and Accelerate trains without it, as" in parent.log
+    assert parent.latest is None

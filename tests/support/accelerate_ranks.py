@@ -26,7 +26,8 @@ if "FSDP2" in os.environ:
     if "WITHOUT_OPTIMIZER" in os.environ:  # a restore that is broken on purpose
         library.load_fsdp_optimizer = lambda *_, **__: None
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
-accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, fsdp_plugin=plugin)
+on_cpu = os.environ.get("UNBROKEN_GPU_DEVICE") != "cuda"
+accelerator = Accelerator(cpu=on_cpu, gradient_accumulation_steps=2, fsdp_plugin=plugin)
 set_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)

@@ -33,10 +33,10 @@ def main(folder: str, *options: str) -> None:
     state = {"model": model, "optimizer": optimizer, "variables": variables, "loaders": loaders}
     if "broken" in options:
         state["optimizer"] = Broken(optimizer)
-    checkpoints = Checkpoints(state, folder=folder, saves=Saves(steps=5))
+    checkpoints = Checkpoints(state, folder=folder or None, saves=Saves(steps=5))
     stop = Stop(checkpoints)
-    step = checkpoints.load()
-    while step < 30:
+    step, goal = checkpoints.load(), checkpoints.goal or 30
+    while step < goal:
         for inputs, numbers in loader:
             more, _ = next(others)
             loss = model(inputs).square().mean() + model(more).mean() ** 2
@@ -52,7 +52,7 @@ def main(folder: str, *options: str) -> None:
                 checkpoints.save(step, force=True)
                 stop.leave()
             checkpoints.save(step)
-            if step == 30:
+            if step == goal:
                 break
     assert not dist.is_initialized() or dist.get_world_size() == 2
     checkpoints.finish({"model.pt": {"model": model.state_dict(), "seen": variables["seen"]}})

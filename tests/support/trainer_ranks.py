@@ -39,7 +39,8 @@ model = GPT2LMHeadModel(GPT2Config(vocab_size=13, n_positions=6, n_embd=16, n_la
 unbroken = UnbrokenCallback()
 fsdp = {}
 if "FSDP2" in os.environ:
-    import forced_fsdp  # noqa: F401
+    if os.environ["FSDP2"] == "forced":
+        import forced_fsdp  # noqa: F401
 
     wrapped = {"version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"], "state_dict_type": "SHARDED_STATE_DICT"}
     fsdp = {"fsdp": True, "fsdp_config": wrapped}

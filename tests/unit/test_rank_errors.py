@@ -160,7 +160,7 @@ def test_a_checkpoint_of_ranks_that_lacks_something_is_refused_before_use(tmp_pa
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None:
     weight = torch.zeros(4)
-    note = {"longhaul.shard": "model/weight", "shape": [5], "dtype": torch.float32}
+    note = {"unbroken.shard": "model/weight", "shape": [5], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="shards: cannot be read"):
         sharded_state.check(tmp_path / "shards", {"model": {"weight": note}})
@@ -176,7 +176,7 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     try:
         model = torch.nn.Linear(2, 4)
         torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        note = {"longhaul.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
+        note = {"unbroken.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
         with pytest.raises(CheckpointError, match=r"model/weight: saved with shape \[5, 2\], and has \[4, 2\] now"):
             sharded_state.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
     finally:

@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
 from unbroken.training.torch.framework_session import FrameworkSession
-from unbroken.training.torch.resumable_loader import resumable_loader
+from unbroken.training.torch.resumable_loader import resumable_loader, seed_samples
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
 DATA = TensorDataset(torch.arange(10))
@@ -65,6 +65,42 @@ def test_a_loader_does_not_go_on_in_other_data() -> None:
         resumable_loader(DATA, 2, seed=7).load_state_dict(state)
     with pytest.raises(ValueError, match="was made with seed = 7, and the loader has 8"):
         resumable_loader(DATA, 3, seed=8).load_state_dict(state)
+
+
+class Drawing(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return index + torch.rand(())
+
+
+def with_noise(samples):
+    return torch.stack(samples) + torch.rand(())
+
+
+def test_what_a_data_set_and_its_collator_draw_is_a_function_of_seed_epoch_and_index() -> None:
+    """In a framework's own loader, which reads ahead and begins anywhere: masks of a collator, crops of a data set."""
+    loaders = [
+        DataLoader(Drawing(), sampler=order, batch_size=2, collate_fn=with_noise) for order in (range(6), [2, 3])
+    ]
+    seeded = [seed_samples(loader, 3) for loader in loaders]
+
+    whole, middle = (torch.stack(list(loader)) for loader in loaders)
+    seeded[0].epoch.fill_(1)
+    second = torch.stack(list(loaders[0]))
+
+    assert torch.equal(whole[1], middle[0])
+    assert not torch.equal(whole, second)
+    assert len(set((whole - torch.arange(6).reshape(3, 2)).flatten().tolist())) == 6
+    assert seed_samples(loaders[0], 3) is seeded[0]  # once
+    assert seed_samples(DataLoader(Drawing(), batch_size=None), 3) is None
+    assert seed_samples(DataLoader(Stream()), 3) is None
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
 
 
 def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(

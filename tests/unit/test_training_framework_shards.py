@@ -1,5 +1,6 @@
 """Which kinds of training with Accelerate are refused before the first step, and when a shard is missing."""
 
+import json
 import signal
 import warnings
 from pathlib import Path
@@ -188,6 +189,17 @@ def test_weights_that_are_sharded_are_no_result() -> None:
 
 
 # --- what all adapters offer ---
+
+
+def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told: Path, monkeypatch) -> None:
+    (told / "manifest.json").write_text(json.dumps({"versions": {"sharding": "ZeRO-2"}}))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(told))
+
+    FrameworkSession({}).join(lambda: Sharding(zero=2))
+    with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is FSDP2; type ZeRO-2"):
+        FrameworkSession({}).join(lambda: Sharding(is_fsdp=True))
+    with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is a whole model on each rank; type"):
+        FrameworkSession({}).join()
 
 
 def test_a_checkpoint_that_is_asked_for_comes_between_this_step_and_the_next(told: Path) -> None:

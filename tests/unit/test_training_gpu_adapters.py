@@ -1,5 +1,6 @@
 """Frameworks that train on a GPU, killed and started again: the weights are those of one uninterrupted training."""
 
+import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from support.training_parent import TrainingParent
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES, SUPPORT = Path(__file__).parents[2] / "examples", Path(__file__).parents[1] / "support"
+WITH_SUPPORT = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
 pytestmark = pytest.mark.gpu
 
 
@@ -53,3 +55,18 @@ def test_a_framework_that_is_killed_on_a_gpu_comes_to_the_weights_of_one_piece(t
 
     assert killed.codes == [-signal.SIGKILL, 0], killed.log
     assert killed.result()[f"final/{framework.weights}"] == whole.result()[f"final/{framework.weights}"]
+
+
+def test_fsdp_on_a_gpu_that_is_killed_comes_to_the_weights_of_one_piece(tmp_path: Path) -> None:
+    """With Accelerate, which asserts the class of its model; one rank, because one GPU is there for sure."""
+    pytest.importorskip("accelerate", reason="missing: accelerate")
+    text = (SUPPORT / "accelerate_ranks.py").read_text()
+    told = {**EXACT, "FSDP2": "forced", "PYTHONPATH": WITH_SUPPORT, "UNBROKEN_GPU_DEVICE": DEVICE}
+    whole, killed = (TrainingParent(tmp_path / name, text, ranks=1, told=told) for name in ("whole", "killed"))
+    whole.run_to_the_end()
+    killed.arguments, killed.save_seconds = ["kill", "9"], 0.0
+    assert killed.run() != 0, killed.log
+    killed.arguments = []
+    killed.run_to_the_end()
+
+    assert killed.result()["final/model.pt"] == whole.result()["final/model.pt"]

@@ -165,7 +165,7 @@ def test_gradients_are_saved_only_where_they_are_needed(tmp_path: Path) -> None:
         train(tmp_path / do.__name__, do, [6, 8])
         for stop in (6, 8):
             state = load(tmp_path / do.__name__ / "checkpoints" / "latest")
-            found[do.__name__, stop] = len(state["longhaul.gradients"]["tensors"])
+            found[do.__name__, stop] = len(state["unbroken.gradients"]["tensors"])
             train(tmp_path / do.__name__, do, [8])
 
     parameters = len(list(Net().parameters()))

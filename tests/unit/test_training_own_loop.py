@@ -9,12 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.toyrun import ProgramEngine, toy_job
+
+from unbroken.job.lifecycle import run_segment
+from unbroken.store.history import EndKind, SegmentEnd
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.training.torch import Checkpoints, Loaders, Saves, Stop, Variables  # noqa: E402
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("signals_kept")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.usefixtures("signals_kept"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+]
 PROGRAM = Path(__file__).parents[1] / "support" / "own_loop.py"
 GOAL = 30
 
@@ -63,6 +71,24 @@ def test_a_broken_restore_is_seen_by_the_comparison(whole: Path, tmp_path: Path)
 
     with pytest.raises(AssertionError):
         assert_same(tmp_path, whole)
+
+
+def test_segments_of_a_workflow_give_what_one_piece_gives(whole: Path, tmp_path: Path) -> None:
+    def segment(number: int, *options: object) -> SegmentEnd:
+        command = [sys.executable, str(PROGRAM), "", *map(str, options)]
+        return run_segment(toy_job(tmp_path, number, goal=GOAL, segment_minutes=9), ProgramEngine(command))
+
+    first, second = segment(1, "at", 7, signal.SIGUSR1), segment(2)
+
+    assert (first.kind, second.kind) == (EndKind.PAUSED, EndKind.FINISHED)
+    assert_same(toy_job(tmp_path).places.final.parent, whole)
+
+
+def test_a_stateful_data_loader_is_refused_because_its_start_draws_random_numbers() -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="missing: torchdata")
+
+    with pytest.raises(TypeError, match=r"'data'.*StatefulDataLoader.*allowed: Loaders"):
+        Checkpoints({"data": torchdata.StatefulDataLoader(Numbers())})
 
 
 @pytest.mark.slow

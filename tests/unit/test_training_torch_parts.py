@@ -503,7 +503,7 @@ def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -
             return Path.touch, (tmp_path / "ran",)
 
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
-    note = {"longhaul.shard": "model/weight", "shape": [2], "dtype": torch.float32}
+    note = {"unbroken.shard": "model/weight", "shape": [2], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="is no part of a description of tensors"):
         sharded_state.check(tmp_path, {"model": {"weight": note}})

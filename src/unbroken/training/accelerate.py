@@ -23,7 +23,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter, Omitted
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
-from unbroken.training.torch.framework_shards import check_whole
+from unbroken.training.torch.framework_shards import check_whole, count_ranks, sharding_of
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -55,7 +55,7 @@ class UnbrokenLoop(Adapter, Placed):
                 CheckpointError,
                 "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
             )
-        self._keeper.join(accelerator.state)
+        self._keeper.join(lambda: sharding_of(accelerator.state))
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
         self._plan: SamplePlan | None = None  # of the epoch
@@ -173,6 +173,7 @@ class UnbrokenLoop(Adapter, Placed):
         if note is None:
             self._accelerator.load_state(str(folder))
             return
+        self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
         place = objects.index(self)
         objects.pop(place)
         try:

@@ -22,6 +22,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter, Omitted
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
+from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
                 f"{_processes(trainer.world_size)}, and unbroken has started {self._started}; type "
                 f"ranks: {trainer.world_size} in the settings, or Trainer(devices={self._started}, ...)",
             )
-        _check_strategy(trainer.strategy)
-        self._keeper.join()
+        self._keeper.join(lambda: _sharding_of(trainer.strategy))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Raise TypeError if the data cannot be resumed."""
@@ -215,18 +215,20 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
 
 
-def _check_strategy(strategy: pl.strategies.Strategy) -> None:
-    """Raise CheckpointError unless each rank has the whole model, or its shard of it by FSDP2."""
+def _sharding_of(strategy: pl.strategies.Strategy) -> Sharding:
+    """Return how the ranks share the model; raise CheckpointError unless each has all of it, or its shard by FSDP2."""
     allowed = (
         "one device, DDPStrategy, or FSDP2 by ModelParallelStrategy(data_parallel_size=ranks, tensor_parallel_size=1)"
     )
     if isinstance(strategy, pl.strategies.ModelParallelStrategy):
         if strategy.device_mesh["tensor_parallel"].size() > 1:
-            refuse(CheckpointError, f"the strategy has tensor parallelism, allowed: {allowed}")
+            raise CheckpointError(f"the strategy has tensor parallelism, allowed: {allowed}")
         if not strategy._save_distributed_checkpoint:
-            refuse(CheckpointError, "FSDP2 with save_distributed_checkpoint=False, allowed: True")
-    elif not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
-        refuse(CheckpointError, f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
+            raise CheckpointError("ModelParallelStrategy has save_distributed_checkpoint=False, allowed: True")
+        return Sharding(is_fsdp=True)
+    if not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
+        raise CheckpointError(f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
+    return Sharding()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
-from unbroken.training.torch.framework_shards import count_ranks, whole_weights
+from unbroken.training.torch.framework_shards import count_ranks, sharding_of, whole_weights
 from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.switches import modes_of, restore_modes
 
@@ -83,7 +83,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
         if self._keeper.contract:
             _check_arguments(args, self.output_dir(""))
-        self._keeper.join(getattr(kwargs.get("optimizer"), "accelerator_state", None))
+        self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
         if folder := self._keeper.resume:
             self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.

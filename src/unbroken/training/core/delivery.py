@@ -92,8 +92,9 @@ class Loggers:
         if not target.has_begun:
             self._begin(target)
         for row in self._metrics.table(target.rows, end):
-            if row["step"] > target.held:
-                target.logger.log(int(row["step"]), {name: row[name] for name in row if name not in ("epoch", "step")})
+            step = self._metrics.step_of(target.rows)  # a metric may be called step as well
+            if step > target.held:
+                target.logger.log(step, {name: row[name] for name in row if name not in ("epoch", "step")})
             target.rows += 1
         last = self._metrics.step_of(end - 1)
         if last > target.held:

@@ -71,9 +71,7 @@ class Metrics:
     def table(self, start: int = 0, end: int | None = None) -> Iterator[dict[str, float]]:
         """Yield the rows from `start` to before `end`: epoch, step, and what was logged there under its name."""
         for epoch, step, cells in self._cells(start, self.size if end is None else end):
-            found = {self.names[column]: value for column, value in cells.items()}
-            place: dict[str, float] = {"epoch": epoch, "step": step}
-            yield place | found | place  # a metric that is called step is not the step
+            yield {"epoch": epoch, "step": step} | {self.names[column]: value for column, value in cells.items()}
 
     def to_csv(self) -> str:
         """Return a table of epoch, step and a column for each name; a cell is empty where nothing was logged."""

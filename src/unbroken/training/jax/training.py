@@ -73,7 +73,6 @@ class Training(Loop):
         self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
         self._restored: Any = None
         self._is_updated = self._state.is_in_place
-        self.resumed = False
         if (found := connect(folder, saves)) is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
             self._book.open(0)
@@ -156,7 +155,7 @@ class Training(Loop):
         self._course.restore(notes["position"])
         self._book.watch.restore(notes["watch"])
         self._book.metrics.restore(**notes["metrics"])
-        self._notes, self.resumed = {**notes, "folder": str(folder)}, True
+        self._notes = {**notes, "folder": str(folder)}
         return ""
 
     @property

@@ -87,6 +87,11 @@ class Checkpoints:
             new_schedule=new_schedule,
             is_prepared=self._record.is_prepared,
         )
+        if self.content.stateful and not record:
+            raise TypeError(
+                f"Checkpoints(state={{{next(iter(self.content.stateful))!r}: ...}}) is a StatefulDataLoader, whose "
+                "start draws random numbers that a restart would draw again; allowed: Loaders, or Training"
+            )
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
         self.link: TorchWriter | None = None  # should that end the training
         own |= self.content.stateful.keys()

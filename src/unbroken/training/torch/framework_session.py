@@ -21,7 +21,7 @@ from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, read_contract
+from unbroken.training.core.environment import Contract, manifest_of, read_contract
 from unbroken.training.core.framework_log import FrameworkLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
@@ -107,18 +107,25 @@ class FrameworkSession:
         """Ask for a checkpoint between this step and the next."""
         self._is_save_asked = True
 
-    def join(self, state: object | None = None) -> None:
+    def join(self, find: Callable[[], Sharding] = Sharding) -> None:
         """Join the other ranks; call it once torch.distributed is started, before the first step.
 
-        `state` is that of Accelerate.  Raise CheckpointError if it shares the model in a way that is not saved.
+        `find` returns how they share the model, and raises CheckpointError if that is not saved.  Raise it too if they
+        shared it otherwise when the checkpoint was made.
         """
         if self.contract:
             try:
-                self.sharding = framework_shards.sharding_of(state)
+                self.sharding = find()
             except CheckpointError as error:
                 refuse(CheckpointError, str(error))
+            before = (manifest_of(self.resume).get("versions") or {}).get("sharding") if self.resume else None
+            if before not in (None, str(self.sharding)):
+                refuse(
+                    CheckpointError,
+                    f"the checkpoint was made with {before}, and now it is {self.sharding}; type {before}",
+                )
             self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
-            self._versions = {**self._versions, "ranks": str(self.ranks.size)}
+            self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             self.look_ahead(0)
         self.log.open(self.ranks if self.contract else here(), self._link if self.contract else None)
 

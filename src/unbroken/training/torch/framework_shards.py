@@ -54,6 +54,9 @@ class Sharding:
     zero: int = 0
     is_fsdp: bool = False
 
+    def __str__(self) -> str:
+        return "FSDP2" if self.is_fsdp else f"ZeRO-{self.zero}" if self.zero else "a whole model on each rank"
+
     @property
     def hides_weights(self) -> bool:
         """Return True if each rank has a part of each weight alone."""

@@ -27,8 +27,7 @@ from unbroken.training.torch.sharded_state import SHARDS
 from unbroken.training.torch.state import STATE_FILE, is_wrapped_by_compile
 
 OWN_FILE = "ranks/{:05d}.pt"
-# As it is in checkpoints that are older than the name of this project.
-GRADIENTS = "longhaul.gradients"
+GRADIENTS = "unbroken.gradients"
 
 Digests = dict[str, FileDigest]
 Pieces = dict[str, Any]

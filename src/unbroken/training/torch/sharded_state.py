@@ -25,8 +25,7 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import is_wrapped_by_compile, mapped, parameters_of, places, state_of
 
 SHARDS = "shards"
-# As it is in checkpoints that are older than the name of this project.
-_NOTE = "longhaul.shard"
+_NOTE = "unbroken.shard"
 
 METADATA = ".metadata"
 # What such a description is made of, by modules.
