@@ -105,7 +105,7 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
 
     from unbroken.errors import CheckpointError, SegmentError
     from unbroken.training.keras import UnbrokenCallback
-    from unbroken.training.tensorflow import Training, writer
+    from unbroken.training.tensorflow import Training
     from unbroken.training.tensorflow.workers import Workers
 
     alone = Pieces(tmp_path / "alone", monkeypatch)
@@ -124,5 +124,7 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
         UnbrokenCallback()
     with pytest.raises(SegmentError, match="2 workers cannot keep a folder of their own; start them by a workflow"):
         Training({"model": dense_model()}, folder=tmp_path / "kept")
+    monkeypatch.setenv("UNBROKEN_SAVE", str(tmp_path))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(alone.latest))
     with pytest.raises(CheckpointError, match="made by 1 workers, and there are 2; allowed: as many"):
-        writer.read_notes(alone.latest, Workers(0, 2))
+        Training({"model": dense_model()})

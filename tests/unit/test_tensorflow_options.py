@@ -99,18 +99,18 @@ def test_saves_in_the_background_are_refused(pieces):
 
 def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
-    from unbroken.training.tensorflow import writer
+    from unbroken.training.tensorflow import checkpoint
 
-    write = writer.write_state
+    write = checkpoint.write_state
 
-    def flip(groups, notes, folder, workers):
-        write(groups, notes, folder, workers)
+    def flip(groups, notes, folder):
+        write(groups, notes, folder)
         path = next(folder.glob("state.data-*"))
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(writer, "write_state", flip)
+    monkeypatch.setattr(checkpoint, "write_state", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
@@ -20,19 +19,12 @@ import numpy as np
 from keras.callbacks import Callback
 
 from unbroken.store.progress import Metric
-from unbroken.training.core.guard import Guard
-from unbroken.training.core.position import UNITS, Course
-from unbroken.training.core.run_log import Book
-from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.position import UNITS
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.timers import STEP
-from unbroken.training.core.validation import Validate
 from unbroken.training.launch.tf_config import read_cluster
-from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow.data import Data
-from unbroken.training.tensorflow.training import NORMAL, OFTEN, Training
-from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import linked
+from unbroken.training.tensorflow.training import Training
 
 # What `fit` does not apply to the data of `unbroken.data`, and what each is if it is not given.
 WITHOUT_EFFECT = {"y": None, "sample_weight": None, "class_weight": None, "batch_size": None, "shuffle": True}
@@ -46,25 +38,15 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     """Save through unbroken and leave in time; Keras calls it as the last of the callbacks.
 
     `model.fit(unbroken.data(images, labels, batch_size=64), epochs=unbroken.goal or 10, callbacks=[unbroken])`.  The
-    model is in `final/model.keras` of a run that is finished.  The options are those of `Training`, which says what
-    else there is: `save`, `log` and so on.
+    model is in `final/model.keras` of a run that is finished.  The options are those of `Training`: `folder`, `saves`,
+    `best`, `guard`, `validate` and `loggers`.
     """
 
     _callbacks: Sequence[Any] = ()
     _is_begun = False
     _timed: AbstractContextManager[None]
 
-    def __init__(
-        self,
-        seed: int = 0,
-        *,
-        best: tuple[str, str] | None = None,
-        guard: Guard = NORMAL,
-        validate: Validate | Callable[[], Any] | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        saves: Saves = OFTEN,
-        loggers: Sequence[Logger] = (),
-    ) -> None:
+    def __init__(self, seed: int = 0, **options: Any) -> None:
         Callback.__init__(self)
         if keras.backend.backend() != "tensorflow":
             raise ValueError(f"Keras runs on {keras.backend.backend()}, allowed: KERAS_BACKEND=tensorflow")
@@ -73,9 +55,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
                 f"TF_CONFIG names {len(cluster.workers)} workers, and fit of Keras {keras.__version__} fails with more "
                 "than one; allowed: a loop of your own over training.epochs() and training.batches(data)"
             )
-        self._course, self._seed, self._ranks, self._validate = Course(), seed, Workers(), validate
-        self._book = Book(guard, best, self._ranks, loggers)
-        self._link = linked(folder, saves, self._ranks)
+        Training.__init__(self, {}, seed=seed, **options)
 
     @property
     def resume(self) -> str | None:
@@ -112,7 +92,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         self._callbacks = [each for each in others if not isinstance(each, keras.callbacks.ProgbarLogger)]
         # Else Keras makes the metrics, and a model without an Input, in the middle of the first step.
         model._symbolic_build(data_batch=self._data.get_tf_dataset().element_spec)
-        self._take({"model": model}, self._validate)
+        super()._take({"model": model}, self._validate)
         self._aim(fit["epochs"], None)
         self._begin(fit["epochs"])
 
@@ -128,9 +108,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         if course.is_over:
             self._write_last()
         model._initial_epoch = epochs if course.is_over else at.epoch
-        is_at_end = at.batch == data.num_batches
-        stream = data.stream(at.epoch + is_at_end, 0 if is_at_end else at.batch)
-        self._iterator._current_iterator = iter(model.distribute_strategy.experimental_distribute_dataset(stream))
+        stream = model.distribute_strategy.experimental_distribute_dataset(data.stream(at.epoch, at.batch))
+        self._iterator._current_iterator = iter(stream)
         self._iterator._num_batches = None  # else Keras would begin the data anew after so many
         if self._link:
             self._link.pace.begin_step()
@@ -140,30 +119,27 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         at = self._course.position
         self._put_back()
         at.is_closed, self._phase = False, Phase.START
-        self._iterator.steps_per_epoch = max(1, self._data.num_batches - at.batch)
-        if self._course.is_epoch_over:
-            self._skip_one_step()
+        self._iterator.steps_per_epoch = self._data.num_batches - at.batch
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Begin a step."""
-        self._course.is_in_batch = not self._course.is_epoch_over
+        """Measure the step."""
         self._timed = self.timer(STEP)
         self._timed.__enter__()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Count the step, or the several of one execution; save or leave."""
-        course, before, was_trained = self._course, self._course.position.batch, self._course.is_in_batch
+        """Count the step, or the several of one execution; save or leave, but for an epoch's last step."""
+        course, at, size = self._course, self._course.position, self.model.steps_per_execution
         self._timed.__exit__(None, None, None)
-        for _ in range(self.model.steps_per_execution if was_trained else 0):
+        for _ in range(size):
             course.is_in_batch = True
             course.count_batch()
-        self._book.timers.samples += self._data.samples(before, course.position.batch)
+        self._book.timers.samples += self._data.samples(at.batch - size, at.batch)
         self._running = logs or {}
-        if self.model.stop_training:
-            return
-        self.model.stop_training = course.is_at_goal
-        if was_trained:
-            self._tick(self._phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+        if course.is_at_goal:
+            self.model.stop_training = True
+        if not course.is_epoch_over and not self.model.stop_training:
+            is_last = at.batch + size == self._data.num_batches
+            self._tick(self._phase, Phase.END if is_last else Phase.BATCH)
         self._phase = Phase.BATCH
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -183,23 +159,21 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         self.model._initial_epoch = None
         self.finish({"model.keras": self.model})
 
-    def _skip_one_step(self) -> None:
-        """Give fit the results of the epoch's batches, which are all done, for the one that it runs at least."""
-        model, train_function = self.model, self.model.train_function
-
-        def skip(iterator: Any) -> Any:
-            model.train_function = train_function
-            return model.get_metrics_result()
-
-        model.train_function = skip
-
     # --- what Training asks for ---
 
+    def _take(self, parts: Mapping[str, Any], validate: Any) -> None:
+        self._validate = validate  # until `fit` says what is trained
+
     def _put_back(self) -> None:
-        notes = self._notes
+        saved = self._notes["callbacks"] if self._notes else None
         super()._put_back()
-        if notes is not None and not restore_memory(self._callbacks, notes["callbacks"]):
+        if saved is None:
+            return
+        if [name for name, _ in saved] != [type(each).__name__ for each in self._callbacks]:
             self._ranks.say("fit() is given other callbacks than before, which begin anew")
+            return
+        for callback, (_, memory) in zip(self._callbacks, saved, strict=True):
+            vars(callback).update(memory)
 
     def _figures(self) -> dict[str, Metric]:
         return {**super()._figures(), **{name: float(value) for name, value in self._running.items()}}
@@ -208,7 +182,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         return {**super()._groups(), "metrics of fit": list(self.model.metrics_variables)}
 
     def _new_notes(self) -> dict[str, Any]:
-        return {**super()._new_notes(), "callbacks": memory_of(self._callbacks)}
+        return {**super()._new_notes(), "callbacks": [(type(each).__name__, _memory(each)) for each in self._callbacks]}
 
 
 def check_fit(fit: Mapping[str, Any], callbacks: Sequence[Any], model: Any) -> None:
@@ -248,27 +222,11 @@ def _fit_around() -> Mapping[str, Any]:
     return fit
 
 
-# --- what callbacks remember ---
-
-
-def memory_of(callbacks: Sequence[Any]) -> list[list[Any]]:
-    """Return what the callbacks remember in numbers, text, and lists and dictionaries of them.
-
-    What they are made with is left out: Keras turns the sign of `min_delta` when the training begins.
-    """
-    return [[type(callback).__name__, _memory(callback)] for callback in callbacks]
-
-
-def restore_memory(callbacks: Sequence[Any], states: Sequence[Sequence[Any]]) -> bool:
-    """Put back what `memory_of` returned; return False if the callbacks are others."""
-    if [type(callback).__name__ for callback in callbacks] != [name for name, _ in states]:
-        return False
-    for callback, (_, items) in zip(callbacks, states, strict=True):
-        vars(callback).update(items)
-    return True
-
-
 def _memory(callback: Any) -> dict[str, Any]:
+    """Return what a callback remembers in numbers, text, and lists and dictionaries of them.
+
+    What it is made with is left out: Keras turns the sign of `min_delta` when the training begins.
+    """
     settings = {"params", "_params", *inspect.signature(type(callback)).parameters}
     return {name: value for name, value in vars(callback).items() if name not in settings and _is_plain(value)}
 

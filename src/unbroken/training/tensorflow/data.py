@@ -63,10 +63,9 @@ class Data(DataAdapter):  # type: ignore[misc]
             return whole.skip(tf.where(number == epoch, tf.constant(batch, tf.int64), tf.constant(0, tf.int64)))
 
         batches = tf.data.Dataset.range(epoch, tf.int64.max if epochs is None else epoch + epochs).flat_map(rest_of)
-        return (batches.map(self._shared) if self._share else batches).prefetch(tf.data.AUTOTUNE)
-
-    def _shared(self, *batch: Any) -> Any:
-        return self._share(batch if len(batch) > 1 else batch[0]) if self._share else batch
+        if share := self._share:
+            batches = batches.map(lambda *batch: share(batch if len(batch) > 1 else batch[0]))
+        return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def array_data(

@@ -20,11 +20,11 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
-from unbroken.training.tensorflow import variables
+from unbroken.training.tensorflow import checkpoint
+from unbroken.training.tensorflow.checkpoint import Checkpoints
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.variables import KerasValidation
+from unbroken.training.tensorflow.parts import KerasValidation, build_optimizers, groups_of, models_of
 from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import Draft, KerasWriter, linked, read_notes
 
 NORMAL, OFTEN = Guard(), Saves()
 FORMAT = 2
@@ -45,12 +45,11 @@ class Training(Loop):
     """
 
     _ranks: Workers
-    _link: KerasWriter | None
+    _link: Checkpoints | None
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
-    _origin: Path | None = None  # the checkpoint that was restored,
-    _notes: dict[str, Any] | None = None  # and its notes, until the training resumes
+    _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Draft | None = None  # the state that the training ends with, written before `finish`
+    _last: Path | None = None  # the state that the training ends with, written before `finish`
 
     def __init__(
         self,
@@ -65,11 +64,10 @@ class Training(Loop):
         loggers: Sequence[Logger] = (),
     ) -> None:
         parts = together(state, {})
-        variables.build_optimizers(parts)
-        variables.groups_of(parts)  # what cannot be saved is known here
-        self._course, self._seed, self._ranks = Course(), seed, Workers.of(variables.models_of(parts))
+        groups_of(parts)  # what cannot be saved is known here
+        self._course, self._seed, self._ranks = Course(), seed, Workers.of(models_of(parts))
         self._book = Book(guard, best, self._ranks, loggers)
-        self._link = linked(folder, saves, self._ranks)
+        self._link = Checkpoints.of(folder, saves, self._ranks)
         self._take(parts, validate)
 
     def data(self, *arrays: Any, **options: Any) -> Data:
@@ -119,21 +117,23 @@ class Training(Loop):
     # --- what the loop asks for ---
 
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
-        self._parts = parts
-        self._trust = KerasValidation(validate, variables.models_of(parts))
+        build_optimizers(parts)
+        self._parts, self._trust = parts, KerasValidation(validate, models_of(parts))
         if self._link:
             self._resume(self._link)
         else:
             self._book.open(0)
 
     def _restore(self, folder: Path) -> str:
-        notes = read_notes(folder, self._ranks)
+        if self._link is None:
+            return ""
+        notes = self._link.read_notes(folder)
         if notes.get("format") != FORMAT:
             raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
         if notes["seed"] != self._seed:
             raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
-        self._origin, self._notes = folder, notes
-        variables.put_back(self._groups(), folder)
+        self._notes = notes
+        checkpoint.put_back(self._groups(), folder)
         self._course.restore(notes["position"])
         self._book.watch.restore(notes["watch"])
         self._book.metrics.restore(**notes["metrics"])
@@ -150,9 +150,9 @@ class Training(Loop):
 
     def _put_back(self) -> None:
         notes, self._notes = self._notes, None
-        if notes is not None and self._origin is not None:
-            variables.put_back(self._groups(), self._origin)
-            variables.restore_random(notes["random"])
+        if notes is not None:
+            checkpoint.put_back(self._groups(), notes["folder"])
+            checkpoint.restore_random(notes["random"])
 
     def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
         if link := self._link:
@@ -163,7 +163,7 @@ class Training(Loop):
                 link.close_place(is_paused=True)
 
     def _groups(self) -> dict[str, list[Any]]:
-        return variables.groups_of(self._parts)
+        return groups_of(self._parts)
 
     def _new_notes(self) -> dict[str, Any]:
         trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
@@ -177,7 +177,7 @@ class Training(Loop):
             "watch": watch.state(),
             "trust": trust,
             "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
-            "random": variables.random_state(),
+            "random": checkpoint.random_state(),
         }
 
 

@@ -1,16 +1,8 @@
-"""Collect the variables of a training, write them by `tf.train.Checkpoint`, and restore them.
-
-Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
-out the seeds of Dropout, and restoring it says that all was found.
-"""
+"""Find what belongs to the state of a TensorFlow training: the variables of its parts."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,13 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
-from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
-
-PREFIX = "state"
-NOTES = "state.json"
-# The variables of each part, and of what belongs to it.
-Groups = Mapping[str, list[Any]]
 
 
 def groups_of(parts: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -80,56 +66,6 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
             optimizer.build(model.trainable_variables)
 
 
-def write(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
-    """Write the variables into TensorFlow's files, and the notes into `state.json`."""
-    tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
-    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
-
-
-def read_back(folder: Path) -> None:
-    """Raise CheckpointError if a variable cannot be read as it was written; TensorFlow's files have checksums."""
-    with _reading(f"{folder}: reads back differently from what was written; check the disk"):
-        reader = tf.train.load_checkpoint(str(folder / PREFIX))
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-
-
-def put_back(groups: Groups, folder: Path) -> None:
-    """Give each variable its saved value; raise CheckpointError if the saved ones are others, more or fewer."""
-    with _reading(f"{folder}: cannot be restored; allowed: an intact checkpoint of the same variables"):
-        tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
-
-
-def random_state() -> dict[str, Any]:
-    """Return the state of Python's and numpy's global generators, in JSON's terms."""
-    kind, words, gauss = random.getstate()
-    twister: Any = np.random.get_state()
-    return {"python": [kind, list(words), gauss], "numpy": [twister[0], twister[1].tolist(), *twister[2:]]}
-
-
-def restore_random(state: Mapping[str, Any]) -> None:
-    """Put back what `random_state` returned."""
-    kind, words, gauss = state["python"]
-    random.setstate((kind, tuple(words), gauss))
-    np.random.set_state(tuple(state["numpy"]))
-
-
-@contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Raise CheckpointError for what TensorFlow raises while it reads a damaged file."""
-    try:
-        yield
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError) as error:
-        raise CheckpointError(f"{what}: {' '.join(str(error).split())}") from error
-
-
-def _tensors(groups: Groups) -> dict[str, list[Any]]:
-    return {
-        f"part {name}": [each.value if isinstance(each, keras.Variable) else each for each in group]
-        for name, group in groups.items()
-    }
-
-
 class KerasValidation(Validation):
     """Check Keras models: their output on a fixed batch, and that their weights are finite."""
 
@@ -146,9 +82,8 @@ class KerasValidation(Validation):
         return f"the weights {bad} hold NaN or infinity" if bad else self.non_finite_prediction(state)
 
     def _numbers(self, predict: Callable[[], Any]) -> list[float]:
-        leaves = keras.tree.flatten(predict())
-        found = [np.asarray(keras.ops.convert_to_numpy(leaf), dtype="float64").ravel() for leaf in leaves]
-        if not sum(array.size for array in found):
+        leaves = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(predict())]
+        numbers: list[float] = [number for leaf in leaves for number in np.ravel(leaf).astype(float).tolist()]
+        if not numbers:
             raise no_number()
-        numbers: list[float] = np.concatenate(found).tolist()
         return numbers

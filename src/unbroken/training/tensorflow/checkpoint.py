@@ -1,0 +1,213 @@
+"""Write the checkpoints of a TensorFlow training by `tf.train.Checkpoint`, by all workers together, and restore them.
+
+Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
+out the seeds of Dropout, and restoring it says that all was found.
+
+Each worker writes all variables, and those of the first are kept.  So TensorFlow does it as well, because reading a
+variable may take all of them.  What each has for itself, Python's and numpy's random generators, goes into files of
+their own (`workers/00001.json`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from unbroken.errors import CheckpointError, SegmentError
+from unbroken.program.contract import FINAL
+from unbroken.store.progress import Handover, Progress
+from unbroken.system import fs
+from unbroken.training.core.environment import Contract, Outbox, SavePlace, read_contract
+from unbroken.training.core.results import write_result
+from unbroken.training.core.run_directory import connect
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.session import Connection
+from unbroken.training.tensorflow.workers import Workers
+
+PREFIX, NOTES, OWN_FILE = "state", "state.json", "workers/{:05d}.json"
+# Before the first save nothing is known.
+GUESSED_BYTES = 500_000_000
+# The variables of each part, and of what belongs to it.
+Groups = Mapping[str, list[Any]]
+
+
+class Checkpoints(Connection):
+    """Connect a TensorFlow training, which stops for each save: reading a variable may take all workers."""
+
+    _seconds = 0.0  # that the last save took
+
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, workers: Workers) -> None:
+        if saves.in_background:
+            raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
+        super().__init__(contract, place, saves, GUESSED_BYTES)
+        self._workers = workers
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers) -> Checkpoints | None:
+        """Return the connection to unbroken's workflow, or to a folder; None without either."""
+        if workers.size > 1 and not read_contract() and (folder or os.environ.get("UNBROKEN_FOLDER")):
+            raise SegmentError(
+                f"{workers.size} workers cannot keep a folder of their own; start them by a workflow "
+                "(docs/engines/tensorflow.md), or without a folder"
+            )
+        if found := connect(folder, saves):
+            return cls(*found, saves, workers)
+        workers.say("started by hand without a folder, so nothing is saved")
+        return None
+
+    def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Path:
+        """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
+        began, draft, workers = time.monotonic(), self._new_draft(), self._workers
+        with self._own_folder(draft) as folder:
+            write_state(groups, {**notes, "workers": workers.size}, folder)
+        if not workers.is_first:
+            path = draft / OWN_FILE.format(workers.rank)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(notes["random"]) + "\n")
+            fs.flush(path)  # unbroken flushes on the first worker's node
+        elif is_last:
+            read_back(draft)
+        workers.meet()
+        self._seconds = time.monotonic() - began
+        return draft
+
+    def write_results(self, draft: Path, results: Mapping[str, object]) -> None:
+        """Write into the draft what is published in `final/`."""
+        with self._own_folder(draft) as folder:
+            for name, content in results.items():
+                write_result(folder / FINAL, name, content, _write_other)
+        self._workers.meet()
+
+    def hand_over(self, draft: Path, progress: Progress, *, is_best: bool, is_finished: bool = False) -> None:
+        """Publish what was written last; a kill before that leaves no visible checkpoint."""
+        if self._workers.is_first:
+            versions, seconds = self._made_with(), round(self._seconds, 3)
+            handover = Handover(progress, is_best, is_finished, versions=versions, save_seconds=seconds)
+            self.place.hand_over(draft, handover)
+        self.pace.saved(self._seconds)
+
+    def read_notes(self, folder: Path) -> dict[str, Any]:
+        """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
+        notes, size = _read_json(folder / NOTES), self._workers.size
+        if (made_by := notes.get("workers", 1)) != size:
+            raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
+        if not self._workers.is_first:
+            notes["random"] = _read_json(folder / OWN_FILE.format(self._workers.rank))
+        return {**notes, "folder": folder}
+
+    def _made_with(self) -> dict[str, str]:
+        return {
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "workers": str(self._workers.size),
+            "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or "all"),
+            "gpus": str(len(tf.config.list_physical_devices("GPU"))),
+        }
+
+    def _say(self, line: str) -> None:
+        self._workers.say(line)
+
+    def _new_draft(self) -> Path:
+        """Return one draft for all workers; the first makes it."""
+        if self._workers.size == 1:
+            return self.place.new_draft()
+        number = int(self.place.new_draft().name.rpartition("-")[2]) if self._workers.is_first else 0
+        return Outbox(self.contract.save).draft(self._workers.number_of_first(number))
+
+    @contextmanager
+    def _own_folder(self, draft: Path) -> Iterator[Path]:
+        """Yield where this worker writes what all have: the draft itself for the first, else what is then removed."""
+        if self._workers.is_first:
+            yield draft
+        else:
+            with TemporaryDirectory(prefix=f"{draft.name}.worker-", dir=draft.parent) as folder:
+                yield Path(folder)
+
+
+def write_state(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
+    """Write the variables into TensorFlow's files, and the notes into `state.json`."""
+    tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
+    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
+
+
+def read_back(folder: Path) -> None:
+    """Raise CheckpointError if a variable cannot be read as it was written; TensorFlow's files have checksums."""
+    with _reading(f"{folder}: reads back differently from what was written; check the disk"):
+        reader = tf.train.load_checkpoint(str(folder / PREFIX))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+
+
+def put_back(groups: Groups, folder: Path) -> None:
+    """Give each variable its saved value; raise CheckpointError if the saved ones are others, more or fewer."""
+    with _reading(f"{folder}: cannot be restored; allowed: an intact checkpoint of the same variables"):
+        tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of Python's and numpy's global generators, in JSON's terms."""
+    kind, words, gauss = random.getstate()
+    twister: Any = np.random.get_state()
+    return {"python": [kind, list(words), gauss], "numpy": [twister[0], twister[1].tolist(), *twister[2:]]}
+
+
+def restore_random(state: Mapping[str, Any]) -> None:
+    """Put back what `random_state` returned."""
+    kind, words, gauss = state["python"]
+    random.setstate((kind, tuple(words), gauss))
+    np.random.set_state(tuple(state["numpy"]))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise CheckpointError for what TensorFlow raises while it reads a damaged file."""
+    try:
+        yield
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError) as error:
+        raise CheckpointError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+
+
+def _tensors(groups: Groups) -> dict[str, list[Any]]:
+    return {
+        f"part {name}": [each.value if isinstance(each, keras.Variable) else each for each in group]
+        for name, group in groups.items()
+    }
+
+
+def _write_other(path: Path, content: object) -> None:
+    """Write what is neither text nor a file; of a model, the name says how: `.keras`, `.weights.h5`, or a folder."""
+    if isinstance(content, Mapping):
+        arrays: dict[str, Any] = {str(key): np.asarray(array) for key, array in content.items()}
+        np.savez(path, **arrays)
+    elif not isinstance(content, keras.Model):
+        raise CheckpointError(
+            f"finish(): {path.name!r} is a {type(content).__name__}, allowed: a Keras model, text, bytes, a Path to "
+            "copy, or a dictionary of arrays"
+        )
+    elif path.name.endswith(".weights.h5"):
+        content.save_weights(path)
+    elif path.suffix:
+        content.save(path)  # which names the suffixes that it allows
+    else:
+        content.export(path, verbose=False)
