@@ -55,9 +55,8 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
     assert pieces.result()["final/weights.npz"] == (whole / "weights.npz").read_bytes()
     assert pieces.result()["final/metrics.csv"] == (whole / "metrics.csv").read_bytes()
     assert (whole / "model.keras").is_file()
-    # What each worker writes because TensorFlow wants it to is gone, but for its random numbers.
-    assert [path.name for path in (pieces.latest / "workers").iterdir()] == ["00001.json"]
-    assert list(pieces.root.glob("desk-*/save/*.worker-1")) == []
+    # What the other worker writes because TensorFlow wants it to is gone.
+    assert list(pieces.root.glob("desk-*/save/worker-*")) == []
 
 
 def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:

@@ -558,6 +558,10 @@ def test_a_script_in_another_alphabet_and_without_a_last_newline_is_edited_at_th
             ["+data = unbroken.data(x, y)", "+model.fit(data, epochs=unbroken.goal or 1, callbacks=[unbroken])"],
         ),
         (
+            "model.fit(x, y, epochs=2 if n else 3, callbacks=[a] + [b])",
+            ["+model.fit(data, epochs=unbroken.goal or (2 if n else 3), callbacks=[*[a] + [b], unbroken])"],
+        ),
+        (
             "model.fit(stream, epochs=n, callbacks=own)",
             [
                 "+data = unbroken.dataset(lambda epoch: stream, batches=len(stream))",

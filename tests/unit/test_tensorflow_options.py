@@ -101,16 +101,16 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
     from unbroken.training.tensorflow import checkpoint
 
-    write = checkpoint.write_state
+    write = checkpoint.write_notes
 
-    def flip(groups, notes, folder):
-        write(groups, notes, folder)
+    def flip(notes, folder):
+        write(notes, folder)
         path = next(folder.glob("state.data-*"))
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(checkpoint, "write_state", flip)
+    monkeypatch.setattr(checkpoint, "write_notes", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):

@@ -58,9 +58,8 @@ def make_changes(script: Script) -> Iterator[str]:
     model = script.source(call.func.value)  # type: ignore[attr-defined]
     given = {each.arg: f"{each.arg}={script.source(each.value)}" for each in call.keywords if each.arg}
     script.insert_before(statement, "unbroken = UnbrokenCallback()", f"data = {_data(script, call, given)}")
-    words = ["data", f"epochs=unbroken.goal or {_value(script, call, 'epochs', '1')}"]
-    words += [text for name, text in given.items() if name not in _OF_DATA]
-    words.append(f"callbacks={_with_ours(_value(script, call, 'callbacks', '[]'))}")
+    others = [text for name, text in given.items() if name not in _OF_DATA]
+    words = ["data", f"epochs={_epochs(script, call)}", *others, f"callbacks={_callbacks(script, call)}"]
     script.replace(call, f"{model}.fit({', '.join(words)})")
     script.insert_import(LINES[0])
     return notes_on_files(script, statement.lineno)
@@ -79,17 +78,20 @@ def _fit(script: Script) -> ast.Call:
     return call
 
 
-def _value(script: Script, call: ast.Call, name: str, default: str) -> str:
-    value = keyword(call, name)
-    return default if value is None else script.source(value)
+def _epochs(script: Script, call: ast.Call) -> str:
+    """Return the goal of the configuration, or where there is none the epochs of the script."""
+    value = keyword(call, "epochs")
+    own = "1" if value is None else script.source(value)
+    return f"unbroken.goal or {own if value is None or isinstance(value, ast.Constant | ast.Name) else f'({own})'}"
 
 
-def _with_ours(callbacks: str) -> str:
-    """Return the list with one callback more."""
-    if callbacks.startswith("[") and callbacks.endswith("]"):
-        own = callbacks[1:-1].strip().rstrip(",")
-        return f"[{own}, unbroken]" if own else "[unbroken]"
-    return f"[*{callbacks}, unbroken]"
+def _callbacks(script: Script, call: ast.Call) -> str:
+    """Return the script's callbacks with ours."""
+    value = keyword(call, "callbacks")
+    if isinstance(value, ast.List):
+        return f"[{', '.join([*map(script.source, value.elts), 'unbroken'])}]"
+    is_given = value is not None and not (isinstance(value, ast.Constant) and value.value is None)
+    return f"[*{script.source(value)}, unbroken]" if is_given else "[unbroken]"  # type: ignore[arg-type]
 
 
 def _data(script: Script, call: ast.Call, given: dict[str, str]) -> str:

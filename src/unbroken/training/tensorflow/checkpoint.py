@@ -4,8 +4,7 @@ Every variable is named by its place, not found by walking an object: what `tf.t
 out the seeds of Dropout, and restoring it says that all was found.
 
 Each worker writes all variables, and those of the first are kept.  So TensorFlow does it as well, because reading a
-variable may take all of them.  What each has for itself, Python's and numpy's random generators, goes into files of
-their own (`workers/00001.json`).
+variable may take all of them.  The notes hold what each has for itself: Python's and numpy's random generators.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import platform
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,15 +27,15 @@ import tensorflow as tf
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Handover, Progress
-from unbroken.system import fs
-from unbroken.training.core.environment import Contract, Outbox, SavePlace, read_contract
+from unbroken.training.core.environment import Contract, SavePlace, read_contract
 from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow.workers import Workers
 
-PREFIX, NOTES, OWN_FILE = "state", "state.json", "workers/{:05d}.json"
+PREFIX, NOTES = "state", "state.json"
+WORDS = 625  # of the state of Python's generator
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 # The variables of each part, and of what belongs to it.
@@ -69,17 +68,12 @@ class Checkpoints(Connection):
 
     def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Path:
         """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
-        began, draft, workers = time.monotonic(), self._new_draft(), self._workers
-        with self._own_folder(draft) as folder:
-            write_state(groups, {**notes, "workers": workers.size}, folder)
-        if not workers.is_first:
-            path = draft / OWN_FILE.format(workers.rank)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(notes["random"]) + "\n")
-            fs.flush(path)  # unbroken flushes on the first worker's node
-        elif is_last:
-            read_back(draft)
-        workers.meet()
+        began, workers = time.monotonic(), self._workers
+        with self._own_folder() as draft:
+            tf.train.Checkpoint(**_tensors(groups)).write(str(draft / PREFIX))
+            write_notes({**notes, "workers": workers.size, "random": workers.gather(random_state())}, draft)
+            if is_last and workers.is_first:
+                read_back(draft)
         self._seconds = time.monotonic() - began
         return draft
 
@@ -100,12 +94,14 @@ class Checkpoints(Connection):
 
     def read_notes(self, folder: Path) -> dict[str, Any]:
         """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
-        notes, size = _read_json(folder / NOTES), self._workers.size
-        if (made_by := notes.get("workers", 1)) != size:
+        try:
+            notes = dict(json.loads((folder / NOTES).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{folder / NOTES}: cannot be read: {error}") from error
+        made_by, size = notes.get("workers"), self._workers.size
+        if made_by != size:
             raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
-        if not self._workers.is_first:
-            notes["random"] = _read_json(folder / OWN_FILE.format(self._workers.rank))
-        return {**notes, "folder": folder}
+        return {**notes, "random": notes["random"][self._workers.rank], "folder": folder}
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -121,26 +117,18 @@ class Checkpoints(Connection):
     def _say(self, line: str) -> None:
         self._workers.say(line)
 
-    def _new_draft(self) -> Path:
-        """Return one draft for all workers; the first makes it."""
-        if self._workers.size == 1:
-            return self.place.new_draft()
-        number = int(self.place.new_draft().name.rpartition("-")[2]) if self._workers.is_first else 0
-        return Outbox(self.contract.save).draft(self._workers.number_of_first(number))
-
     @contextmanager
-    def _own_folder(self, draft: Path) -> Iterator[Path]:
-        """Yield where this worker writes what all have: the draft itself for the first, else what is then removed."""
+    def _own_folder(self, draft: Path | None = None) -> Iterator[Path]:
+        """Yield the draft on the first worker; on another one a folder that is then removed."""
         if self._workers.is_first:
-            yield draft
+            yield draft or self.place.new_draft()
         else:
-            with TemporaryDirectory(prefix=f"{draft.name}.worker-", dir=draft.parent) as folder:
+            with TemporaryDirectory(prefix="worker-", dir=self.contract.save) as folder:
                 yield Path(folder)
 
 
-def write_state(groups: Groups, notes: Mapping[str, Any], folder: Path) -> None:
-    """Write the variables into TensorFlow's files, and the notes into `state.json`."""
-    tf.train.Checkpoint(**_tensors(groups)).write(str(folder / PREFIX))
+def write_notes(notes: Mapping[str, Any], folder: Path) -> None:
+    """Write the notes into `state.json`."""
     (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
 
 
@@ -158,18 +146,18 @@ def put_back(groups: Groups, folder: Path) -> None:
         tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
 
 
-def random_state() -> dict[str, Any]:
-    """Return the state of Python's and numpy's global generators, in JSON's terms."""
-    kind, words, gauss = random.getstate()
+def random_state() -> list[float]:
+    """Return the state of Python's and numpy's global generators."""
+    _, words, gauss = random.getstate()
     twister: Any = np.random.get_state()
-    return {"python": [kind, list(words), gauss], "numpy": [twister[0], twister[1].tolist(), *twister[2:]]}
+    return [*words, gauss is not None, gauss or 0.0, *twister[1].tolist(), *twister[2:]]
 
 
-def restore_random(state: Mapping[str, Any]) -> None:
+def restore_random(state: Sequence[float]) -> None:
     """Put back what `random_state` returned."""
-    kind, words, gauss = state["python"]
-    random.setstate((kind, tuple(words), gauss))
-    np.random.set_state(tuple(state["numpy"]))
+    has_gauss, gauss, *key, at, has_normal, normal = state[WORDS:]
+    random.setstate((3, tuple(map(int, state[:WORDS])), gauss if has_gauss else None))
+    np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), int(at), int(has_normal), normal))
 
 
 @contextmanager
@@ -179,13 +167,6 @@ def _reading(what: str) -> Iterator[None]:
         yield
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError) as error:
         raise CheckpointError(f"{what}: {' '.join(str(error).split())}") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
 def _tensors(groups: Groups) -> dict[str, list[Any]]:

@@ -177,7 +177,6 @@ class Training(Loop):
             "watch": watch.state(),
             "trust": trust,
             "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
-            "random": checkpoint.random_state(),
         }
 
 

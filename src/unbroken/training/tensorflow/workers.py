@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from unbroken.errors import SegmentError
@@ -57,15 +58,17 @@ class Workers(Processes):
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any worker requests, always at once."""
-        own = wish()
-        return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
+        return RankRequest.of(map(sum, zip(*self.gather([*vars(wish()).values()]), strict=True)))
 
-    def number_of_first(self, number: int) -> int:
-        """Return the number of the first worker."""
-        return number if self.size == 1 else int(self._sums([float(number if self.is_first else 0)])[0])
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers that each worker gives, equally many, by rank."""
+        own = np.zeros((self.size, len(numbers)))
+        own[self.rank] = numbers
+        gathered: list[list[float]] = (own if self.size == 1 else self._sum(tf.constant(own)).numpy()).tolist()
+        return gathered
 
     def meet(self) -> None:
-        self.number_of_first(0)
+        self.gather([0.0])
 
     @property
     def share(self) -> Callable[[Any], Any] | None:
@@ -73,10 +76,6 @@ class Workers(Processes):
         if self.size == 1:
             return None
         return lambda batch: tf.nest.map_structure(lambda tensor: tensor[self.rank :: self.size], batch)
-
-    def _sums(self, numbers: list[float]) -> list[float]:
-        sums: list[float] = self._sum(tf.constant(numbers)).numpy().tolist()
-        return sums
 
     def _sum_of_all(self, numbers: Any) -> Any:
         here = self._strategy.run(tf.identity, args=(numbers,))
