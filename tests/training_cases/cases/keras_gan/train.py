@@ -17,6 +17,8 @@ class GAN(keras.Model):
     def compile(self, d_optimizer, g_optimizer):
         super().compile()
         self.d_optimizer, self.g_optimizer = d_optimizer, g_optimizer
+        d_optimizer.build(self.discriminator.trainable_variables)
+        g_optimizer.build(self.generator.trainable_variables)
         self.loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
 
     @property
