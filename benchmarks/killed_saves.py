@@ -29,7 +29,8 @@ TRAININGS = {
     "with_jax": ("unbroken, JAX", "run/final/final.txt", "checkpoint-*"),
     "with_orbax": ("Orbax, `CheckpointManager`", "final.txt", "steps/[0-9][0-9]"),
 }
-LIBRARIES = {"with_jax": "jax", "with_orbax": "jax"}
+LIBRARIES = {"with_jax": "jax", "with_orbax": "jax", "with_zero": "deepspeed"}
+SHOWN = {"jax": ("jax", "orbax-checkpoint"), "deepspeed": ("accelerate", "deepspeed")}
 RANKS = {"with_zero": 2}
 
 
@@ -55,7 +56,8 @@ if __name__ == "__main__":
         points=(int, 200, "at most so many kills of a training"),
         programs=(str, ",".join(installed()), "these trainings"),
     )
-    others = ["jax", "orbax-checkpoint"] if set(chosen.programs.split(",")) & set(LIBRARIES) else []
+    needed = {LIBRARIES[name] for name in chosen.programs.split(",") if name in LIBRARIES}
+    others = [name for library in sorted(needed) for name in SHOWN[library]]
     where = machine("ckpt-chaos", "torch", "pytorch-lightning", "transformers", *others)
     with tempfile.TemporaryDirectory(prefix="killed-saves-") as folder:
         names = chosen.programs.split(",")

@@ -1,4 +1,4 @@
-"""What it costs that a loader can begin in the middle: unbroken's samplers against torchdata's StatefulDataLoader.
+"""What it costs that a loader can begin in the middle: unbroken's loaders against torchdata's StatefulDataLoader.
 
 The samples cost next to nothing, so what is seen is the loader alone.  Every way is asked after each batch where it is,
 as for a save; *go on* is from a new loader to its first batch, with the last hundredth of an epoch left.
@@ -26,13 +26,10 @@ from support.measure import in_turns, machine, options, publish, spread, table
 from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from unbroken.training.core.position import Position
-from unbroken.training.torch import (
-    InterruptibleBatchSampler,
-    RandomKept,
-)
-from unbroken.training.torch.batch_source import StatefulLoader
+from unbroken.training.torch import Loaders
 from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.stateful_loader import StatefulLoader
 
 BATCH = 64
 RANKS = 4
@@ -56,46 +53,29 @@ def plain(data: Dataset, workers: int, state: Any) -> Opened:
     return iter(DataLoader(data, BATCH, shuffle=True, num_workers=workers)), lambda: None
 
 
-def by_sampler(data: Dataset, workers: int, state: Any) -> Opened:
-    return _advanced(InterruptibleBatchSampler(data, BATCH), data, workers, state)
-
-
-def on_a_rank(data: Dataset, workers: int, state: Any) -> Opened:
-    return _advanced(InterruptibleBatchSampler(data, BATCH, rank=1, ranks=RANKS), data, workers, state)
-
-
-def _advanced(sampler: InterruptibleBatchSampler, data: Dataset, workers: int, state: Any) -> Opened:
-    if state:
-        sampler.load_state_dict(state)
-
-    def advanced() -> Any:
-        sampler.advance()
-        return sampler.state_dict()
-
-    return iter(DataLoader(data, batch_sampler=sampler, num_workers=workers)), advanced
+def by_loaders(data: Dataset, workers: int, state: Any, *, ranks: int = 1) -> Opened:
+    loaders = Loaders(ranks=Ranks(ranks - 1, ranks))
+    loader = loaders.loader(data, BATCH, num_workers=workers, seeded_samples=False)
+    loaders.load_state_dict(state)
+    return iter(loader), loaders.state_dict
 
 
 def stateful(data: Dataset, workers: int, state: Any) -> Opened:
     part = StatefulLoader("loader", StatefulDataLoader(data, BATCH, shuffle=True, num_workers=workers), 0, 1)
     if state:
         part.load_state_dict(state)
-    return part.begin(Position(batch=1)), part.state_dict
-
-
-def with_random(data: Dataset, workers: int, state: Any) -> Opened:
-    return stateful(RandomKept(data), workers, state)
+    return part.begin(0), part.state_dict
 
 
 WAYS = {
     "DataLoader, which cannot": plain,
-    "InterruptibleBatchSampler": by_sampler,
+    "Loaders": by_loaders,
     "StatefulDataLoader": stateful,
-    "StatefulDataLoader of RandomKept": with_random,
 }
 LARGE = {
     "DataLoader, which cannot": plain,
-    "InterruptibleBatchSampler": by_sampler,
-    f"InterruptibleBatchSampler, one of {RANKS} ranks": on_a_rank,
+    "Loaders": by_loaders,
+    f"Loaders, one of {RANKS} ranks": partial(by_loaders, ranks=RANKS),
     "StatefulDataLoader": stateful,
 }
 

@@ -105,7 +105,7 @@ def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     loop.after = link.poll
 
     def save() -> None:
-        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()))
+        link.save(Point(state=loop.state(), progress=Progress(1), step=1, weights=trust.weights()))
 
     return save, (lambda: link._async_save is None), (lambda: 0.0)
 

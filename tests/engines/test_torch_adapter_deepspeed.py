@@ -56,7 +56,6 @@ def plain(value: object) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("framework", "stage", "attempts"),
     [
@@ -84,7 +83,7 @@ def test_ranks_of_deepspeed_that_are_killed_come_to_the_shards_of_one_piece(
     assert attempt(pieces) == 0, pieces.log
 
     assert content(pieces) == content(whole)
-    if attempts[-1][0] == "kill-all":
+    if framework == "accelerate":
         control = training(tmp_path / "control", framework, stage, WITHOUT_OPTIMIZER="1")
         broken.rename(control.root / "checkpoint-0000")
         assert attempt(control) == 0, control.log

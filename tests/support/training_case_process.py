@@ -3,7 +3,8 @@
 CASE_PLAN is JSON: `save_steps` is how often it saves; `began` a file that appears at the first step of an optimizer;
 `at` a moment ({"step": 7} or {"event": 30}, counted in this process, the latter of files below `folder`) and what is
 done there (`do`: USR1, TERM, KILL, or `file`, the stop file); `broken` what a resumed process does not restore
-(`optimizer`, `random`, `weights`, or the name of a part); `count` a file for what was counted; `counted` a method whose
+(`optimizer`, `random`, `weights`, or the name of a part); `rest` the seconds of a rest at each step; of several
+ranks `rank` is the one that counts and is hit; `count` a file for what was counted; `counted` a method whose
 calls are the steps; `modules` those of unbroken that the script imports.
 """
 
@@ -27,8 +28,10 @@ class Plan:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan, self.pid = plan, os.getpid()
         self.folder = Path(plan["folder"])
-        self.at, self.broken = plan.get("at", {}), plan.get("broken", [])
-        self.is_resumed = (self.folder / "checkpoints" / "latest").exists()
+        self.is_chosen = int(os.environ.get("RANK", "0")) == plan.get("rank", 0)
+        self.at, self.broken = plan.get("at", {}) if self.is_chosen else {}, plan.get("broken", [])
+        latest = "checkpoints/latest"
+        self.is_resumed = any((*self.folder.glob(latest), *self.folder.glob(f"*/{latest}")))
         self.steps = self.events = 0
         self.first_step: float | None = None
         self._optimizers: set[int] = set()
@@ -57,7 +60,7 @@ class Plan:
             check(saves)
 
         Saves.__post_init__ = often  # type: ignore[method-assign]
-        for name in self.plan["modules"]:  # those that have made one for a default already
+        for name in self.plan.get("modules", []):  # those that have made one for a default already
             for value in vars(importlib.import_module(name)).values():
                 if isinstance(value, Saves):
                     often(value)
@@ -83,9 +86,12 @@ class Plan:
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             return  # a step before the training
         self.steps += 1
+        time.sleep(self.plan.get("rest", 0.0))
         if self.first_step is None:
             self.first_step = time.monotonic()
             Path(self.plan["began"]).touch()
+            if self.is_resumed and "random" in self.broken:
+                self._reseed()
         if self.steps == self.at.get("step"):
             self._act()
 
@@ -111,18 +117,18 @@ class Plan:
             os.kill(self.pid, getattr(signal, f"SIG{self.at['do']}"))
 
     def _lose(self, optimizer: Any) -> None:
-        import numpy
-        import torch
-
         if "optimizer" in self.broken:
             optimizer.state.clear()
         if "weights" in self.broken:
-            first = optimizer.param_groups[0]["params"][0]
-            first.data += 1e-6
-        if "random" in self.broken:
-            random.seed(7)
-            numpy.random.seed(7)
-            torch.manual_seed(7)
+            optimizer.param_groups[0]["params"][0].data += 1e-6
+
+    def _reseed(self) -> None:
+        import numpy
+        import torch
+
+        random.seed(7)
+        numpy.random.seed(7)
+        torch.manual_seed(7)
 
     def _lose_parts(self) -> None:
         """Let the parts that are named forget what they are given."""
@@ -139,7 +145,7 @@ class Plan:
         Training.__init__ = forgetful  # type: ignore[method-assign]
 
     def write_counts(self) -> None:
-        if "count" in self.plan and os.getpid() == self.pid:
+        if "count" in self.plan and self.is_chosen and os.getpid() == self.pid:
             seconds = time.monotonic() - (self.first_step or time.monotonic())
             counts = {"steps": self.steps, "events": self.events, "seconds": seconds}
             Path(self.plan["count"]).write_text(json.dumps(counts))

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -21,6 +22,8 @@ import yaml
 from support.prefork import Started, start_script
 from support.toyrun import PYTHONPATH
 
+from unbroken.engines.testing.chain import Case as EngineCase
+
 CASES = Path(__file__).parents[1] / "training_cases" / "cases"
 PROCESS = Path(__file__).with_name("training_case_process.py")
 LOADED = (
@@ -32,6 +35,7 @@ LOADED = (
     "sklearn.datasets",
     "unbroken.training.torch",
 )
+LAUNCHER = "unbroken.training.launch.ranks"  # as torchrun, but it exits as the ranks did
 PATIENCE_SECONDS = 300.0
 PAUSED = 85
 STOPS = ("USR1", "TERM", "file")
@@ -57,6 +61,7 @@ class Case:
     broken: list[str] = field(default_factory=lambda: ["optimizer"])  # what the control does not restore
     save_steps: int = 4
     kills: int = 3
+    engine: dict[str, Any] = field(default_factory=dict)  # goal and goal_unit, if it is run under the engine too
     ranks: int = 1
     needs: list[str] = field(default_factory=list)  # modules
     before_needs: list[str] = field(default_factory=list)  # modules of before.py alone
@@ -113,6 +118,12 @@ class TrainingRun:
         """Where unbroken keeps the run."""
         return self.root / "run"
 
+    def copied(self, root: Path) -> "TrainingRun":
+        """Return the same run, as it stands now, in another folder."""
+        made = TrainingRun(self.case, root, self.rng, is_fresh=self.is_fresh)
+        shutil.copytree(self.folder, made.folder, symlinks=True)
+        return made
+
     def start(self, script: str = "train.py", **plan: Any) -> Started:
         """Start the script; `plan` is what the process does to itself (training_case_process.py)."""
         self.segments += 1
@@ -131,10 +142,13 @@ class TrainingRun:
             "PYTHONHASHSEED": "0",
             "OMP_NUM_THREADS": "1",
             "UNBROKEN_FOLDER": str(self.folder),
-            "CASE_PLAN": json.dumps(plan),
             **self.case.environment,
         }
         words = [sys.executable, *(["-u"] if self.is_fresh else []), str(PROCESS), script]
+        if self.case.ranks > 1:
+            words = [sys.executable, "-m", LAUNCHER, "--ranks", str(self.case.ranks), *words]
+            plan["rank"] = self.rng.randrange(self.case.ranks)
+        environment["CASE_PLAN"] = json.dumps(plan)
         with self.log.open("ab") as log:
             return start_script(words, self.case.all_loaded, self.root, environment, log)
 
@@ -155,7 +169,7 @@ class TrainingRun:
     def killed_at(self, **moment: int) -> bool:
         """Kill one segment at a step, or at an event of its files; return False if it had ended before."""
         code = self.start(at={**moment, "do": "KILL"}).wait(PATIENCE_SECONDS)
-        assert code in (0, -signal.SIGKILL), f"exit code {code}: {self.said()}"
+        assert code in (0, -signal.SIGKILL, 128 + signal.SIGKILL), f"exit code {code}: {self.said()}"
         self.kills += code != 0
         self.kills_in_a_save += code != 0 and "event" in moment
         return code != 0
@@ -168,7 +182,8 @@ class TrainingRun:
         give_up = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.002)
-        process.kill()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         if process.wait(PATIENCE_SECONDS) == 0:
             return False
         self.kills += 1
@@ -176,6 +191,29 @@ class TrainingRun:
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
+
+
+def engine_case(case: Case, folder: Path) -> EngineCase:
+    """Return the case for a chain of segments of the engine torch; each step rests, so that there is time to kill."""
+    folder.mkdir()
+    plan = {"save_steps": case.save_steps, "began": str(folder / "began"), "folder": str(folder), "rest": 0.05}
+    python = folder / "python"
+    words = [sys.executable, str(PROCESS)]
+    python.write_text(f'#!/bin/sh\nexport CASE_PLAN={shlex.quote(json.dumps(plan))}\nexec {shlex.join(words)} "$@"\n')
+    python.chmod(0o755)
+    settings = {"script": "train.py", "python": str(python), **case.engine}
+    return EngineCase(
+        engine="torch",
+        settings=settings,
+        segments=4,
+        segment_minutes=20,
+        save_minutes=0.005,
+        final_files=("metrics.csv",),
+        other_settings={},
+        further_goal=None,
+        files=(case.folder / "train.py",),
+        kills=3,
+    )
 
 
 def differences(one: Path, other: Path) -> list[str]:

@@ -17,9 +17,14 @@ from support.training_cases import (
     TrainingRun,
     are_equal,
     differences,
+    engine_case,
     note,
     read_case,
 )
+
+from unbroken.engines.testing.chain import compared
+from unbroken.engines.testing.checks import check_kills
+from unbroken.engines.testing.kills import KilledChain
 
 pytestmark = pytest.mark.process
 
@@ -92,11 +97,12 @@ def test_a_restore_that_is_broken_on_purpose_is_seen(
     case: Case, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     whole, counted = whole_of(case, tmp_path_factory)
-    if not ALL and case.name not in ("mnist", "dqn"):
+    if not ALL and case.name != "mnist":
         pytest.skip("make training-cases")
+    stopped = TrainingRun(case, tmp_path / "stopped", random.Random(case.name), is_fresh=False)
+    stopped.stopped("USR1", int(counted["steps"] / 2))
     for lost in case.broken:
-        run = TrainingRun(case, tmp_path / lost, random.Random(case.name), is_fresh=ALL)
-        run.stopped("USR1", int(counted["steps"] / 2))
+        run = stopped.copied(tmp_path / lost)
 
         code = run.start(broken=[lost]).wait(PATIENCE_SECONDS)
 
@@ -112,12 +118,24 @@ def test_the_ported_script_computes_what_the_script_computed(
     for module in case.before_needs:
         pytest.importorskip(module, reason=f"missing: {module}, which before.py imports")
     whole, _ = whole_of(case, tmp_path_factory)
-    before = TrainingRun(case, tmp_path / "before", random.Random(0), is_fresh=True)
+    before = TrainingRun(case, tmp_path / "before", random.Random(0), is_fresh=False)
 
     before.ends("before.py")
 
     for here, there in case.computes.items():
         assert are_equal(whole.folder / "final" / here, before.root / there), f"{here} is not {there} of before.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [each for each in cases(refused=False) if each.values[0].engine])
+def test_a_chain_of_the_engine_whose_processes_are_killed_comes_to_the_same(
+    case: Case, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The driver, the segment, or the training itself is killed, in a workflow of the engine torch."""
+    whole, _ = whole_of(case, tmp_path_factory)
+    chain = KilledChain(tmp_path / "chain", engine_case(case, tmp_path / "python"))
+
+    check_kills(chain, compared(whole.folder / "final", chain.case))
 
 
 @pytest.mark.parametrize("case", cases(refused=True))

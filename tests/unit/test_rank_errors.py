@@ -245,7 +245,7 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):
-        link._write(Point({"shards": {}, "ranks/00001.pt": {}}, Progress(1.0), 1, False))
+        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1))
 
 
 @pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])

@@ -56,6 +56,15 @@ def test_a_restart_saves_at_the_same_steps_of_the_whole_training(run) -> None:
     assert pieces.steps == [3, 6, 7, 9, 12, 15, 18, 20]
 
 
+def test_a_restart_where_an_epoch_ends_does_not_save_what_it_resumed_from(tmp_path: Path) -> None:
+    pieces = AdapterRun(tmp_path / "run", "accelerate", {"saves": {"steps": 5, "keep": 9}})
+
+    codes = [pieces.start(signal=["USR1", 10]), pieces.start()]
+
+    assert codes == [85, 0], pieces.log
+    assert [round(5 * one["done"]) for one in pieces.saved] == [5, 10, 15, 15]  # the last with the result
+
+
 def test_saves_after_so_many_minutes(run) -> None:
     often, never = run("often", saves={"minutes": 1e-6, "keep": 99}), run("never", saves={"minutes": 1000.0})
 

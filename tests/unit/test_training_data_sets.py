@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset  # noqa: E402
 
-from unbroken.training.torch import RandomKept, ResumableStream, Training, seed_everything  # noqa: E402
+from unbroken.training.torch import ResumableStream, Training, seed_everything  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
@@ -243,23 +243,16 @@ def stateful(data, **options):
 
 @pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_keeps_the_generators_of_a_data_set_in_random_kept(workers, tmp_path: Path) -> None:
+def test_what_a_data_set_of_a_stateful_loader_draws_is_that_of_one_piece(workers, tmp_path: Path) -> None:
     def kept():
         data = Numbers(Shift(), Slotted(), Twister().add)
-        loader = stateful(RandomKept(data), shuffle=True, num_workers=workers)
+        loader = stateful(data, shuffle=True, num_workers=workers)
         return {"loader": loader}, lambda training: loader
 
     whole = train(tmp_path / "whole", kept)
     pieces = [each for stop_at in (2, 8, None) for each in train(tmp_path / "pieces", kept, stop_at)]
 
     assert pieces == whole
-
-
-def test_a_stateful_loader_whose_data_set_draws_by_itself_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match=r"Training\(state=\{'loader': ...\}\): the data set has .*its own \(Generator\).*RandomKept"
-    ):
-        Training(state={"loader": stateful(Numbers(Twister().add))})
 
 
 class CountingShuffle:

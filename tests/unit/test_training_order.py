@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
+from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import BatchRow, EpochSteps, Share, grouped
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from torch.utils.data import DataLoader  # noqa: E402
-
-from unbroken.training.torch import InterruptibleBatchSampler  # noqa: E402
+from unbroken.training.torch import Loaders  # noqa: E402
+from unbroken.training.torch.process_group import Ranks  # noqa: E402
 
 
 def of_each_rank(make, ranks):
@@ -73,114 +73,76 @@ def test_batches_of_groups_are_of_one_kind_and_hold_every_sample_once():
     assert [len(batch) for batch in grouped(range(50), kinds, 4, drop_last=True)] == [4] * 12
 
 
-def sampler_of(size=53, **options):
-    return InterruptibleBatchSampler(size, 5, **options)
-
-
-def trained(sampler, batches=1000, workers=0):
-    """Trains so many batches of a plain DataLoader, as a loop of one's own does; returns the indices."""
-    seen = []
-    for batch in itertools.islice(DataLoader(range(53), batch_sampler=sampler, num_workers=workers), batches):
-        seen += batch.tolist()
-        sampler.advance()
-    return seen
+def one_of(ranks=1, rank=0, state=None, seed=2, size=53, **options):
+    """Loaders of a loop of one's own on a rank, and one that they made."""
+    loaders = Loaders(seed, ranks=Ranks(rank, ranks))
+    loader = loaders.loader(range(size), 5, **options)
+    loaders.load_state_dict(state)
+    return loaders, loader
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_plain_loader_goes_on_where_it_was_stopped_twice(workers):
-    whole = trained(sampler_of(seed=4))
-    pieces, state = [], None
-    for batches in (2, 3, 1000):
-        sampler = sampler_of(seed=4)
-        if state:
-            sampler.load_state_dict(state)
-        pieces += trained(sampler, batches, workers)
-        state = sampler.state_dict()
-
-    assert sorted(whole) == list(range(53))
-    assert pieces == whole
-    assert state == {"seed": 4, "epoch": 0, "done": 11, "size": 11}
-
-
-def test_each_epoch_has_an_order_of_its_own_and_begins_at_its_beginning():
-    sampler = sampler_of(range(53), seed=4)
-    first = trained(sampler)
-    sampler.set_epoch(0)
-    rest = list(sampler)
-    sampler.set_epoch(1)
-
-    assert rest == []
-    assert (len(sampler), sorted(itertools.chain(*sampler))) == (11, list(range(53)))
-    assert [*itertools.chain(*sampler)] != first
-
-
-@pytest.mark.process
-def test_a_batch_sampler_gives_every_sample_once_on_changing_ranks_with_workers():
+def test_a_pass_gives_every_sample_once_on_changing_ranks_with_workers():
     kinds = [index % 2 for index in range(53)]
     seen, state, mixed = Counter(), None, 0
     for count, steps in ((2, 2), (3, 1), (1, 1000)):
-        samplers = [
-            InterruptibleBatchSampler(53, 5, groups=kinds, rank=rank, ranks=count, seed=2) for rank in range(count)
-        ]
-        for sampler in samplers:
-            if state:
-                sampler.load_state_dict(state)
-            for batch in itertools.islice(DataLoader(range(53), batch_sampler=sampler, num_workers=2), steps):
+        states = []
+        for rank in range(count):
+            loaders, loader = one_of(count, rank, state, groups=kinds, num_workers=2)
+            batches = iter(loader)
+            for batch in itertools.islice(batches, steps):
                 seen.update(batch.tolist())
                 mixed += len({kinds[index] for index in batch.tolist()}) != 1
-                sampler.advance()
-        assert len({tuple(sampler.state_dict().items()) for sampler in samplers}) == 1
-        state = samplers[0].state_dict()
+            states.append(loaders.state_dict())
+        assert all(each == states[0] for each in states)
+        state = states[0]
 
     assert seen == Counter(range(53))
     assert mixed == 0
 
 
-def test_a_state_of_another_order_is_refused():
-    sampler = sampler_of(seed=4)
+def test_each_pass_has_an_order_of_its_own_and_holds_every_sample():
+    _, loader = one_of()
+    first, second = ([index for batch in loader for index in batch.tolist()] for _ in range(2))
 
-    with pytest.raises(ValueError, match="the state was made with seed 5, and this sampler has 4"):
-        sampler.load_state_dict(sampler_of(seed=5).state_dict())
-    with pytest.raises(ValueError, match="the state was made with size 12, and this sampler has 11"):
-        sampler.load_state_dict(sampler_of(56, seed=4).state_dict())
+    assert sorted(first) == sorted(second) == list(range(53))
+    assert first != second
 
 
-def dropped_out(sampler, stop_at=1000, start=None, **options):
-    """A loop of one's own with dropout, over two epochs; returns all masks, and the state at the stop."""
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"seed": 5}, "was made with another seed for loader 0"),
+        ({"size": 56}, "with 11 batches in loader 0, and it has 12"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(options, line):
+    loaders, loader = one_of()
+    batches = iter(loader)
+    next(batches)
+    state = loaders.state_dict()
+
+    with pytest.raises(CheckpointError, match=line):
+        next(iter(one_of(state=state, **options)[1]))
+
+
+def dropped_out(stop_at=1000, start=None):
+    """A loop of one's own with dropout, over two passes; returns all masks, and the state at the stop."""
     torch.manual_seed(0)
-    masks, state = [], None
+    masks, (loaders, loader) = [], one_of(state=start and start["loaders"])
     if start:
-        sampler.load_state_dict(start["sampler"])
         torch.set_rng_state(start["random"])
-    for epoch in range(sampler.epoch, 2):
-        sampler.set_epoch(epoch)
-        for batch in DataLoader(range(53), batch_sampler=sampler, **options):
+    while len(masks) < 22 - (start["done"] if start else 0):
+        for batch in loader:
             masks.append((batch.tolist(), torch.nn.functional.dropout(torch.ones(8)).tolist()))
-            sampler.advance()
             if len(masks) == stop_at:
-                return masks, {"sampler": sampler.state_dict(), "random": torch.get_rng_state()}
-    return masks, state
+                return masks, {"loaders": loaders.state_dict(), "random": torch.get_rng_state(), "done": stop_at}
+    return masks, {}
 
 
-@pytest.mark.parametrize("has_generator", [True, False])
-def test_a_loader_needs_a_generator_of_its_own_where_dropout_is_to_go_on_exactly(has_generator):
-    def options():
-        return {"generator": torch.Generator()} if has_generator else {}
+def test_a_loader_leaves_no_trace_in_the_generators_so_dropout_goes_on_exactly():
+    whole, _ = dropped_out()
+    before, state = dropped_out(stop_at=4)
+    after, _ = dropped_out(start=state)
 
-    def sampler():
-        return InterruptibleBatchSampler(53, 5, seed=4)
-
-    whole, _ = dropped_out(sampler(), **options())
-    before, state = dropped_out(sampler(), stop_at=4, **options())
-    after, _ = dropped_out(sampler(), start=state, **options())
-
-    assert [batch for batch, _ in before + after] == [batch for batch, _ in whole]
-    assert (before + after == whole) is has_generator
-
-
-def test_to_count_more_than_is_left_stays_at_the_end_of_the_epoch():
-    sampler = sampler_of(seed=4)
-    sampler.advance(12)
-
-    assert sampler.done == 11
+    assert before + after == whole

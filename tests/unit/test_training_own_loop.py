@@ -167,6 +167,14 @@ def test_without_a_folder_nothing_is_saved_and_a_signal_is_heard(capsys: pytest.
     assert "nothing is saved" in capsys.readouterr().out
 
 
+def test_a_loop_that_does_not_load_is_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints({"variables": Variables()}, folder=tmp_path)
+
+    with pytest.raises(RuntimeError, match=r"load\(\) was not called"):
+        checkpoints.save(1)
+    checkpoints.close()
+
+
 def test_the_policy_says_which_steps_are_saved(tmp_path: Path) -> None:
     checkpoints = Checkpoints({"variables": Variables(a=1)}, folder=tmp_path, saves=Saves(steps=3))
     checkpoints.load()

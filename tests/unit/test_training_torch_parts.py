@@ -231,11 +231,14 @@ def test_every_generator_comes_back_from_a_file_read_safely(tmp_path: Path) -> N
         "torch": torch.Generator().manual_seed(1),
         **{kind.__name__: np.random.Generator(kind(2)) for kind in (np.random.MT19937, np.random.Philox)},
         "PCG64": np.random.default_rng(3),
+        "legacy": np.random.RandomState(4),
+        "python": random.Random(5),
     }
 
     def draw():
         own = [generators["torch"].get_state().sum().item(), torch.randn(1, generator=generators["torch"]).item()]
-        own += [float(generators[name].normal()) for name in ("MT19937", "Philox", "PCG64")]
+        own += [float(generators[name].normal()) for name in ("MT19937", "Philox", "PCG64", "legacy")]
+        own.append(generators["python"].gauss(0, 1))
         return [*own, random.gauss(0, 1), float(np.random.randn()), torch.randn(1).item()]
 
     draw()  # now each of them keeps half of a normal pair

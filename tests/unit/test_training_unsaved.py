@@ -1,5 +1,6 @@
 """What a training changes and no state of its parts holds is refused or named, and what nobody changes is not."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -162,6 +163,29 @@ def test_a_buffer_and_a_tensor_that_no_state_holds_are_named_if_they_change(tmp_
         "persistent=False; if it matters, type: persistent=True",
         "model.hidden changes in the training and is not saved, so a restart loses it; it is a tensor and no buffer; "
         "if a batch needs that of the batch before, type: self.register_buffer('hidden', ...)",
+    ]
+
+
+class Normalized(nn.Linear):
+    """Keeps running values in attributes that no state holds."""
+
+    def __init__(self):
+        super().__init__(6, 2)
+        self.mean, self.counts, self.names = np.zeros(6), {"calls": 0}, ["a", "b"]
+
+    def forward(self, inputs):
+        self.counts["calls"] += 1
+        self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0).numpy()
+        return super().forward(inputs)
+
+
+def test_a_container_on_a_module_is_named_if_it_changes(tmp_path, capsys) -> None:
+    fit(*made(tmp_path / "run", Normalized()))
+
+    assert said(capsys) == [
+        f"model.{name} changes in the training and is not saved, so a restart loses it; it is no buffer; if a batch "
+        "needs that of the batch before, give it to Training in a Variables"
+        for name in ("mean", "counts")
     ]
 
 

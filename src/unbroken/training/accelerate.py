@@ -22,7 +22,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter, Omitted
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
+from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, count_ranks, sharding_of
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
@@ -86,6 +86,7 @@ class UnbrokenLoop(Adapter, Placed):
         self._omitted = Omitted(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
+            self._keeper.note_saved(course.position.step)
         before = self._made
         while not course.is_over:
             self._made = before
@@ -105,7 +106,8 @@ class UnbrokenLoop(Adapter, Placed):
         course, self._plan = self._course, loader.sampler.plan
         loader.go_to(course.position.epoch, course.position.batch)
         self._begin_order()
-        self._enter(loader)
+        with refusing():
+            course.begin(len(loader), "the loader has")
         is_over = course.is_epoch_over
         if is_over:
             self._put_back()
@@ -158,8 +160,7 @@ class UnbrokenLoop(Adapter, Placed):
         Raise CheckpointError if the state was made with another seed or by other ranks.
         """
         if state["seed"] != self._seed:
-            found = f"the checkpoint was made with seed={state['seed']}, and UnbrokenLoop has {self._seed}"
-            refuse(CheckpointError, f"{found}; allowed: the same seed")
+            refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
         self._keeper.check_ranks(state.get("ranks", 1))
         self._course.restore(state["position"])
         self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
@@ -190,16 +191,6 @@ class UnbrokenLoop(Adapter, Placed):
             self._plan.order.restore(position.epoch, order)
         elif self._plan:
             self._plan.order.forget()
-
-    def _enter(self, loader: ResumableLoader) -> None:
-        position = self._course.position
-        if position.batch and position.batches != len(loader):
-            refuse(
-                CheckpointError,
-                f"the checkpoint is from the middle of an epoch of {position.batches} batches, and the loader has "
-                f"{len(loader)}; take the same data and batch size as before",
-            )
-        position.batches = len(loader)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""

@@ -258,7 +258,7 @@ def _limit(value: int | None) -> float | None:
 
 def _begin_averaging(trainer: pl.Trainer, pl_module: Module) -> None:
     """Let StochasticWeightAveraging take its schedule again: Lightning calls no `on_train_epoch_start` in mid-epoch."""
-    for callback in trainer.callbacks:
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # which a connector sets
         if isinstance(callback, pl.callbacks.StochasticWeightAveraging) and callback._scheduler_state is not None:
             groups = trainer.optimizers[0].param_groups
             kept = [dict(group) for group in groups]

@@ -174,6 +174,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
                     "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
                 )
+            self._keeper.log.finish()
             return
 
         def write(draft: Path) -> None:

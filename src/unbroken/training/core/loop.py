@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -16,11 +16,13 @@ from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.session import Connection, end_as_failed
+from unbroken.training.core.session import Connection
 from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
+from unbroken.training.core.validation import end_as_failed
 
 NO_MORE = object()
+LOADING = "before epochs or fit type: if training.imported: "
 
 
 class Feed(Protocol):
@@ -134,8 +136,8 @@ class Loop(Placed, ABC):
         """End the repeating: what it has changed is again as it was in the checkpoint."""
 
     @abstractmethod
-    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
-        """Save; after the last save the process leaves."""
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
+        """Save; after one that `is_last` the process leaves, and after one with `results` the training is over."""
 
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""
@@ -159,7 +161,7 @@ class Loop(Placed, ABC):
         link.pace.when_saved = self._book.published
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
-        if self._link and (unread := self._link.unread_import(self._loading)):
+        if self._link and (unread := self._link.unread_import(LOADING + self._loading)):
             self._give_up(Kind.HOPELESS, unread)
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 
@@ -184,6 +186,16 @@ class Loop(Placed, ABC):
                 self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
             phase, is_over = Phase.BATCH, course.is_epoch_over
+
+    def _finish(self, files: Mapping[str, object]) -> None:
+        """Hand over the last checkpoint, with the files and the metrics as results."""
+        self._course.count_batch()
+        step, is_best = self._course.position.step, self._book.watch.is_new_best
+        self._book.finish(step)
+        if self._link is None:
+            self._book.published(step)
+        else:
+            self._save(self._course.done, is_best=is_best, results={**files, **self._book.results(self._course)})
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:
@@ -244,4 +256,4 @@ class Loop(Placed, ABC):
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         self._book.close()
-        end_as_failed(kind, message, self._link, self._clean_up)
+        end_as_failed(kind, message, self._link.place if self._link else None, self._clean_up)

@@ -11,15 +11,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import Kind
 from unbroken.store.checkpoint import Imported, read_import
-from unbroken.store.history import EndCause, EndKind
+from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress, write_progress
 from unbroken.store.trackers import note_mlflow
 from unbroken.training.core import once
@@ -31,9 +31,9 @@ from unbroken.training.core.environment import (
     manifest_of,
     say,
 )
+from unbroken.training.core.point import NonFiniteState, Point
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
-from unbroken.training.core.validation import give_verdict
 
 Part = TypeVar("Part")
 
@@ -118,6 +118,7 @@ class Connection:
         self.resumed = origin is not None and self._imported is None  # from a checkpoint
         self._has_memory: bool | None = None
         self._next_report = -math.inf
+        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends a training whose state must not be saved
         atexit.register(self._at_exit)
 
     # --- what frameworks differ in ---
@@ -164,7 +165,8 @@ class Connection:
 
     def wait(self) -> None:
         """Return when no save is on its way any more; raise what went wrong with it."""
-        self._end_async_save()
+        with self._giving_up():
+            self._end_async_save()
 
     def wait_for_room(self, following: Phase) -> None:
         """Return when one more checkpoint may be handed over, or when there is no time to wait."""
@@ -194,13 +196,10 @@ class Connection:
         return self._imported
 
     def unread_import(self, loading: str) -> str:
-        """Return an error message if the script does not load what was imported."""
+        """Return an error message if the script does not load what was imported; `loading` says how to do it."""
         if self._imported is None or self._is_import_read:
             return ""
-        return (
-            f"the run resumes from {self._imported}, which was imported, and the script does not load it; before "
-            f"epochs or fit type: if training.imported: {loading}"
-        )
+        return f"the run resumes from {self._imported}, which was imported, and the script does not load it; {loading}"
 
     def tell_what_changed(self) -> None:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
@@ -231,6 +230,26 @@ class Connection:
 
     # --- saves ---
 
+    def write_now(self, point: Point, write: Callable[[], float]) -> None:
+        """Save while the training waits; `write` returns the seconds that it took."""
+        with self._giving_up():
+            self.pace.saved(write())
+        if point.is_last or point.results is not None:
+            self.close_place(is_paused=point.is_last)
+
+    def write_in_background(self, write: Callable[[], float], stall_seconds: float) -> None:
+        """Save while the training continues, which has paused for so long."""
+        self._async_save = AsyncSave(write, stall_seconds)
+        self.pace.is_saving = True
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """End the training if its state must not be saved."""
+        try:
+            yield
+        except NonFiniteState as non_finite:
+            self.give_up(str(non_finite))
+
     def _may_be_in_background(self, size_bytes: int) -> bool:
         wanted = self.saves.in_background
         if wanted is False or (wanted is None and size_bytes < self.background_bytes):
@@ -247,15 +266,6 @@ class Connection:
         if save:
             save.wait(patience_seconds)
             self.pace.saved(save.seconds, save.stall_seconds)
-
-
-def end_as_failed(kind: Kind, message: str, link: Connection | None, clean_up: Callable[[], None]) -> NoReturn:
-    """End this process without saving, in one line."""
-    give_verdict(kind, message)
-    if link:
-        link.place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
-    clean_up()
-    sys.exit(f"unbroken: {message}")
 
 
 def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[str, Part]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from unbroken.program.contract import Kind, Verdict, write_verdict
+from unbroken.store.history import EndCause, EndKind
+from unbroken.training.core.environment import SavePlace
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,15 @@ def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.e
     """Report to the process that started us, if there is one that listens."""
     if path := environment.get("UNBROKEN_VERDICT"):
         write_verdict(Path(path), Verdict(kind, message))
+
+
+def end_as_failed(kind: Kind, message: str, place: SavePlace | None, clean_up: Callable[[], None]) -> NoReturn:
+    """End this process without saving, in one line."""
+    give_verdict(kind, message)
+    if place:
+        place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
+    clean_up()
+    sys.exit(f"unbroken: {message}")
 
 
 def _listed(prediction: Any) -> list[float]:

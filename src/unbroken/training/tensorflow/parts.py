@@ -26,7 +26,7 @@ def groups_of(parts: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _attributes_of(part: object) -> dict[str, Any]:
-    """Return what a model holds in attributes, and Keras does not count among its variables: a GAN's optimizers, say."""
+    """Return what a model holds in attributes that are none of Keras's variables, such as a GAN's optimizers."""
     if not isinstance(part, keras.Model):
         return {}
     kinds = (keras.optimizers.Optimizer, tf.random.Generator, tf.Variable)

@@ -154,7 +154,7 @@ class Training(Loop):
             checkpoint.put_back(self._groups(), notes["folder"])
             checkpoint.restore_random(notes["random"])
 
-    def _save(self, done: float, *, is_best: bool, is_last: bool) -> None:
+    def _save(self, done: float, *, is_best: bool, is_last: bool = False, **_: Any) -> None:
         if link := self._link:
             link.pace.begin_save(self._course.position.step)
             draft = link.write(self._groups(), self._new_notes(), is_last=is_last)

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from unbroken.training.torch.checkpoints import Checkpoints as Checkpoints
     from unbroken.training.torch.loaders import Loaders as Loaders
     from unbroken.training.torch.parts import Variables as Variables
-    from unbroken.training.torch.random_state import RandomKept as RandomKept
     from unbroken.training.torch.random_state import seed_everything as seed_everything
-    from unbroken.training.torch.samplers import InterruptibleBatchSampler as InterruptibleBatchSampler
     from unbroken.training.torch.serialization import save_verified as save_verified
     from unbroken.training.torch.stop import Stop as Stop
     from unbroken.training.torch.streams import ResumableStream as ResumableStream
@@ -28,8 +26,7 @@ _NAMES = {
     "torch.checkpoints": ["Checkpoints"],
     "torch.loaders": ["Loaders"],
     "torch.parts": ["Variables"],
-    "torch.random_state": ["RandomKept", "seed_everything"],
-    "torch.samplers": ["InterruptibleBatchSampler"],
+    "torch.random_state": ["seed_everything"],
     "torch.serialization": ["save_verified"],
     "torch.stop": ["Stop"],
     "torch.streams": ["ResumableStream"],

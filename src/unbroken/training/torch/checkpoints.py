@@ -15,8 +15,8 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import end_as_failed, together
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.session import together
+from unbroken.training.core.validation import Validate, end_as_failed
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.content import Content, Extra
@@ -28,6 +28,7 @@ from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter, linked
 
 OFTEN = Saves()
+LOADING = "after load() type: if checkpoints.imported: model.load_state_dict(torch.load(checkpoints.imported))"
 NO_PARTS: Mapping[str, Part | Sequence[Part]] = MappingProxyType({})
 
 
@@ -72,7 +73,7 @@ class Checkpoints:
         parts, own = torch_state.one_by_one(together(state, per_rank)), {*torch_state.one_by_one(per_rank)}
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
-        self.ranks, self.step = ranks or Ranks.here(), 0
+        self.ranks, self.step, self._is_loaded = ranks or Ranks.here(), 0, False
         for line in make_persistent(parts, own, self.ranks.size):
             self.ranks.say(line)
         position: dict[str, Extra] = {"position": (lambda: {"step": self.step}, self._go_to)}
@@ -123,6 +124,7 @@ class Checkpoints:
 
         Call it when all parts are made, right before the loop.
         """
+        self._is_loaded = True
         if self.link:
             if error := self.link.resume(self.content.restore):
                 self._give_up(Kind.BAD_CHECKPOINT, error)
@@ -136,6 +138,7 @@ class Checkpoints:
         What is not forced may be written in the background.
         """
         self.step, link = step, self.link
+        self._check_loaded()
         if link is None:
             return False
         if link.note_step():
@@ -155,6 +158,7 @@ class Checkpoints:
 
         A file is text, bytes, a Path to copy, or whatever `torch.save` can save.
         """
+        self._check_loaded()
         self.write(self._progress(is_over=True), self.step, results=self.results(files))
 
     def close(self) -> None:
@@ -171,8 +175,7 @@ class Checkpoints:
         self.content.check_loaders()
         if unshared := self.content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
-        for line in self.content.unsaved():
-            self.ranks.say(line)
+        self.content.say_unsaved()
 
     def write(self, progress: Progress, step: int, *, is_best: bool = False, **more: Any) -> None:
         """Save now; `more` is what `Point` holds in addition."""
@@ -180,7 +183,8 @@ class Checkpoints:
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
             state = self._state()
             weights = self.content.trust.weights() if self._record.finite else {}
-            self.link.save(Point(state, progress, step, is_best, weights=weights, where=self._where(), **more))
+            more |= {"is_best": is_best, "where": self._where()}
+            self.link.save(Point(state=state, weights=weights, progress=progress, step=step, **more))
 
     def results(self, files: Mapping[str, object] | None) -> dict[str, object]:
         """Return the files with each sharded tensor whole, on the first rank, which alone writes them."""
@@ -197,6 +201,16 @@ class Checkpoints:
             if non_finite:
                 self._give_up(Kind.HOPELESS, non_finite)
         return state
+
+    def _check_loaded(self) -> None:
+        """Raise RuntimeError, or end the training, if the script does not begin where it has to."""
+        if not self._is_loaded:
+            raise RuntimeError(
+                "Checkpoints: load() was not called, so a restart would begin at step 0 again; type: "
+                "step = checkpoints.load() before the loop"
+            )
+        if self.link and (unread := self.link.unread_import(LOADING)):
+            self._give_up(Kind.HOPELESS, unread)
 
     def _wish(self) -> RankRequest:
         return RankRequest(due=self.ranks.is_first and self.link is not None and self.link.is_save_due(self.step))
@@ -219,4 +233,4 @@ class Checkpoints:
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         if self._record.leave and self.link:  # else it is not made yet
             self._record.leave(kind, message)
-        end_as_failed(kind, message, self.link, self.content.end_workers)
+        end_as_failed(kind, message, self.link.place if self.link else None, self.content.end_workers)

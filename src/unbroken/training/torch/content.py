@@ -117,11 +117,16 @@ class Content:
         self._random, self._first_random, self._origin = random, None, folder
         return self.trust.validation_error(state["trust"])
 
-    def unsaved(self) -> list[str]:
-        """Return lines about what no restart can restore, each once."""
-        new = [line for line in self._unsaved.lines() if line not in self._said]
-        self._said.update(new)
-        return new
+    def say_unsaved(self) -> None:
+        """Name what no restart can restore."""
+        for line in self._unsaved.lines():
+            self.say_once(line, line)
+
+    def say_once(self, key: str, line: str) -> None:
+        """Write a line, unless it is empty, or there was one of that key."""
+        if line and key not in self._said:
+            self._said.add(key)
+            self._ranks.say(line)
 
     def check_generators(self) -> None:
         """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""

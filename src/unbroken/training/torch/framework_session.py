@@ -7,7 +7,8 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -55,6 +56,15 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Refuse what raises CheckpointError inside."""
+    try:
+        yield
+    except CheckpointError as error:
+        refuse(CheckpointError, str(error))
 
 
 class FrameworkSession:
@@ -114,10 +124,8 @@ class FrameworkSession:
         shared it otherwise when the checkpoint was made.
         """
         if self.contract:
-            try:
+            with refusing():
                 self.sharding = find()
-            except CheckpointError as error:
-                refuse(CheckpointError, str(error))
             before = (manifest_of(self.resume).get("versions") or {}).get("sharding") if self.resume else None
             if before not in (None, str(self.sharding)):
                 refuse(
@@ -139,6 +147,11 @@ class FrameworkSession:
         if self.contract:  # what several ranks decide together is done a step later
             self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
 
+    def note_saved(self, step: int) -> None:
+        """Note that there is a checkpoint of this step already."""
+        if self.contract:
+            self._link.pace.begin_save(step)
+
     def check_ranks(self, saved: int) -> None:
         """Raise CheckpointError if the checkpoint to resume from lacks a shard, or other ranks made it."""
         here = self.ranks.size
@@ -149,7 +162,8 @@ class FrameworkSession:
             )
         if self.resume and here > 1:
             names = [str(path.relative_to(self.resume)) for path in self.resume.rglob("*")]
-            framework_shards.check_shards(names, here, self.sharding.zero, self.resume)
+            with refusing():
+                framework_shards.check_shards(names, here, self.sharding.zero, self.resume)
 
     def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
         """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.

@@ -30,8 +30,9 @@ from torch.utils.data import (
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
-from unbroken.training.torch.random_state import GLOBAL, Generator, kept, own_generators
+from unbroken.training.torch.random_state import GLOBAL, kept, own_generators
 from unbroken.training.torch.samplers import AGAIN, EpochKey, SamplePlan, seed_from
+from unbroken.training.torch.state import RandomGenerator
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -127,7 +128,7 @@ class Batches(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
         self.dataset = dataset
         self._collate, self._seed = collate, seed
-        self._own: list[Generator] = []
+        self._own: list[RandomGenerator] = []
         self._epoch: EpochKey | None = None  # in which generators of its own were looked for
 
     @property

@@ -19,8 +19,9 @@ from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, alone, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks, here
-from unbroken.training.torch.random_state import Generator, own_generators
+from unbroken.training.torch.random_state import own_generators
 from unbroken.training.torch.samplers import EpochOrder, Indices, Order, SamplePlan, as_tensor, from_tensor, seed_from
+from unbroken.training.torch.state import RandomGenerator
 
 
 class Zone(Enum):
@@ -102,7 +103,13 @@ class TrackedLoader:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, in iterations that begin from here on, and in the endless one."""
-        self.loader.sampler.plan.order.restore(self.loaders.position.epoch, saved.get("order"))
+        plan = self.loader.sampler.plan
+        if saved.get("seed", plan.seed) != plan.seed:
+            raise CheckpointError(
+                f"the checkpoint was made with another seed for loader {self.name}; allowed: Loaders(seed) as before, "
+                "and the loaders in the same order"
+            )
+        plan.order.restore(self.loaders.position.epoch, saved.get("order"))
         self._saved = saved.get("endless")  # until the script asks for it
         self._next: dict[str, Any] = dict(saved.get("pass") or {"number": 0})  # of a loop of your own
         self._open.clear()
@@ -148,11 +155,13 @@ class TrackedLoader:
             )
 
     def state(self) -> dict[str, Any]:
-        at, found = self.loaders.position, {"endless": self.endless.passed.state() if self.endless else self._saved}
+        at, plan = self.loaders.position, self.loader.sampler.plan
+        found: dict[str, Any] = {"endless": self.endless.passed.state() if self.endless else self._saved}
         if self.loaders.is_own_loop:
+            found["seed"] = plan.seed
             found["pass"] = next((each.state() for each in self._alive), self._next)
         elif at.batch:
-            found["order"] = self.loader.sampler.plan.order.state(at.epoch)
+            found["order"] = plan.order.state(at.epoch)
         return {key: value for key, value in found.items() if value is not None}
 
 
@@ -170,7 +179,7 @@ class Loaders:
         self._made: dict[str, TrackedLoader] = {}
         self._saved: dict[str, Any] = {}  # of the loaders that are not made yet
         self._counts: Counter[str] = Counter()
-        self._generators: list[Generator] = []  # of data sets, used as they are
+        self._generators: list[RandomGenerator] = []  # of data sets, used as they are
 
     def loader(
         self,
@@ -286,5 +295,5 @@ class Loaders:
                 raise TypeError(
                     "loader(seeded_samples=False): the data set has a random generator of its own "
                     f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
-                    "torch.Generator or numpy.random.Generator to state={'generator': ...} too"
+                    "generator to state={'generator': ...} too"
                 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import random
 import types
 from collections import deque
@@ -14,17 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, get_worker_info
 
-from unbroken.training.torch.state import RandomGenerator, mapped, torch_load
-
-# What a data set may hold.
-Generator = RandomGenerator | np.random.RandomState | random.Random
+from unbroken.training.torch.state import RandomGenerator, mapped
 
 _PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 _NUMPY: np.random.RandomState = np.random.mtrand._rand
 # The global ones on the CPU.
-GLOBAL: tuple[Generator, ...] = (_PYTHON, _NUMPY, torch.default_generator)
+GLOBAL: tuple[RandomGenerator, ...] = (_PYTHON, _NUMPY, torch.default_generator)
 
 
 class _Kind(NamedTuple):
@@ -55,22 +50,22 @@ _KINDS: dict[type, _Kind] = {
 }
 
 
-def _kind_of(generator: Generator) -> _Kind:
+def _kind_of(generator: RandomGenerator) -> _Kind:
     return next(kind for each, kind in _KINDS.items() if isinstance(generator, each))
 
 
-def state_of(generator: Generator) -> Any:
+def state_of(generator: RandomGenerator) -> Any:
     """Return the state of a generator, with tensors in place of numpy's arrays, which cannot be read back safely."""
     return _with_tensors(_kind_of(generator).read(generator))
 
 
-def restore(generator: Generator, state: Any) -> None:
+def restore(generator: RandomGenerator, state: Any) -> None:
     """Put back what `state_of` returned."""
     state = state if isinstance(generator, torch.Generator) else _with_arrays(state)
     _kind_of(generator).restore(generator, state)
 
 
-def seed(generators: Iterable[Generator], seeds: Iterable[int]) -> None:
+def seed(generators: Iterable[RandomGenerator], seeds: Iterable[int]) -> None:
     """Seed each generator with its own seed."""
     for generator, number in zip(generators, seeds, strict=False):
         _kind_of(generator).seed(generator, number)
@@ -84,7 +79,7 @@ def seed_everything(seed: int) -> None:
 
 
 @contextmanager
-def kept(generators: Iterable[Generator] = GLOBAL) -> Iterator[None]:
+def kept(generators: Iterable[RandomGenerator] = GLOBAL) -> Iterator[None]:
     """Let nothing that is drawn inside leave a trace in the generators, by default the global ones on the CPU."""
     states = [(generator, _kind_of(generator).read(generator)) for generator in generators]
     try:
@@ -171,13 +166,13 @@ def reachable(*roots: object) -> Iterator[object]:
             continue
         seen[id(here)] = here
         yield here
-        if not isinstance(here, Generator):
+        if not isinstance(here, RandomGenerator):
             left.extend(_held_by(here))
 
 
-def own_generators(*roots: object) -> list[Generator]:
+def own_generators(*roots: object) -> list[RandomGenerator]:
     """Return the random generators that the objects hold, without the global ones."""
-    found = (each for each in reachable(*roots) if isinstance(each, Generator))
+    found = (each for each in reachable(*roots) if isinstance(each, RandomGenerator))
     return [each for each in found if not isinstance(each, random.SystemRandom) and each not in GLOBAL]
 
 
@@ -192,36 +187,4 @@ def _held_by(here: object) -> list[object]:
 def _globals_of(function: types.FunctionType) -> list[object]:
     """Return the generators among the global names that a function uses; other globals belong to the script."""
     found = (function.__globals__.get(name) for name in function.__code__.co_names)
-    return [each for each in found if isinstance(each, Generator)]
-
-
-class RandomKept(Dataset[Any]):
-    """Wrap the samples of a data set for a StatefulDataLoader whose workers draw random numbers.
-
-    Use it too for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data
-    set for each worker process, and no random generators.  Here the generators are such a state: after a restart in the
-    middle of an epoch, with as many workers, the same numbers are drawn as without it.
-    """
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-    def state_dict(self) -> dict[str, Any]:
-        # Bytes: torchdata would send the items of a dictionary in any order.
-        file = io.BytesIO()
-        torch.save([state_of(generator) for generator in self._generators()], file)
-        return {"generators": file.getvalue()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for generator, saved in zip(self._generators(), torch_load(io.BytesIO(state["generators"])), strict=False):
-            restore(generator, saved)
-
-    def _generators(self) -> list[Generator]:
-        # The global ones of the training's own process are in its state already.
-        return [*(GLOBAL if get_worker_info() else ()), *own_generators(self.dataset)]
+    return [each for each in found if isinstance(each, RandomGenerator)]

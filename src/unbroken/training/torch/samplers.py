@@ -1,21 +1,16 @@
-"""Sample in an order that is a function of seed and epoch, for a loop of your own and for `Training.loader`.
-
-What worker processes have read ahead does not count.
-"""
+"""Sample in an order that is a function of seed and epoch."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Sampler
 
 from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Share, grouped
-from unbroken.training.torch.process_group import here
 
 SHORT = np.iinfo(np.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
@@ -124,11 +119,9 @@ class SamplePlan:
         share: Share = Share(),  # noqa: B008, it is frozen
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
-        has_repeats: bool = True,
     ) -> None:
         self.order, self.seed, self.share = order, order.seed, share
         self._batch_size, self._drop_last, self._groups = batch_size, drop_last, groups
-        self._has_repeats = has_repeats and order.is_own  # which are `numbered`
         self._known: tuple[Indices | None, Sequence[Batch]] = (None, ())
 
     def row(self, epoch: EpochKey) -> Sequence[Batch]:
@@ -149,7 +142,7 @@ class SamplePlan:
     def cut(self, epoch: EpochKey, indices: Indices) -> Sequence[Batch]:
         """Return the batches that the indices of an epoch make."""
         groups = None if self._groups is None else [self._groups[index] for index in indices]
-        if self._has_repeats:
+        if self.order.is_own:  # then one may come twice
             indices = numbered(indices)
         if groups is None:
             return BatchRow(indices, self._batch_size, drop_last=self._drop_last)
@@ -157,71 +150,3 @@ class SamplePlan:
         # What was left of each group at the end would come together, one small batch after the other.
         mixer = torch.Generator().manual_seed(seed_from(self.seed, "groups", epoch))
         return [row[number] for number in torch.randperm(len(row), generator=mixer).tolist()]
-
-
-class InterruptibleBatchSampler(Sampler[list[int]]):
-    """Yield batches for `DataLoader(batch_sampler=...)`: every sample exactly once an epoch on any number of ranks.
-
-    Use it in a loop of your own: call `set_epoch` at the beginning of each epoch and `advance` after each step, which
-    alone moves the position, and put `state_dict` into your checkpoint.  `batch_size` is that of one rank; the ranks
-    come from torch.distributed if they are not given.  With `groups`, the kind of each sample (a length, an aspect
-    ratio), the samples of a batch are of one kind.  The last step may have smaller batches; with `drop_last` it is
-    left out.
-    """
-
-    def __init__(
-        self,
-        data: Sized | int,
-        batch_size: int,
-        *,
-        groups: Sequence[object] | None = None,
-        rank: int | None = None,
-        ranks: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        order: Order | None = None,
-        drop_last: bool = False,
-    ) -> None:
-        self.seed, self.epoch, self.done = seed, 0, 0
-        self._order = EpochOrder(data if isinstance(data, int) else len(data), seed, shuffle=shuffle, order=order)
-        share = here().share if rank is None or ranks is None else Share(rank, ranks)
-        options: dict[str, Any] = {"drop_last": drop_last, "groups": groups, "has_repeats": False}
-        self._plan = SamplePlan(self._order, batch_size, share=share, **options)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        if self.done == 0:  # for a length it may have been drawn before, when it was another
-            self._order.forget()
-        return map(list, self._steps())
-
-    def __len__(self) -> int:
-        return len(self._steps())
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
-        if epoch != self.epoch:
-            self.epoch, self.done = epoch, 0
-
-    def advance(self, steps: int = 1) -> None:
-        """Count steps: batches that this rank has trained, and one at the same time on each of the others."""
-        for _ in range(steps):
-            self.done = self._steps().end_after(self.done)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position: the same on all ranks, so that any number of ranks can resume from it.
-
-        In the middle of an epoch with an order of your own, that order too: it may follow the training.
-        """
-        state = {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": len(self._plan.row(self.epoch))}
-        order = self._order.state(self.epoch) if self.done else None
-        return state if order is None else {**state, "order": order}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the saved position; raise ValueError if it is one in another order."""
-        self._order.restore(int(state["epoch"]), state.get("order"))
-        self.epoch, self.done = int(state["epoch"]), int(state["done"])
-        for name, own in (("seed", self.seed), ("size", len(self._plan.row(self.epoch)))):
-            if state[name] != own:
-                raise ValueError(f"the state was made with {name} {state[name]}, and this sampler has {own}")
-
-    def _steps(self) -> EpochSteps:
-        return self._plan.steps(self.epoch, self.done)

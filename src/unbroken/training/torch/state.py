@@ -7,6 +7,7 @@ make files differ.
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from collections import Counter, OrderedDict
@@ -34,7 +35,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: Any, /) -> object: ...
 
 
-RandomGenerator = torch.Generator | np.random.Generator
+RandomGenerator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 Part = Stateful | RandomGenerator
 Kind = TypeVar("Kind")
 
@@ -182,7 +183,7 @@ def check_parts(parts: Mapping[str, object]) -> None:
             raise TypeError(
                 f"Training(state={{{name!r}: ...}}) "
                 f"is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
-                "or a torch.Generator or numpy.random.Generator"
+                "or a random generator of torch, numpy or Python"
             )
 
 

@@ -16,17 +16,17 @@ from unbroken.errors import CheckpointError
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import bits
-from unbroken.training.torch.random_state import own_generators, reachable
-from unbroken.training.torch.samplers import InterruptibleBatchSampler, seed_from
+from unbroken.training.torch.random_state import reachable
+from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
+from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.state import Stateful, places
 from unbroken.training.torch.streams import ResumableStream
 
 STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
-# What datasets 5.2 cannot resume, or only without worker processes (True), whatever its own state_dict says.
+# What the state_dict of datasets does not hold, or (5.2, with worker processes) cannot load.
 UNRESUMABLE = {
-    "BufferShuffledExamplesIterable": ("a shuffle buffer, which is filled with other samples after a restart", False),
-    "InterleavedShardsExamplesIterable": ("a shuffle, which cannot resume in worker processes", True),
-    "VerticallyConcatenatedMultiSourcesExamplesIterable": ("parts that cannot resume in worker processes", True),
+    "BufferShuffledExamplesIterable": "shuffle",
+    "VerticallyConcatenatedMultiSourcesExamplesIterable": "concatenate_datasets",
 }
 
 
@@ -40,12 +40,17 @@ class StatefulLoader:
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
         self._name, self.loader, self.ranks = name, loader, ranks
         self._seed = seed_from(seed, "loader", name)
+        self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
         self._saved: Mapping[str, Any] = {}  # where the next one resumes
         self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
         self._endless: Iterator[Any] | None = None
         if problem := _problem(loader):
             raise TypeError(f"{self._where}: {problem}")
+        if isinstance(loader.dataset, ResumableStream):
+            loader.dataset.seed = self._seed
+        elif not isinstance(loader.dataset, Stateful):
+            self._seeded = seed_samples(loader, self._seed)
 
     @property
     def _where(self) -> str:
@@ -54,7 +59,7 @@ class StatefulLoader:
     def prepare_workers(self) -> None:
         """Make the workers survive the signals that are meant for the training."""
         if self.loader.num_workers:
-            if not isinstance(self.loader.dataset, Stateful) or _is_of_datasets(self.loader.dataset):
+            if _is_of_datasets(self.loader.dataset):
                 self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
                 self.loader.worker_init_fn = check.begin
             self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
@@ -64,7 +69,7 @@ class StatefulLoader:
         if not self._is_begun and getattr(self.loader, "_iterator", None) is not None:
             raise TypeError(
                 f"{self._where}: the StatefulDataLoader is iterated without batches(), so a restart would begin it "
-                "again; type training.endless(loader) in place of iter(loader)"
+                "again; type training.endless(loader) in its place, in a loop of your own loaders.loader(dataset)"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,10 +88,11 @@ class StatefulLoader:
 
     def begin(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
-        saved, self._saved, self._unread = self._saved, {}, {}
+        saved, self._saved = self._saved, {}
         with random_state.kept(), start_of_workers(self.loader):
             if saved and number != self._number:
                 self._end_pass(saved)
+                saved = {}
             elif saved:
                 self._load(saved)
             self._number, self._is_begun = number, True
@@ -126,6 +132,8 @@ class StatefulLoader:
 
     def _iterate(self) -> Iterator[Any]:
         """Begin the pass that is the loader's now, by its number."""
+        if self._seeded:
+            self._seeded.epoch.fill_(self._number)
         parts: list[Any] = [self.loader.dataset, self.loader.sampler, self.loader.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
@@ -175,9 +183,8 @@ class DrawCheck:
         batch = self._collate(samples)
         if self._before != _drawn():
             raise TypeError(
-                f"{self._where}: the data set or its collate_fn draws random numbers in a worker process, and a "
-                "restart would draw others; allowed: num_workers=0, or a data set that keeps them; type "
-                f"RandomKept(dataset), for a stream {STREAM}"
+                f"{self._where}: the stream or the collate_fn draws random numbers in a worker process, and a restart "
+                f"would draw others; allowed: num_workers=0; type {STREAM}"
             )
         return batch
 
@@ -232,46 +239,33 @@ def _problem(loader: DataLoader[Any]) -> str:
             f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
             "sampler with state_dict, or Training.loader(order=...)"
         )
-    if isinstance(loader.batch_sampler, InterruptibleBatchSampler):
-        return (
-            "an InterruptibleBatchSampler moves by advance() alone, and a StatefulDataLoader by itself; allowed: one "
-            "of them (a plain DataLoader for this sampler)"
-        )
+    if loader.batch_size is None and loader.batch_sampler is None and not isinstance(loader.dataset, IterableDataset):
+        return "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
     return _problem_of_data(loader)
 
 
 def _problem_of_data(loader: DataLoader[Any]) -> str:
     data = loader.dataset
-    if not isinstance(data, IterableDataset):
-        own = [] if isinstance(data, Stateful) else own_generators(data)
-        if not own:
-            return ""
-        return (
-            f"the data set has a random generator of its own ({type(own[0]).__name__}), which is in no state; type "
-            "RandomKept(dataset), or give the data set state_dict and load_state_dict"
-        )
-    is_heard = isinstance(data, ResumableStream) or _is_of_datasets(data)
-    if loader.persistent_workers and hasattr(data, "set_epoch") and not is_heard:
+    is_wrapped = isinstance(data, ResumableStream)
+    if loader.persistent_workers and hasattr(data, "set_epoch") and not (is_wrapped or _is_of_datasets(data)):
         return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
-    streams = filter(_is_of_datasets, reachable(data))
-    problems = (_problem_of_stream(part, loader) for part in streams)
-    return next(filter(None, problems), "")
+    parts = filter(_is_of_datasets, reachable(data) if isinstance(data, IterableDataset) else ())
+    return next(filter(None, (_problem_of_stream(part, is_wrapped=is_wrapped) for part in parts)), "")
 
 
 def _is_of_datasets(part: object) -> bool:
     return type(part).__module__.startswith("datasets.")
 
 
-def _problem_of_stream(part: object, loader: DataLoader[Any]) -> str:
+def _problem_of_stream(part: object, *, is_wrapped: bool) -> str:
     """Return what of a streaming data set of Hugging Face does not resume."""
     generator = getattr(part, "generator", None)
     if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
         return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
-    what, is_of_workers = UNRESUMABLE.get(type(part).__name__, ("", False))
-    is_resumed = isinstance(loader.dataset, ResumableStream) or (is_of_workers and not loader.num_workers)
-    if not what or is_resumed or getattr(part, "buffer_size", None) == 1:
+    what = UNRESUMABLE.get(type(part).__name__)
+    if not what or is_wrapped:
         return ""
-    return f"the data set has {what}; type {STREAM}"
+    return f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_unseeded(generator: np.random.Generator) -> bool:

@@ -21,26 +21,26 @@ from unbroken.training.torch.process_group import here
 from unbroken.training.torch.random_state import GLOBAL, kept, own_generators, reachable
 from unbroken.training.torch.samplers import seed_from
 
-# An epoch of WebDataset may have several passes (`with_epoch`), at most so many.
-PASSES = 2**20
-
 
 class ResumableStream(IterableDataset[Any]):
     """Wrap a stream for a StatefulDataLoader so that a restart gives the samples that would have come.
 
     In each epoch, all that is drawn in the stream is a function of seed and epoch: by the shuffles of WebDataset, by
     generators that the stream holds, and, for each rank and worker, by the global ones.  So its state is the number of
-    samples given.  A restart reads the epoch again up to there, and raises CheckpointError if other samples come.
+    samples given.  A restart reads the epoch again up to there, and raises CheckpointError if other samples come.  The
+    seed is that of the loader, which `Training` gives it.
     """
 
-    def __init__(self, dataset: Iterable[Any], seed: int = 0) -> None:
-        self.dataset, self._seed, self._rank = dataset, seed, here().share.rank
+    def __init__(self, dataset: Iterable[Any]) -> None:
+        self.dataset, self.seed, self._rank = dataset, 0, here().share.rank
         # Shared, so that persistent workers hear of it.
         self._epoch: torch.Tensor = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self._given = self._checksum = 0  # of the samples of this epoch
         self._resume = 0, 0  # the same, where the next iteration begins
-        _make_repeatable(dataset, seed)
         parts: list[Any] = [*reachable(dataset)]
+        self._stages = [part for part in parts if type(part).__module__.startswith("webdataset.")]
+        for stage in self._stages:
+            _make_repeatable(stage)
         self._own = own_generators(dataset)
         self._heard = [part for part in parts if hasattr(type(part), "set_epoch")]
         counting = (part for part in parts if isinstance(getattr(part, "__dict__", {}).get("epoch"), int))
@@ -66,7 +66,7 @@ class ResumableStream(IterableDataset[Any]):
 
     def _samples(self, skipped: int, expected: int) -> Iterator[Any]:
         worker, checksum = get_worker_info(), 0
-        key = self._seed, "stream", int(self._epoch), self._rank, worker.id if worker else 0
+        key = self.seed, "stream", int(self._epoch), self._rank, worker.id if worker else 0
         # The generators of a worker are the stream's alone: what the collate_fn draws follows from the last sample.
         apart = nullcontext if worker else kept
         with apart():
@@ -91,48 +91,43 @@ class ResumableStream(IterableDataset[Any]):
         epoch = int(self._epoch)
         random_state.seed(GLOBAL, repeat(seed_from(*key)))
         # Equal on all ranks and workers: a shuffle of the shards may come before they are shared.
-        random_state.seed(self._own, (seed_from(self._seed, "own", epoch, number) for number in count()))
+        random_state.seed(self._own, (seed_from(self.seed, "own", epoch, number) for number in count()))
         for part in self._heard:
             part.set_epoch(epoch)
         for part, first in self._counting:
-            part.epoch = epoch * PASSES - 1 if _is_of_webdataset(part) else first + epoch
+            part.epoch = first + epoch
+        for stage in self._stages:
+            if getattr(stage, "seed", None) is not None:
+                # An epoch may have several passes (`with_epoch`), which count on from its number.
+                stage.seed = seed_from(self.seed, "stage", epoch)
         return iter(self.dataset)
 
 
-def _is_of_webdataset(part: object) -> bool:
-    return type(part).__module__.startswith("webdataset.")
-
-
-def _make_repeatable(dataset: object, seed: int) -> None:
-    """Let the shuffles of WebDataset draw from generators that they hold, and not from the time and the process id."""
-    for part in [*reachable(dataset)]:
-        if not _is_of_webdataset(part):
-            continue
-        values: dict[str, Any] = vars(part)
-        stage = getattr(values.get("f"), "__name__", type(part).__name__)
-        if stage in ("resampled_", "DirectoryShardList"):
-            raise TypeError(
-                f"ResumableStream(): {stage.rstrip('_')} of webdataset gives other shards at each start; allowed: a "
-                "list of shards; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
-            )
-        if stage == "_shuffle" and "rng" not in values["kw"]:
-            values["kw"] = {**values["kw"], "seed": None, "rng": random.Random()}
-        if "deterministic" in values:
-            values["deterministic"] = True
-        if values.get("seed") is not None:
-            values["seed"] = seed  # of a WebDataset it may be a random one; the epochs differ by their numbers
+def _make_repeatable(stage: Any) -> None:
+    """Let a shuffle of WebDataset draw from a generator that it holds, and not from the time and the process id."""
+    name = getattr(getattr(stage, "f", None), "__name__", type(stage).__name__)
+    if name in ("resampled_", "DirectoryShardList"):
+        raise TypeError(
+            f"ResumableStream(): {name.rstrip('_')} of webdataset gives other shards at each start; allowed: a list of "
+            "shards; type wds.WebDataset(urls, resampled=True) or shardshuffle=100"
+        )
+    if name == "_shuffle" and "rng" not in stage.kw:
+        stage.kw = {**stage.kw, "seed": None, "rng": random.Random()}
+    if hasattr(stage, "deterministic"):
+        stage.deterministic = True
 
 
 def _identity(value: Any) -> bytes:
-    """Return what tells a sample from others and is equal on other hardware: no decoded images, no place of a file."""
+    """Return what tells a sample from others and is equal on other hardware: no fractions, no place of a file."""
     if isinstance(value, Mapping):
         value = [each for name, each in value.items() if name == "__key__" or not str(name).startswith("__")]
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        tensor = torch.as_tensor(value) if isinstance(value, torch.Tensor) or value.dtype.kind in "biuf" else None
-        if tensor is None:
-            return str(value.shape).encode()
-        is_exact = not tensor.is_floating_point() and tensor.dtype != torch.uint8
-        return str(tensor.shape).encode() + (tensor.cpu().numpy().tobytes() if is_exact else b"")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        value = torch.as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        is_exact = not value.is_floating_point() and value.dtype != torch.uint8  # a decoded image
+        return str(value.shape).encode() + (value.cpu().numpy().tobytes() if is_exact else b"")
+    if isinstance(value, (list, tuple)) and not isinstance(next(iter(value), None), int):
+        return b"".join(map(_identity, value))
     with suppress(ValueError):
-        return marshal.dumps(value, 2)
-    return b"".join(map(_identity, value)) if isinstance(value, (list, tuple)) else type(value).__name__.encode()
+        return b"" if isinstance(value, (float, np.floating)) else marshal.dumps(value, 2)
+    return type(value).__name__.encode()

@@ -75,8 +75,7 @@ class Training(Loop):
         self._ranks = Ranks.here()
         self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
-        self._prepare, self._short_schedules = prepare, set[str]()
-        self._link = None  # should what cannot be saved end the training
+        self._prepare, self._link = prepare, None  # should what cannot be saved end the training
         record = Record(
             self._extras(), self._loaders, prepare is not None, bool(guard.finite), self._where, self._leave
         )
@@ -162,12 +161,7 @@ class Training(Loop):
         The results are metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
         `torch.save` can save.
         """
-        self._course.count_batch()
-        self._book.finish(self._course.position.step)
-        results = {**self._checkpoints.results(files), **self._book.results(self._course)}
-        if self._link is None:
-            self._book.published(self._course.position.step)
-        self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
+        self._finish(self._checkpoints.results(files))
 
     def _restore(self, folder: Path) -> str:
         if self._prepare:
@@ -216,9 +210,7 @@ class Training(Loop):
         """Compare the schedules' length with the goal at the beginning of this process's first and second epoch."""
         self._epochs_begun += 1
         for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
-            if (line := too_short(name, part, self._course)) and name not in self._short_schedules:
-                self._short_schedules.add(name)
-                self._ranks.say(line)
+            self._content.say_once(f"schedule of {name}", too_short(name, part, self._course))
 
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         self._checkpoints.write(self._progress(done), self._course.position.step, is_best=is_best, **more)

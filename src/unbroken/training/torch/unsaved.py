@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 
 from unbroken.training.torch.gradients import Gradients
@@ -18,6 +20,10 @@ from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.
 COMPARED_BYTES = 1_000_000
+# A container on a module likewise, if it has not more items.
+COMPARED_ITEMS = 10_000
+_CONTAINERS = (list, dict, set, deque, np.ndarray)
+_OF_ALL_MODULES = vars(torch.nn.Module()).keys()
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
 # A value that differs once a thing has changed: its bytes, or the tensors that were there.
 Look = bytes | tuple[torch.Tensor, ...]
@@ -85,6 +91,11 @@ class Unsaved:
                     f"self.register_buffer({key!r}, ...)"
                 )
                 yield f"{path}.{key}", tensors, remedy
+            for key, look in _containers_on(module):
+                remedy = (
+                    "it is no buffer; if a batch needs that of the batch before, give it to Training in a Variables"
+                )
+                yield f"{path}.{key}", look, remedy
         for name in self._empty:
             with suppress(AttributeError, TypeError, pickle.PicklingError):  # then it is unknown whether it changes
                 look = pickle.dumps(vars(self._parts[name]))
@@ -157,12 +168,25 @@ def _tensors_on(module: torch.nn.Module) -> Iterator[tuple[str, tuple[torch.Tens
     known = [*module._parameters, *module._buffers]
     for key, value in vars(module).items() if not is_metric(module) else ():
         found: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
+        if isinstance(value, dict) and key not in _OF_ALL_MODULES:
+            found = value.values()
         tensors = tuple(
             each for each in found if isinstance(each, torch.Tensor) and not isinstance(each, torch.nn.Parameter)
         )
         # `weight` of a weight norm is made of weight_g and weight_v.
         if tensors and not any(name.startswith(f"{key}_") for name in known):
             yield key, tensors
+
+
+def _containers_on(module: torch.nn.Module) -> Iterator[tuple[str, bytes]]:
+    """Yield the lists, dictionaries and arrays that a class outside of torch keeps in attributes, as bytes."""
+    if type(module).__module__.startswith("torch"):
+        return
+    for key, value in vars(module).items():
+        is_small = key not in _OF_ALL_MODULES and isinstance(value, _CONTAINERS) and len(value) <= COMPARED_ITEMS
+        if is_small and next(tensors_in(value), None) is None:
+            with suppress(AttributeError, TypeError, pickle.PicklingError):
+                yield key, pickle.dumps(value)
 
 
 def _has_empty_state(part: Stateful) -> bool:

@@ -8,16 +8,11 @@ from typing import Any
 
 import torch
 
-from unbroken.errors import CheckpointError
 from unbroken.training.core.validation import Validate, Validation, no_number
 from unbroken.training.torch.random_state import all_kept
 from unbroken.training.torch.state import RandomGenerator, local, only, places
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
-
-
-class NonFiniteState(CheckpointError):
-    """Report a state that must never become a checkpoint, because the training is lost."""
 
 
 class TorchValidation(Validation):

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.store.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.system.memory import available_bytes
 from unbroken.training.core import once
+from unbroken.training.core import point as core
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -33,14 +32,14 @@ from unbroken.training.core.environment import (
 from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import AsyncSave, Connection
+from unbroken.training.core.session import Connection
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
 from unbroken.training.torch.serialization import save_result
 from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
-from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
+from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
@@ -48,23 +47,12 @@ GUESSED_GROWTH = 3
 RANKS_EXIT_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, kw_only=True)
+class Point(core.Point):
     """Hold what is to be saved, and its description."""
 
     state: dict[str, Any]
-    progress: Progress
-    step: int
-    is_best: bool
-    is_last: bool = False  # the process leaves after it
-    is_read_back: bool = False  # the process may leave after it
     weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
-    where: str = ""  # in the training
-    results: Mapping[str, object] | None = None  # of a training that is finished
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_last or self.is_read_back or self.results is not None
 
 
 class TorchWriter(Connection):
@@ -92,7 +80,6 @@ class TorchWriter(Connection):
         self._offers: list[Offer] = []
         self._buffer = SnapshotBuffer()
         self._exit_seconds = RANKS_EXIT_SECONDS if ranks.size > 1 else None
-        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
     def fall_back(self, reason: str) -> Path | None:
         """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
@@ -117,14 +104,7 @@ class TorchWriter(Connection):
         if not point.is_over and self._may_be_in_background(max(offer.size_bytes for offer in self._offers)):
             self._begin_async_save(point, began)
             return
-        with self._giving_up():
-            self.pace.saved(self._write(point))
-        if point.is_last or point.results is not None:
-            self.close_place(is_paused=point.is_last)
-
-    def wait(self) -> None:
-        with self._giving_up():
-            super().wait()
+        self.write_now(point, lambda: self._write(point))
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self._ranks.size, self._parts)
@@ -155,8 +135,7 @@ class TorchWriter(Connection):
             snapshot.wait()
             return self._write(copy, stall)
 
-        self._async_save = AsyncSave(on_this_gpu(complete), stall)
-        self.pace.is_saving = True
+        self.write_in_background(on_this_gpu(complete), stall)
 
     def _write(self, point: Point, stall_seconds: float | None = None) -> float:
         """Write, digest and hand over; return the seconds.  In the background, the training paused `stall_seconds`."""
@@ -197,27 +176,11 @@ class TorchWriter(Connection):
         known = {name: digest for name, digest in digests.items() if digest}
         if point.is_over:
             _read_back(draft, known)
-        handover = Handover(
-            point.progress,
-            is_best=point.is_best,
-            is_finished=point.results is not None,
-            versions=self._made_with(),
-            save_seconds=round(time.monotonic() - began, 3),
-            stall_seconds=stall_seconds,
-            algorithm=preferred_algorithm(),
-            digests=known,
-        )
-        self.place.hand_over(draft, handover)
+        digested = {"algorithm": preferred_algorithm(), "digests": known}
+        self.place.hand_over(draft, point.handover(began, stall_seconds, versions=self._made_with(), **digested))
 
     def _say(self, line: str) -> None:
         self._ranks.say(line)
-
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        try:
-            yield
-        except NonFiniteState as non_finite:
-            self.give_up(str(non_finite))
 
 
 def linked(
@@ -257,7 +220,7 @@ def _check(said: list[Said]) -> None:
     """Raise what went wrong on a rank, on each of them."""
     for rank, each in enumerate(said):
         if each.is_non_finite:
-            raise NonFiniteState(each.error)
+            raise core.NonFiniteState(each.error)
         if each.error:
             raise CheckpointError(f"rank {rank} could not save: {each.error}")
 

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-random.seed(8)
 torch.manual_seed(8)
-rng = np.random.default_rng(8)
+rng, picker = np.random.RandomState(8), random.Random(8)
 model = nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
 meta_optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 inner_lr, inner_steps = 0.02, 2
@@ -29,7 +28,7 @@ def adapted_loss(x, y):
 
 
 for iteration in range(60):
-    tasks = [sample_task() for _ in range(random.choice([2, 3, 4]))]
+    tasks = [sample_task() for _ in range(picker.choice([2, 3, 4]))]
     meta_loss = torch.stack([adapted_loss(x, y) for x, y in tasks]).mean()
     meta_optimizer.zero_grad()
     meta_loss.backward()
