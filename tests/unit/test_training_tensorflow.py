@@ -1,6 +1,7 @@
 """A Keras training in pieces is the training as a whole, byte for byte, wherever it is cut."""
 
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from support.telling import begin_as_a_new_process
@@ -39,8 +40,8 @@ def whole_and_pieces(pieces, *signals, **options):
 
 
 def test_pieces_equal_the_whole_wherever_they_are_cut(pieces):
-    """In the middle of an epoch, twice in one, after its last batch, after its end."""
-    whole, cut = whole_and_pieces(pieces, 3, 5, 8, -1, 16, 17)
+    """In the middle of an epoch, twice in one, in its last batch (its end is run then), at its end."""
+    whole, cut = whole_and_pieces(pieces, 3, 5, 8, -2, 17)
 
     assert cut.left() == whole.left()
 
@@ -380,6 +381,24 @@ def test_a_fit_on_other_data_than_its_own_and_a_second_fit_are_refused(pieces):
     model.fit(unbroken.data(FEATURES, TARGETS), callbacks=[unbroken], verbose=0)
     with pytest.raises(ValueError, match="called twice with the same UnbrokenCallback"):
         model.fit(unbroken.data(FEATURES, TARGETS), callbacks=[unbroken], verbose=0)
+
+
+def test_another_backend_another_fit_and_several_devices_are_refused(monkeypatch):
+    import keras
+    from support.keras_pieces import FEATURES, TARGETS
+
+    from unbroken.training.keras import SET_HERE, WITHOUT_EFFECT, UnbrokenCallback, check_fit
+
+    unbroken, model = UnbrokenCallback(), SimpleNamespace(distribute_strategy=SimpleNamespace(num_replicas_in_sync=2))
+    fit = {"x": unbroken.data(FEATURES, TARGETS), **WITHOUT_EFFECT, **SET_HERE}
+
+    with pytest.raises(ValueError, match=r"fit\(\): the model is made for 2 devices, allowed: one"):
+        check_fit(fit, [], model)
+    with pytest.raises(RuntimeError, match=r"fit of Keras [\d.]+ is not known; type: pip install 'keras>=3.10,<=3.15'"):
+        unbroken.on_train_begin()
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="Keras runs on jax, allowed: KERAS_BACKEND=tensorflow"):
+        UnbrokenCallback()
 
 
 def test_a_part_that_cannot_be_saved_is_refused():

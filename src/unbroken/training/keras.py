@@ -226,7 +226,8 @@ def _fit_around() -> Mapping[str, Any]:
     while frame and "epoch_iterator" not in frame.f_locals:
         frame = frame.f_back
     fit = frame.f_locals if frame else {}
-    if not (fit.keys() >= OF_FIT and vars(fit["epoch_iterator"]).keys() >= OF_ITERATOR):
+    is_known = fit.keys() >= OF_FIT and vars(fit["epoch_iterator"]).keys() >= OF_ITERATOR
+    if not is_known or not isinstance(fit["callbacks"].callbacks[-1], UnbrokenCallback):
         raise RuntimeError(f"fit of Keras {keras.__version__} is not known; type: pip install 'keras>=3.10,<=3.15'")
     return fit
 
