@@ -25,7 +25,7 @@ from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.run_directory import Home
 from unbroken.training.jax import Saves
 from unbroken.training.jax.tree import State
-from unbroken.training.jax.writer import JaxWriter, Point
+from unbroken.training.jax.writer import JaxPoint, JaxWriter
 
 LAYERS = 8
 ORBAX = "Orbax, `CheckpointManager`, async"
@@ -94,7 +94,8 @@ def ours(loop: Loop, folder: Path, in_background: bool, is_published: bool = Fal
 
     def save() -> None:
         state = State(loop.state)
-        link.save(Point(state.tree, state.table(), {}, Progress(1), 1, is_best=False, is_finite=True))
+        what = {"tree": state.tree, "rows": state.table(), "notes": {}, "is_finite": True}
+        link.save(JaxPoint(progress=Progress(1), step=1, is_best=False, **what))
 
     def is_complete() -> bool:
         link.poll()

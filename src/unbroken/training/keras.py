@@ -159,6 +159,11 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         self.model._initial_epoch = None
         self.finish({_file_name(self.model): self.model})
 
+    def _write_last(self) -> None:
+        """Write the state that the training ends with."""
+        if self._link:
+            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
+
     # --- what Training asks for ---
 
     def _take(self, parts: Mapping[str, Any], validate: Any) -> None:

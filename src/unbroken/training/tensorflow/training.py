@@ -10,10 +10,11 @@ from typing import Any
 
 import keras
 
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.notes import check, notes_of, take_over
+from unbroken.training.core.point import Point
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
@@ -27,7 +28,6 @@ from unbroken.training.tensorflow.parts import KerasValidation, build_optimizers
 from unbroken.training.tensorflow.workers import Workers
 
 NORMAL, OFTEN = Guard(), Saves()
-FORMAT = 2
 
 
 class Training(Loop):
@@ -49,7 +49,7 @@ class Training(Loop):
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Path | None = None  # the state that the training ends with, written before `finish`
+    _last: Path | None = None  # the state that the training ends with, if it was written before `finish`
 
     def __init__(
         self,
@@ -103,16 +103,7 @@ class Training(Loop):
         That is metrics.csv, metrics.json and `files`, by their names: a Keras model (`model.keras`, `model.weights.h5`,
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
-        self._course.count_batch()
-        self._book.finish(self._course.position.step)
-        self._write_last()
-        if (link := self._link) is None or (draft := self._last) is None:
-            self._book.published(self._course.position.step)
-            return
-        link.write_results(draft, {**(files or {}), **self._book.results(self._course)})
-        progress = self._progress(self._course.done)
-        link.hand_over(draft, progress, is_best=self._book.watch.is_new_best, is_finished=True)
-        link.close_place(is_paused=False)
+        self._finish(files or {})
 
     # --- what the loop asks for ---
 
@@ -128,21 +119,11 @@ class Training(Loop):
         if self._link is None:
             return ""
         notes = self._link.read_notes(folder)
-        if notes.get("format") != FORMAT:
-            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-        if notes["seed"] != self._seed:
-            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
+        check(notes, self._seed, folder)
         self._notes = notes
         checkpoint.put_back(self._groups(), folder)
-        self._course.restore(notes["position"])
-        self._book.watch.restore(notes["watch"])
-        self._book.metrics.restore(**notes["metrics"])
+        take_over(notes, self._course, self._book)
         return self._trust.validation_error(notes["trust"])
-
-    def _write_last(self) -> None:
-        """Write the state that the training ends with, once."""
-        if self._link and self._last is None:
-            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
 
     @property
     def _is_repeating(self) -> bool:
@@ -154,30 +135,22 @@ class Training(Loop):
             checkpoint.put_back(self._groups(), notes["folder"])
             checkpoint.restore_random(notes["random"])
 
-    def _save(self, done: float, *, is_best: bool, is_last: bool = False, **_: Any) -> None:
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if link := self._link:
-            link.pace.begin_save(self._course.position.step)
-            draft = link.write(self._groups(), self._new_notes(), is_last=is_last)
-            link.hand_over(draft, self._progress(done), is_best=is_best)
-            if is_last:
-                link.close_place(is_paused=True)
+            point = Point(progress=self._progress(done), step=self._course.position.step, is_best=is_best, **more)
+            link.pace.begin_save(point.step)
+            draft = self._last or link.write(self._groups(), self._new_notes(), is_last=point.is_over)
+            link.write_now(point, lambda: link.hand_over(draft, point))
 
     def _groups(self) -> dict[str, list[Any]]:
         return groups_of(self._parts)
 
     def _new_notes(self) -> dict[str, Any]:
-        trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
+        trust, watch = self._trust.state(), self._book.watch
         diverged = self._trust.divergence(trust) or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
-        return {
-            "format": FORMAT,
-            "seed": self._seed,
-            "position": vars(self._course.position),
-            "watch": watch.state(),
-            "trust": trust,
-            "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
-        }
+        return {**notes_of(self._seed, self._course, self._book), "trust": trust}
 
 
 def seed_everything(seed: int) -> None:
