@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.pieces_here import weights_in
 from support.prefork import Started, start_script
 from support.toyrun import PYTHONPATH
 
@@ -39,9 +39,9 @@ LAUNCHER = "unbroken.training.launch.ranks"  # as torchrun, but it exits as the 
 PATIENCE_SECONDS = 300.0
 PAUSED = 85
 STOPS = ("USR1", "TERM", "file")
-# Also of several trainings of one script, each in a folder of its own; in summary.json are times.
 # What a framework logs of the time since it was started: the Trainer's at the end of an evaluation and of the training.
 _OF_A_SEGMENT = re.compile(r"_runtime$|_per_second$|^train_loss$")
+# Also of several trainings of one script, each in a folder of its own; in summary.json are times.
 _RESULTS = re.compile(r"([\w-]+/)?(final/(?!summary\.json).*|live/metrics\.jsonl)")
 
 
@@ -78,6 +78,15 @@ class Case:
     @property
     def is_refused(self) -> bool:
         return self.expected == "refused"
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Return False where another framework trains, perhaps in an environment without torch."""
+        return not self.counted
+
+    @property
+    def all_loaded(self) -> tuple[str, ...]:
+        return (*(LOADED if self.is_of_torch else ()), *self.loaded)
 
     def changed_lines(self) -> tuple[int, int]:
         """Return how many lines of before.py went, and how many came."""
@@ -141,7 +150,7 @@ class TrainingRun:
             plan["rank"] = self.rng.randrange(self.case.ranks)
         environment["CASE_PLAN"] = json.dumps(plan)
         with self.log.open("ab") as log:
-            return start_script(words, (*LOADED, *self.case.loaded), self.root, environment, log)
+            return start_script(words, self.case.all_loaded, self.root, environment, log)
 
     def whole(self, script: str = "train.py") -> dict[str, float]:
         """Run to the end without a stop; return how many steps and file events there were, and the seconds of work."""
@@ -222,7 +231,19 @@ def are_equal(one: Path, other: Path) -> bool:
         return True
     if one.suffix == other.suffix == ".jsonl":
         return _metrics(one) == _metrics(other)
-    return one.suffix == ".pt" and other.suffix == ".pt" and weights_in(one) == weights_in(other)
+    if one.suffix == other.suffix == ".keras":
+        return _weights_of_keras(one) == _weights_of_keras(other)
+    if one.suffix == other.suffix == ".pt":
+        from support.pieces_here import weights_in
+
+        return weights_in(one) == weights_in(other)
+    return False
+
+
+def _weights_of_keras(path: Path) -> bytes:
+    """Return the weights, also of the optimizer; next to them lie the time and addresses of Python's objects."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.read("model.weights.h5")
 
 
 def _metrics(path: Path) -> list[dict[str, float]]:
@@ -246,7 +267,7 @@ def note(case: Case, runs: Sequence[TrainingRun]) -> None:
             "kills": sum(each.kills for each in runs),
             "in_a_save": sum(each.kills_in_a_save for each in runs),
             "segments": sum(each.segments for each in runs),
-            "versions": {name: version(name) for name in ("torch", *case.needs)},
+            "versions": {name: version(name) for name in (*(["torch"] if case.is_of_torch else []), *case.needs)},
             "day": datetime.now(UTC).date().isoformat(),
         }
         with Path(path).open("a") as file:

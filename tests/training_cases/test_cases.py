@@ -28,7 +28,6 @@ from unbroken.engines.testing.chain import compared
 from unbroken.engines.testing.checks import check_kills
 from unbroken.engines.testing.kills import KilledChain
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 pytestmark = pytest.mark.process
 
 ALL = os.environ.get("UNBROKEN_TRAINING_CASES") == "all"
@@ -49,11 +48,15 @@ TRAININGS = pytest.mark.parametrize("case", cases(refused=False))
 _wholes: dict[str, tuple[TrainingRun, dict[str, float]]] = {}
 
 
-def whole_of(case: Case, factory: pytest.TempPathFactory) -> tuple[TrainingRun, dict[str, float]]:
-    """The uninterrupted run, made once, and what was counted in it."""
-    for module in case.needs:
+def skip_without(case: Case) -> None:
+    for module in [*(["torch"] if case.is_of_torch else []), *case.needs]:
         if find_spec(module) is None:
             pytest.skip(f"missing: {module} (pip install {module})")
+
+
+def whole_of(case: Case, factory: pytest.TempPathFactory) -> tuple[TrainingRun, dict[str, float]]:
+    """The uninterrupted run, made once, and what was counted in it."""
+    skip_without(case)
     if case.name not in _wholes:
         run = TrainingRun(case, factory.mktemp(case.name) / "whole", random.Random(case.name), is_fresh=ALL)
         _wholes[case.name] = run, run.whole()
@@ -139,6 +142,7 @@ def test_a_chain_of_the_engine_whose_processes_are_killed_comes_to_the_same(
 
 @pytest.mark.parametrize("case", cases(refused=True))
 def test_what_cannot_be_right_is_refused_before_the_first_step(case: Case, tmp_path: Path) -> None:
+    skip_without(case)
     run = TrainingRun(case, tmp_path / "refused", random.Random(0), is_fresh=ALL)
 
     code = run.start().wait(PATIENCE_SECONDS)

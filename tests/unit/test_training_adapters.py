@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
@@ -96,6 +96,19 @@ def test_what_a_data_set_and_its_collator_draw_is_a_function_of_seed_epoch_and_i
     assert seed_samples(loaders[0], 3) is seeded[0]  # once
     assert seed_samples(DataLoader(Drawing(), batch_size=None), 3) is None
     assert seed_samples(DataLoader(Stream()), 3) is None
+
+
+def test_a_sampler_that_draws_gives_the_order_of_an_epoch_again() -> None:
+    sampler = WeightedRandomSampler(torch.ones(10), 10)
+    seeded = seed_samples(DataLoader(DATA, batch_sampler=BatchSampler(sampler, 2, drop_last=False)), 3)
+
+    orders = []
+    for epoch in (1, 2, 1):
+        seeded.begin(epoch)
+        torch.rand(5)  # as a training does before a restart
+        orders.append(list(sampler))
+
+    assert orders[0] == orders[2] != orders[1]
 
 
 class Stream(IterableDataset):

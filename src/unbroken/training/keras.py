@@ -38,8 +38,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     """Save through unbroken and leave in time; Keras calls it as the last of the callbacks.
 
     `model.fit(unbroken.data(images, labels, batch_size=64), epochs=unbroken.goal or 10, callbacks=[unbroken])`.  The
-    model is in `final/model.keras` of a run that is finished.  The options are those of `Training`: `folder`, `saves`,
-    `best`, `guard`, `validate` and `loggers`.
+    model is in `final/model.keras` of a run that is finished, or in `model.weights.h5` if its class has no
+    `get_config`.  The options are those of `Training`: `folder`, `saves`, `best`, `guard`, `validate` and `loggers`.
     """
 
     _callbacks: Sequence[Any] = ()
@@ -157,7 +157,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`."""
         self.model._initial_epoch = None
-        self.finish({"model.keras": self.model})
+        self.finish({_file_name(self.model): self.model})
 
     def _write_last(self) -> None:
         """Write the state that the training ends with."""
@@ -214,6 +214,15 @@ def check_fit(fit: Mapping[str, Any], callbacks: Sequence[Any], model: Any) -> N
             )
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise ValueError("fit(): BackupAndRestore begins a broken epoch anew; leave it out, UnbrokenCallback saves")
+
+
+def _file_name(model: Any) -> str:
+    """Return the name for what Keras can save: the weights alone of a model whose class lacks `get_config`."""
+    try:
+        keras.saving.serialize_keras_object(model)
+    except (NotImplementedError, TypeError, ValueError):
+        return "model.weights.h5"
+    return "model.keras"
 
 
 def _fit_around() -> Mapping[str, Any]:

@@ -20,7 +20,19 @@ def groups_of(parts: Mapping[str, Any]) -> dict[str, list[Any]]:
         groups[name] = _variables_of(name, part)
         if getattr(part, "optimizer", None) is not None:
             groups[f"optimizer of {name}"] = list(part.optimizer.variables)
+        for attribute, value in _attributes_of(part).items():
+            groups[f"{attribute} of {name}"] = _variables_of(attribute, value)
     return groups
+
+
+def _attributes_of(part: object) -> dict[str, Any]:
+    """Return what a model holds in attributes that are none of Keras's variables, such as a GAN's optimizers."""
+    if not isinstance(part, keras.Model):
+        return {}
+    kinds = (keras.optimizers.Optimizer, tf.random.Generator, tf.Variable)
+    return {
+        name: value for name, value in vars(part).items() if isinstance(value, kinds) and value is not part.optimizer
+    }
 
 
 def _variables_of(name: str, part: object) -> list[Any]:
@@ -53,6 +65,12 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
                 f"Training(state=...): {name!r} is not built, allowed: a model that has its variables; begin it with "
                 "keras.Input, or call its build(shape)"
             )
+        for attribute, value in _attributes_of(part).items():
+            if isinstance(value, keras.optimizers.Optimizer) and not value.built:
+                raise ValueError(
+                    f"{type(part).__name__}.{attribute} is an optimizer that is not built, and could not be restored; "
+                    f"type self.{attribute}.build(weights), with the weights that it trains, where it is set"
+                )
         optimizer = getattr(part, "optimizer", part)  # of a model that was compiled
         if not isinstance(optimizer, keras.optimizers.Optimizer) or optimizer.built:
             continue
