@@ -27,9 +27,8 @@ TRAININGS = {
     "with_lightning": ("Lightning, `ModelCheckpoint`", "final.pt", "checkpoint-*.ckpt"),
     "with_trainer": ("transformers' `Trainer`", "final.pt", "checkpoint-*"),
     "with_jax": ("unbroken, JAX", "run/final/final.txt", "checkpoint-*"),
-    "with_orbax": ("Orbax, `CheckpointManager`", "final.txt", "steps/[0-9][0-9]"),
 }
-LIBRARIES = {"with_jax": "jax", "with_orbax": "jax", "with_zero": "deepspeed"}
+LIBRARIES = {"with_jax": "jax", "with_zero": "deepspeed"}
 SHOWN = {"jax": ("jax", "orbax-checkpoint"), "deepspeed": ("accelerate", "deepspeed")}
 RANKS = {"with_zero": 2}
 

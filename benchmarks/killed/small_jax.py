@@ -1,4 +1,4 @@
-"""What the JAX trainings of killed_saves.py share: a small model, its data, five steps between two saves."""
+"""What the JAX training of killed_saves.py trains: a small model, its data, five steps between two saves."""
 
 import argparse
 import os

@@ -101,17 +101,12 @@ def test_a_kill_inside_of_orbax_leaves_nothing_that_is_ever_chosen(
 @pytest.mark.slow
 def test_kills_at_any_moment_change_no_bit(tmp_path: Path, wholes: dict[str, tuple[str, str]]) -> None:
     moments = random.Random(5)
-    for _ in range(4):
-        before = len(checkpoints(tmp_path))
+    for _ in range(3):
+        newest = checkpoints(tmp_path)[-1:]
         process = begun("pytree", tmp_path, "--pause", "0.05", "--save-steps", "1")
-        waited = time.monotonic()
-        while process.poll() is None and len(checkpoints(tmp_path)) == before:
-            assert time.monotonic() - waited < PATIENCE_SECONDS
+        while process.poll() is None and checkpoints(tmp_path)[-1:] == newest:
             time.sleep(0.01)
-            before = min(before, len(checkpoints(tmp_path)))
-            if list(tmp_path.glob("checkpoints/.draft*/state*")):
-                break
-        time.sleep(moments.uniform(0, 0.2))
+        time.sleep(moments.uniform(0, 0.3))  # most of the time it is in a save
         process.kill()
         process.communicate()
 
@@ -210,7 +205,7 @@ def test_orbax_alone_reads_a_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--seed", "4"), "made with seed=3, and Training(...) is given 4"),
+        (("--seed", "4"), "made with seed=3, and the script has 4"),
         (
             ("--width", "8"),
             "state['model']['first']['bias'].value is float32(16,), and the script's is float32(8,)",

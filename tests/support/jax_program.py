@@ -142,14 +142,14 @@ def loader_training(options, **given):
 
 
 def main(options):
+    if options.distributed:  # JAX wants it to be the first
+        jax.distributed.initialize(f"localhost:{options.distributed}", 1, 0)
     arm(options)
     random.seed(0)
     np.random.seed(0)
     saves = Saves(steps=options.save_steps, in_background=not options.in_front)
     made = {"nnx": nnx_training, "pytree": pytree_training, "loader": loader_training}[options.way]
     training, step = made(options, seed=options.seed, folder=options.out, saves=saves, best=("loss", "min"))
-    if options.distributed:
-        jax.distributed.initialize(f"localhost:{options.distributed}", 1, 0)
     print(f"resumed from step {training.step}: {training.resumed}", flush=True)
     random.random(), np.random.rand()  # what each start draws belongs to no step
     for number in training.steps(options.goal):

@@ -9,11 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("logged_training.py")
+OF_FRAMEWORKS = Path(__file__).with_name("logged_by_frameworks.py")
 BLOCK_BYTES, HEADER_BYTES, NAME_BYTES = 32768, 7, 7
 
 
 def train(base: Path, server: str = "", **options: object) -> int:
     """One process of the training in `base/run`; its exit code.  With the address of a server, W&B is online."""
+    return _run(base, [str(PROGRAM), json.dumps(options)], server)
+
+
+def train_by(framework: str, base: Path, **options: object) -> list[int]:
+    """A segment of the framework's loop that pauses, one that is killed, and the last one; their exit codes."""
+    accidents: list[dict[str, int]] = [{"stop": 4}, {"kill": 9}, {}]
+    return [_run(base, [str(OF_FRAMEWORKS), framework, json.dumps(options | each)]) for each in accidents]
+
+
+def _run(base: Path, words: list[str], server: str = "") -> int:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -23,7 +34,7 @@ def train(base: Path, server: str = "", **options: object) -> int:
         "MLFLOW_TRACKING_URI": f"file:{base}/mlruns",
         "MLFLOW_ALLOW_FILE_STORE": "true",
     }
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), json.dumps(options)]
+    command = [sys.executable, "-W", "ignore", *words]
     done = subprocess.run(command, cwd=base, env=environment, capture_output=True, text=True, timeout=250)
     with (base / "said").open("a") as file:
         file.write(done.stdout + done.stderr)

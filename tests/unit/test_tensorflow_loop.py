@@ -91,3 +91,26 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
         f"unbroken: environment changed since this checkpoint (Keras 3.0.0 -> {keras.__version__}): training continues "
         "but is not bit-identical"
     ]
+
+
+class Heard:
+    """A logger that remembers."""
+
+    def __init__(self):
+        self.steps = []
+
+    def log(self, step, metrics):
+        self.steps.append((step, sorted(metrics)))
+
+
+def test_loggers_get_each_step_once_over_restarts(training):
+    heard, again = Heard(), Heard()
+    for epochs, logger in ((1, heard), (2, again)):
+        one = training(loggers=[logger])
+        for _ in one.epochs(epochs):
+            for number, _ in enumerate(one.batches(data(one))):
+                one.log(loss=float(number))
+        one.finish()
+
+    assert heard.steps == [(1, ["loss"]), (2, ["loss"])]
+    assert again.steps == [(3, ["loss"]), (4, ["loss"])]

@@ -1,6 +1,5 @@
 """Which kinds of training with Accelerate are refused before the first step, and when a shard is missing."""
 
-import json
 import signal
 import warnings
 from pathlib import Path
@@ -12,8 +11,10 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 import torch.distributed.checkpoint
+from support.making import publish
 
 from unbroken.errors import CheckpointError
+from unbroken.store.checkpoints import Store
 from unbroken.store.progress import Progress
 from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.framework_shards import (
@@ -192,8 +193,9 @@ def test_weights_that_are_sharded_are_no_result() -> None:
 
 
 def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told: Path, monkeypatch) -> None:
-    (told / "manifest.json").write_text(json.dumps({"versions": {"sharding": "ZeRO-2"}}))
-    monkeypatch.setenv("UNBROKEN_RESUME", str(told))
+    store = Store(told / "store" / "checkpoints")
+    made = publish(store, 1, versions={"sharding": "ZeRO-2"})
+    monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 
     FrameworkSession({}).join(lambda: Sharding(zero=2))
     with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is FSDP2; type ZeRO-2"):

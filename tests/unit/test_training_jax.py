@@ -161,7 +161,7 @@ def test_a_leaf_without_numbers_is_refused(leaf: object) -> None:
 
 
 def test_objects_and_arrays_are_not_mixed() -> None:
-    with pytest.raises(TypeError, match="NNX objects next to a ArrayImpl, which is not seen to change"):
+    with pytest.raises(TypeError, match="NNX objects next to a ArrayImpl, whose changes are not seen"):
         Training({"model": nnx.Linear(2, 2, rngs=nnx.Rngs(0)), "key": jnp.ones(1)})
 
 

@@ -162,14 +162,14 @@ def test_a_tracker_that_is_not_installed_is_refused_at_once(make, module: str, m
 
 def test_what_a_framework_logs_is_in_its_checkpoint_and_passed_on_by_the_next_process(tmp_path: Path) -> None:
     heard, log = Heard(), FrameworkLog()
-    log.open(Processes(), None)
+    log.begin(Processes(), None)
     log.log(5, {"loss": 0.5, "runtime": "3 s"})
     log.log(10, {"loss": 0.25, "epoch": 1.0})
     log.write(tmp_path, 10)
 
     again = FrameworkLog([heard])
     again.metrics.restore(**{key: value for key, value in _saved(tmp_path).items() if key != "step"})
-    again.open(Processes(), None)
+    again.begin(Processes(), None)
     again.log(15, {"loss": 0.125})
     again.finish()
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.trackers import ENDS, of_mlflow, of_wandb, train, train_to_the_end
+from support.trackers import ENDS, of_mlflow, of_wandb, train, train_by, train_to_the_end
 from support.wandb_server import wandb_server
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -76,3 +76,40 @@ def test_a_run_that_begins_again_elsewhere_is_another_one(tmp_path: Path) -> Non
     ids, rows = of_wandb(tmp_path)
     assert [each.rpartition("-")[0] for each in sorted(ids)] == ["other", "run"]
     assert len(rows) == 20
+
+
+# --- frameworks ---
+
+LOSS = {"trainer": "train/loss", "lightning": "loss"}
+STEP = {"trainer": "train/global_step", "lightning": "trainer/global_step"}
+FIRST = {"trainer": 1, "lightning": 0}  # the number of the first step, by the framework's own loggers
+
+
+@pytest.mark.parametrize("framework", ["trainer", "lightning"])
+def test_loggers_of_an_adapter_have_each_step_once(framework: str, tmp_path: Path, file_store: None) -> None:
+    assert train_by(framework, tmp_path, loggers=["wandb", "mlflow"]) == [85, -9, 0]
+
+    ids, rows = of_wandb(tmp_path)
+    states, losses = of_mlflow(tmp_path, "loss")
+    assert (len(ids), states) == (1, ["FINISHED"])
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 13))
+    assert [step for step, _ in losses] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("framework", ["trainer", "lightning"])
+def test_a_framework_that_logs_by_itself_has_one_run(framework: str, tmp_path: Path, file_store: None) -> None:
+    """The page says so, and that the steps that a kill cut are there twice."""
+    wandb, mlflow, first = tmp_path / "wandb", tmp_path / "mlflow", FIRST[framework]
+    wandb.mkdir()
+    mlflow.mkdir()
+
+    assert train_by(framework, wandb, own="wandb") == [85, -9, 0]
+    assert train_by(framework, mlflow, own="mlflow") == [85, -9, 0]
+
+    ids, rows = of_wandb(wandb)
+    states, losses = of_mlflow(mlflow, "loss")
+    once = set(range(first, first + 12))
+    assert (len(ids), states) == (1, ["FINISHED"])
+    assert {row[STEP[framework]] for row in rows if LOSS[framework] in row} == once
+    assert {step for step, _ in losses} == once
+    assert len(losses) > 12

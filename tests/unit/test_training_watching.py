@@ -19,7 +19,7 @@ from unbroken.errors import SegmentError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.store.history import EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard  # noqa: E402
-from unbroken.training.core.live_log import Live, report_targets  # noqa: E402
+from unbroken.training.core.live_log import report_targets  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
@@ -156,42 +156,53 @@ def some_metrics() -> Metrics:
     return metrics
 
 
+def opened(folder: Path, metrics: Metrics | None = None, step: int = 0) -> Book:
+    """A record of a training that resumes at a step with these metrics, or begins."""
+    book = Book(Guard(finite=()), None, Processes())
+    book.metrics.restore(**state(metrics or Metrics()))
+    book.open(step, folder)
+    return book
+
+
+def state(metrics: Metrics) -> dict:
+    return {"names": metrics.names, **metrics.arrays()}
+
+
 def test_a_row_is_written_when_it_is_complete_and_what_is_no_number_is_null(tmp_path: Path) -> None:
-    files, metrics = Live(tmp_path / "live"), some_metrics()
+    book = opened(tmp_path / "live")
     path = tmp_path / "live" / "metrics.jsonl"
 
-    files.cut_back(Metrics(), 0)
-    files.write(metrics)
+    book.metrics.restore(**state(some_metrics()))
+    book.show()
     first = path.read_text()
-    files.write(metrics, is_over=True)
+    book.finish(2)
 
     assert first == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
     assert path.read_text() == first + '{"epoch": 0, "step": 2, "loss": null, "score": 1.0}\n'
 
 
 def test_who_follows_the_file_goes_on_seeing_it_after_a_cut(tmp_path: Path) -> None:
-    files, metrics = Live(tmp_path), some_metrics()
-    files.cut_back(Metrics(), 0)
-    files.write(metrics, is_over=True)
+    opened(tmp_path, some_metrics()).show(is_over=True)
     path = tmp_path / "metrics.jsonl"
     with path.open("a") as file:
         file.write('{"epoch": 0, "st')  # torn by a kill
     before = path.stat().st_ino
 
-    Live(tmp_path).cut_back(metrics, 2)
+    opened(tmp_path, some_metrics(), 2)
 
     assert (path.stat().st_ino, path.read_text()) == (before, '{"epoch": 0, "step": 1, "loss": 0.5}\n')
 
 
 def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> None:
+    times = {"step": 1, "samples": 3, "timers": {}}
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 0, "step": 1, "loss": 0.7}\n' * 9)
-    (tmp_path / "timing.jsonl").write_text('{"step": 1, "samples": 3}\nnonsense\n{"step": 5}\n[]\n')
+    (tmp_path / "timing.jsonl").write_text(json.dumps(times) + '\nnonsense\n{"step": 5}\n[]\n')
 
-    last = Live(tmp_path).cut_back(some_metrics(), 4)
+    book = opened(tmp_path, some_metrics(), 4)
 
     assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
-    assert (tmp_path / "timing.jsonl").read_text() == '{"step": 1, "samples": 3}\n'
-    assert last == {"step": 1, "samples": 3}
+    assert (tmp_path / "timing.jsonl").read_text() == json.dumps(times) + "\n"
+    assert book.timers.samples == 3
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:

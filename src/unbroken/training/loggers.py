@@ -48,7 +48,7 @@ class JsonLines:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append a line; NaN and infinity become null, which pandas reads as NaN."""
-        self.append({"step": step, **metrics})
+        self.append({**metrics, "step": step})
 
     def append(self, *lines: Mapping[str, Any]) -> None:
         """Append lines."""
@@ -126,7 +126,7 @@ class WandB:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log over `step`: W&B's own count of steps only rises, also with what the script logs by itself meanwhile."""
-        for name in metrics.keys() - self._names:
+        for name in metrics.keys() - self._names - {"step"}:
             self._run.define_metric(name, step_metric="step")
             self._names.add(name)
         self._run.log({**metrics, "step": step})

@@ -85,16 +85,15 @@ class Loggers:
         target.held = before if held is None else held
         target.rows = target.safe = self._metrics.rows_before(target.held + 1)
         target.has_begun = True
-        if held is None and before > step:
-            self._ranks.say(f"{target.name} has steps {step + 1} to {before} already; they are not logged again")
+        if target.held > step:
+            self._ranks.say(f"{target.name} has steps {step + 1} to {target.held} already; they are not logged again")
 
     def _pass_to(self, target: _Target, end: int) -> None:
         if not target.has_begun:
             self._begin(target)
-        for row in self._metrics.table(target.rows, end):
-            step = self._metrics.step_of(target.rows)  # a metric may be called step as well
+        for _, step, values in self._metrics.rows(target.rows, end):
             if step > target.held:
-                target.logger.log(step, {name: row[name] for name in row if name not in ("epoch", "step")})
+                target.logger.log(step, values)
             target.rows += 1
         last = self._metrics.step_of(end - 1)
         if last > target.held:

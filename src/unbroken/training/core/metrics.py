@@ -68,25 +68,25 @@ class Metrics:
             setattr(self, f"_{key}", array("q", map(int, numbers)))
         self.latest = {self.names[column]: value for column, value in zip(self._columns, self._values, strict=True)}
 
+    def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, dict[str, float]]]:
+        """Yield epoch, step, and what was logged there under its name, of the rows from `start` to before `end`."""
+        at = bisect_left(self._rows, start)
+        for row in range(start, self.size if end is None else min(end, self.size)):
+            until = bisect_left(self._rows, row + 1, at)
+            cells = zip(self._columns[at:until], self._values[at:until], strict=True)
+            yield self._epochs[row], self._steps[row], {self.names[column]: value for column, value in cells}
+            at = until
+
     def table(self, start: int = 0, end: int | None = None) -> Iterator[dict[str, float]]:
-        """Yield the rows from `start` to before `end`: epoch, step, and what was logged there under its name."""
-        for epoch, step, cells in self._cells(start, self.size if end is None else end):
-            yield {"epoch": epoch, "step": step} | {self.names[column]: value for column, value in cells.items()}
+        """Yield the rows as lines for a table; a metric that is called epoch or step takes the place of ours."""
+        for epoch, step, values in self.rows(start, end):
+            yield {"epoch": epoch, "step": step} | values
 
     def to_csv(self) -> str:
         """Return a table of epoch, step and a column for each name; a cell is empty where nothing was logged."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["epoch", "step", *self.names])
-        for epoch, step, cells in self._cells(0, self.size):
-            writer.writerow([epoch, step, *(cells.get(column, "") for column in range(len(self.names)))])
+        for epoch, step, values in self.rows():
+            writer.writerow([epoch, step, *(values.get(name, "") for name in self.names)])
         return text.getvalue()
-
-    def _cells(self, start: int, end: int) -> Iterator[tuple[int, int, dict[int, float]]]:
-        """Yield epoch and step of each row, and its values by the numbers of their names."""
-        at = bisect_left(self._rows, start)
-        for row in range(start, min(end, self.size)):
-            until = bisect_left(self._rows, row + 1, at)
-            cells = zip(self._columns[at:until], self._values[at:until], strict=True)
-            yield self._epochs[row], self._steps[row], dict(cells)
-            at = until

@@ -1,8 +1,9 @@
-"""Record a training's metrics, its best value, and where its time went, and pass the metrics on."""
+"""Record a training's metrics, its best value, and where its time went; show them live and pass them on."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,16 +12,60 @@ from typing import Any
 from unbroken.store.progress import Metric
 from unbroken.training.core.delivery import Loggers
 from unbroken.training.core.guard import Guard, MetricsWatch
-from unbroken.training.core.live_log import Live
+from unbroken.training.core.live_log import METRICS_FILE, TIMING_FILE
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.timers import Timers
-from unbroken.training.loggers import Logger
+from unbroken.training.loggers import JsonLines, Logger, read_lines
 
 
-class Book:
-    """Record the metrics and times of one process; the first of several writes the live files and calls the loggers."""
+class RunLog:
+    """Record the metrics of one process; the first of several writes the live file and calls the loggers.
+
+    The live file is ahead of the checkpoints, and each start brings it back to the one from which it resumes.
+    """
+
+    def __init__(self, processes: Processes, loggers: Sequence[Logger] = ()) -> None:
+        self.metrics = Metrics()
+        self._processes, self._loggers = processes, Loggers(loggers, self.metrics)
+        self._live: JsonLines | None = None
+        self._shown, self._is_over = 0, False  # rows of the metrics that are in the live file
+
+    def open(self, step: int, live: Path | None = None) -> None:
+        """Begin the live file in a folder, and the loggers, once a restart has put the metrics back."""
+        if live and self._processes.is_first:
+            self._live = JsonLines(live / METRICS_FILE)
+            self._shown = max(0, self.metrics.size - 1)  # the last row may still grow
+            self._live.become(self.metrics.table(0, self._shown))
+        self._loggers.open(self._processes, live, step)
+
+    def show(self, *, is_over: bool = False) -> None:
+        """Append to the live file the rows that are new and complete; the last one is so only when all is over."""
+        end = self.metrics.size if is_over else self.metrics.size - 1
+        if self._live and end > self._shown:
+            self._live.append(*self.metrics.table(self._shown, end))
+            self._shown = end
+
+    def end(self) -> None:
+        """Note that the training is over, and its last checkpoint follows."""
+        self._is_over = True
+        self.show(is_over=True)
+
+    def published(self, step: int) -> None:
+        """Let the loggers have what the checkpoint of a step holds: all if the training is over."""
+        if self._is_over:
+            self._loggers.close(is_over=True)
+        else:
+            self._loggers.published(step)
+
+    def close(self) -> None:
+        """Close the loggers: this process ends."""
+        self._loggers.close()
+
+
+class Book(RunLog):
+    """Record what `Training` logs, its best value and its times."""
 
     def __init__(
         self,
@@ -30,54 +75,39 @@ class Book:
         loggers: Sequence[Logger] = (),
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
-        self._processes = processes
-        self._live: Live | None = None
-        self._loggers, self._is_over = Loggers(loggers, self.metrics), False
+        super().__init__(processes, loggers)
+        self.watch, self.timers = MetricsWatch(guard, best), Timers()
+        self._timing: JsonLines | None = None
         self._segment = int(environment.get("UNBROKEN_SEGMENT") or 0)
 
     def open(self, step: int, live: Path | None = None) -> None:
-        """Begin the live files in a folder, and the loggers, once a restart has put the metrics back."""
+        """Begin the live files and the loggers; the times continue from those of the last save."""
+        super().open(step, live)
         if live and self._processes.is_first:
-            self._live = Live(live)
-            if times := self._live.cut_back(self.metrics, step):
-                self.timers.restore(times)
-        self._loggers.open(self._processes, live, step)
+            self._timing = JsonLines(live / TIMING_FILE)
+            kept = [line for line in read_lines(self._timing.path) if line.get("step", math.inf) <= step]
+            self._timing.become(kept)
+            if kept:
+                self.timers.restore(kept[-1])
 
     def log(self, course: Course, values: Mapping[str, float]) -> str:
         """Note values of the step that is in the air; return what of them must not be, empty if nothing."""
         at = course.position
-        step = at.step + course.is_in_batch
-        self.metrics.add(at.epoch, step, values)
+        self.metrics.add(at.epoch, at.step + course.is_in_batch, values)
         wrong = self.watch.look(values)
-        if wrong and self._live:
-            self._live.write(self.metrics, is_over=True)
+        if wrong:
+            self.show(is_over=True)
         return wrong
-
-    def show(self) -> None:
-        """Bring the files up to date, now and then."""
-        if self._live:
-            self._live.write(self.metrics)
 
     def note_times(self, step: int) -> None:
         """Note the times at a save, so that they continue from there."""
-        if self._live:
-            self._live.note_times({"segment": self._segment, "step": step, **self.timers.line()})
-
-    def published(self, step: int) -> None:
-        """Let the loggers have what the checkpoint of a step holds: all if the training is over."""
-        self._loggers.close(is_over=True) if self._is_over else self._loggers.published(step)
+        if self._timing:
+            self._timing.append({"segment": self._segment, "step": step, **self.timers.line()})
 
     def finish(self, step: int) -> None:
-        """Write the last row: the training is over, and its last checkpoint follows."""
-        self._is_over = True
-        if self._live:
-            self._live.write(self.metrics, is_over=True)
+        """Note that the training is over at a step."""
+        self.end()
         self.note_times(step)
-
-    def close(self) -> None:
-        """Close the loggers: this process ends."""
-        self._loggers.close()
 
     def figures(self, course: Course) -> dict[str, Metric]:
         """Return what to show of it now: the latest metrics, the pace, and how long it will take."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from unbroken.errors import CheckpointError, SegmentError
+from unbroken.errors import SegmentError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.notes import FILE_NAME, check, notes_of, read_json, take_over
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import connect
@@ -22,11 +23,10 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.position import Positions, global_random
 from unbroken.training.jax.tree import State
-from unbroken.training.jax.writer import JaxWriter, Point, read_notes, read_tree
+from unbroken.training.jax.writer import JaxPoint, JaxWriter, read_tree
 from unbroken.training.loggers import Logger
 
 NORMAL, OFTEN = Guard(), Saves()
-FORMAT = 1
 
 
 class Training(Loop):
@@ -141,20 +141,15 @@ class Training(Loop):
         return 0
 
     def _restore(self, folder: Path) -> str:
-        notes = read_notes(folder)
-        if notes.get("format") != FORMAT:
-            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-        if notes["seed"] != self._seed:
-            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and Training(...) is given {self._seed}")
+        notes = read_json(folder / FILE_NAME)
+        check(notes, self._seed, folder)
         rows, tree = jax_tree.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
         leaves, structure = jax.tree.flatten(tree)
         triples = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
         self._restored = jax.tree.unflatten(structure, [jax_tree.restored(*each) for each in triples])
         self._state.replace(self._restored)
         self._data.restore(notes["data"], str(folder))
-        self._course.restore(notes["position"])
-        self._book.watch.restore(notes["watch"])
-        self._book.metrics.restore(**notes["metrics"])
+        take_over(notes, self._course, self._book)
         self._notes = {**notes, "folder": str(folder)}
         return ""
 
@@ -176,16 +171,9 @@ class Training(Loop):
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if self._link is None:
             return
-        metrics, watch = self._book.metrics, self._book.watch
-        notes = {  # copies of all that changes: it may be written in the background
-            "format": FORMAT,
-            "seed": self._seed,
-            "position": {**vars(self._course.position)},
-            "watch": watch.state(),
-            "metrics": {"names": [*metrics.names], **{key: list(own) for key, own in metrics.arrays().items()}},
-            "random": self._random.state(),
-            "data": self._data.state(),
-        }
+        notes = notes_of(self._seed, self._course, self._book)
+        notes |= {"random": self._random.state(), "data": self._data.state()}
         tree, rows = self._state.tree, self._state.table()
-        progress, step = self._progress(done), self._course.position.step
-        self._link.save(Point(tree, rows, notes, progress, step, is_best, is_finite=bool(watch.guard.finite), **more))
+        more |= {"is_best": is_best, "is_finite": bool(self._book.watch.guard.finite), "notes": notes}
+        step = self._course.position.step
+        self._link.save(JaxPoint(tree=tree, rows=rows, progress=self._progress(done), step=step, **more))

@@ -27,32 +27,27 @@ class State:
     """Hold the state of a training: a pytree that `update` replaces, or NNX objects, which change in place."""
 
     def __init__(self, given: Any) -> None:
-        objects = _nnx_objects(given)
-        if 0 < len(objects) < len(leaves := jax.tree.leaves(given, is_leaf=_is_nnx)):
-            other = next(type(leaf).__name__ for leaf in leaves if not _is_nnx(leaf))
+        leaves = jax.tree.leaves(given, is_leaf=_is_nnx)
+        others = [type(leaf).__name__ for leaf in leaves if not _is_nnx(leaf)]
+        if 0 < len(others) < len(leaves):
             raise TypeError(
-                f"Training(state): NNX objects next to a {other}, which is not seen to change; allowed: NNX objects "
+                f"Training(state): NNX objects next to a {others[0]}, whose changes are not seen; allowed: NNX objects "
                 "alone, such as {'model': model, 'optimizer': optimizer}, or nnx.state(...) and update() in each step"
             )
-        self.is_in_place, self._given = bool(objects), given
+        self.given, self.is_in_place = given, bool(leaves) and not others
         self.table()  # what cannot be saved is better known now than after the first hour
-
-    @property
-    def given(self) -> Any:
-        """Return the pytree, or the objects."""
-        return self._given
 
     @property
     def tree(self) -> Any:
         """Return the arrays as a pytree."""
-        return sys.modules["flax.nnx"].state(self._given) if self.is_in_place else self._given
+        return sys.modules["flax.nnx"].state(self.given) if self.is_in_place else self.given
 
     def replace(self, tree: Any) -> None:
         """Take the arrays of another tree."""
         if self.is_in_place:
-            sys.modules["flax.nnx"].update(self._given, tree)
+            sys.modules["flax.nnx"].update(self.given, tree)
         else:
-            self._given = tree
+            self.given = tree
 
     def table(self) -> list[Row]:
         """Describe all leaves; raise TypeError for one that cannot be saved."""
@@ -62,10 +57,6 @@ class State:
 def _is_nnx(node: object) -> bool:
     nnx = sys.modules.get("flax.nnx")  # without it loaded there are no such objects
     return nnx is not None and isinstance(node, nnx.Pytree)
-
-
-def _nnx_objects(tree: Any) -> list[Any]:
-    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_nnx) if _is_nnx(leaf)]
 
 
 def _is_key(leaf: object) -> bool:

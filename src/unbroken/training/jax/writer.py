@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,42 +18,27 @@ import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.store.progress import Handover, Progress
 from unbroken.system.memory import available_bytes
-from unbroken.training.core.environment import Contract, SavePlace
+from unbroken.training.core.notes import write_notes
+from unbroken.training.core.point import NonFiniteState, Point
 from unbroken.training.core.results import write_result
-from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import AsyncSave, Connection
+from unbroken.training.core.session import Connection
 from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.tree import Row
 
-# In a checkpoint: what Orbax writes, and the notes.
-ARRAYS, NOTES = "state", "state.json"
+ARRAYS = "state"  # in a checkpoint: what Orbax writes
 # A copy, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
 
 
-class DivergedError(Exception):
-    """Say that a state must not be saved."""
-
-
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, kw_only=True)
+class JaxPoint(Point):
     """Hold what is to be saved, and its description."""
 
     tree: Any
     rows: Sequence[Row]
     notes: Mapping[str, Any]
-    progress: Progress
-    step: int
-    is_best: bool
     is_finite: bool  # NaN in it is a reason to give up
-    is_last: bool = False  # the process leaves after it
-    results: Mapping[str, object] | None = None  # of a training that is finished
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_last or self.results is not None
 
 
 class JaxWriter(Connection):
@@ -64,11 +46,7 @@ class JaxWriter(Connection):
 
     background_bytes = 0  # writing the smallest tree takes Orbax longer than copying it
 
-    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int) -> None:
-        super().__init__(contract, place, saves, state_bytes)
-        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
-
-    def save(self, point: Point) -> None:
+    def save(self, point: JaxPoint) -> None:
         """Hand over one checkpoint; a kill inside leaves only a draft."""
         self.wait()
         draft, began = self.place.new_draft(), time.monotonic()
@@ -77,47 +55,24 @@ class JaxWriter(Connection):
         if not point.is_over and self._may_be_in_background(jax_tree.size_bytes(leaves)):
             copied = replace(point, tree=jax.tree.unflatten(structure, jax_tree.held(leaves)))
             stall = time.monotonic() - began
-            self._async_save = AsyncSave(lambda: self._write(copied, draft, stall), stall)
-            self.pace.is_saving = True
+            self.write_in_background(lambda: self._write(copied, draft, stall), stall)
             return
-        with self._giving_up():
-            self.pace.saved(self._write(point, draft))
-        if point.is_over:
-            self.close_place(is_paused=point.is_last)
+        self.write_now(point, lambda: self._write(point, draft))
 
-    def wait(self) -> None:
-        with self._giving_up():
-            super().wait()
-
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        try:
-            yield
-        except DivergedError as error:
-            self.give_up(str(error))
-
-    def _write(self, point: Point, draft: Path, stall_seconds: float | None = None) -> float:
+    def _write(self, point: JaxPoint, draft: Path, stall_seconds: float | None = None) -> float:
         began = time.monotonic()
         tree = jax.tree.map(jax_tree.on_host, point.tree)
         arrays = jax.tree.leaves(tree)
         if point.is_finite and (wrong := jax_tree.not_a_number(point.rows, arrays)):
             shutil.rmtree(draft)
-            raise DivergedError(f"{wrong}, at step {point.step}")
+            raise NonFiniteState(f"{wrong}, at step {point.step}")
         write_tree(draft / ARRAYS, tree)
-        (draft / NOTES).write_text(json.dumps({**point.notes, "leaves": point.rows}, indent=1) + "\n")
+        write_notes(draft, {**point.notes, "leaves": point.rows})
         if point.is_over:  # then no other process can write it again
             _read_back(draft, point.rows, tree)
         for name, content in (point.results or {}).items():
             write_result(draft / FINAL, name, content, _write_other)
-        handover = Handover(
-            point.progress,
-            is_best=point.is_best,
-            is_finished=point.results is not None,
-            versions=self._made_with(),
-            save_seconds=round(time.monotonic() - began, 3),
-            stall_seconds=stall_seconds,
-        )
-        self.place.hand_over(draft, handover)
+        self.place.hand_over(draft, point.handover(began, stall_seconds, versions=self._made_with()))
         return time.monotonic() - began
 
     def _lack_of_memory(self, size_bytes: int) -> str:
@@ -126,11 +81,11 @@ class JaxWriter(Connection):
 
     def _made_with(self) -> dict[str, str]:
         kinds = [device.device_kind for device in jax.local_devices()]
-        loaded = [name for name in ("flax", "optax", "grain") if name in sys.modules]
+        others = {name: sys.modules.get(name) for name in ("flax", "optax", "grain")}
         return {
             "jax": jax.__version__,
             "orbax": ocp.__version__,
-            **{name: metadata.version(name) for name in loaded},
+            **{name: str(getattr(module, "__version__", "unknown")) for name, module in others.items() if module},
             "numpy": np.__version__,
             "python": platform.python_version(),
             "devices": f"{len(kinds)} x {kinds[0]}",
@@ -145,17 +100,6 @@ def write_tree(folder: Path, tree: Any) -> None:
         # Compressing weights takes longer than writing them, and the training waits for the processor.
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False)) as checkpointer:
             checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
-
-
-def read_notes(folder: Path) -> dict[str, Any]:
-    """Return the notes of a checkpoint; raise CheckpointError if it has none."""
-    try:
-        notes = json.loads((folder / NOTES).read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / NOTES}: cannot be read: {error}") from error
-    if not isinstance(notes, dict):
-        raise CheckpointError(f"{folder / NOTES}: {type(notes).__name__}, allowed: an object")
-    return notes
 
 
 def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[Any, Any]]:

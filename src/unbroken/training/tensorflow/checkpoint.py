@@ -9,7 +9,6 @@ variable may take all of them.  The notes hold what each has for itself: Python'
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import random
@@ -28,6 +27,7 @@ from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Handover
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
+from unbroken.training.core.notes import FILE_NAME, read_json, write_notes
 from unbroken.training.core.point import Point
 from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
@@ -35,7 +35,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow.workers import Workers
 
-PREFIX, NOTES = "state", "state.json"
+PREFIX = "state"
 WORDS = 625  # of the state of Python's generator
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -72,7 +72,7 @@ class Checkpoints(Connection):
         began, workers = time.monotonic(), self._workers
         with self._own_folder() as draft:
             tf.train.Checkpoint(**_tensors(groups)).write(str(draft / PREFIX))
-            write_notes({**notes, "workers": workers.size, "random": workers.gather(random_state())}, draft)
+            write_notes(draft, {**notes, "workers": workers.size, "random": workers.gather(random_state())})
             if is_last and workers.is_first:
                 read_back(draft)
         self._seconds = time.monotonic() - began
@@ -95,10 +95,7 @@ class Checkpoints(Connection):
 
     def read_notes(self, folder: Path) -> dict[str, Any]:
         """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
-        try:
-            notes = dict(json.loads((folder / NOTES).read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{folder / NOTES}: cannot be read: {error}") from error
+        notes = read_json(folder / FILE_NAME)
         made_by, size = notes.get("workers"), self._workers.size
         if made_by != size:
             raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
@@ -126,11 +123,6 @@ class Checkpoints(Connection):
         else:
             with TemporaryDirectory(prefix="worker-", dir=self.contract.save) as folder:
                 yield Path(folder)
-
-
-def write_notes(notes: Mapping[str, Any], folder: Path) -> None:
-    """Write the notes into `state.json`."""
-    (folder / NOTES).write_text(json.dumps(notes, indent=1, default=lambda number: number.item()) + "\n")
 
 
 def read_back(folder: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import keras
 
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.notes import check, notes_of, take_over
 from unbroken.training.core.point import Point
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
@@ -28,7 +28,6 @@ from unbroken.training.tensorflow.parts import KerasValidation, build_optimizers
 from unbroken.training.tensorflow.workers import Workers
 
 NORMAL, OFTEN = Guard(), Saves()
-FORMAT = 2
 
 
 class Training(Loop):
@@ -120,15 +119,10 @@ class Training(Loop):
         if self._link is None:
             return ""
         notes = self._link.read_notes(folder)
-        if notes.get("format") != FORMAT:
-            raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-        if notes["seed"] != self._seed:
-            raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {self._seed}")
+        check(notes, self._seed, folder)
         self._notes = notes
         checkpoint.put_back(self._groups(), folder)
-        self._course.restore(notes["position"])
-        self._book.watch.restore(notes["watch"])
-        self._book.metrics.restore(**notes["metrics"])
+        take_over(notes, self._course, self._book)
         return self._trust.validation_error(notes["trust"])
 
     @property
@@ -152,18 +146,11 @@ class Training(Loop):
         return groups_of(self._parts)
 
     def _new_notes(self) -> dict[str, Any]:
-        trust, metrics, watch = self._trust.state(), self._book.metrics, self._book.watch
+        trust, watch = self._trust.state(), self._book.watch
         diverged = self._trust.divergence(trust) or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
-        return {
-            "format": FORMAT,
-            "seed": self._seed,
-            "position": vars(self._course.position),
-            "watch": watch.state(),
-            "trust": trust,
-            "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
-        }
+        return {**notes_of(self._seed, self._course, self._book), "trust": trust}
 
 
 def seed_everything(seed: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from unbroken.program.contract import Kind
 from unbroken.store.progress import Progress
@@ -29,7 +29,8 @@ from unbroken.training.torch.writer import Point, TorchWriter, linked
 
 OFTEN = Saves()
 LOADING = "after load() type: if checkpoints.imported: model.load_state_dict(torch.load(checkpoints.imported))"
-NO_PARTS: Mapping[str, Part | Sequence[Part]] = MappingProxyType({})
+Parts: TypeAlias = Mapping[str, Part | Sequence[Part]]
+NO_PARTS: Parts = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ class Record:
     finite: bool = True  # weights that hold NaN or infinity are no checkpoint
     where: Callable[[], str] | None = None  # the training is
     leave: Callable[[Kind, str], NoReturn] | None = None  # without saving
+
+
+def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
+    """Return all parts by their names; raise TypeError for one that cannot be saved."""
+    parts = torch_state.one_by_one(together(state, per_rank))
+    torch_state.check_parts(parts)
+    sharded_state.check_kinds(parts)
+    return parts
 
 
 class Checkpoints:
@@ -59,9 +68,9 @@ class Checkpoints:
 
     def __init__(
         self,
-        state: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
+        state: Parts = NO_PARTS,
         *,
-        per_rank: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
+        per_rank: Parts = NO_PARTS,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         seed: int = 0,
@@ -70,9 +79,7 @@ class Checkpoints:
         ranks: Ranks | None = None,
         record: Record | None = None,
     ) -> None:
-        parts, own = torch_state.one_by_one(together(state, per_rank)), {*torch_state.one_by_one(per_rank)}
-        torch_state.check_parts(parts)
-        sharded_state.check_kinds(parts)
+        parts, own = checked(state, per_rank), {*torch_state.one_by_one(per_rank)}
         self.ranks, self.step, self._is_loaded = ranks or Ranks.here(), 0, False
         for line in make_persistent(parts, own, self.ranks.size):
             self.ranks.say(line)

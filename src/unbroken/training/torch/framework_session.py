@@ -135,7 +135,7 @@ class FrameworkSession:
             self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             self.look_ahead(0)
-        self.log.open(self.ranks if self.contract else here(), self._link if self.contract else None)
+        self.log.begin(self.ranks if self.contract else here(), self._link if self.contract else None)
 
     def listen(self) -> None:
         """Take the signals back from a framework that has taken them over."""

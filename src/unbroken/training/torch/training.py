@@ -19,14 +19,13 @@ from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Feed, feed_of, part_of
-from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Record
+from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Parts, Record, checked
 from unbroken.training.torch.content import Extra
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import as_tensor
 from unbroken.training.torch.schedules import too_short
-from unbroken.training.torch.state import Part
 from unbroken.training.torch.writer import TorchWriter
 
 NORMAL = Guard()
@@ -59,9 +58,9 @@ class Training(Loop):
 
     def __init__(  # noqa: PLR0913  (a keyword each)
         self,
-        state: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
+        state: Parts = NO_PARTS,
         *,
-        per_rank: Mapping[str, Part | Sequence[Part]] = NO_PARTS,
+        per_rank: Parts = NO_PARTS,
         seed: int = 0,
         best: tuple[str, str] | None = None,
         guard: Guard = NORMAL,
@@ -72,6 +71,7 @@ class Training(Loop):
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
+        checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
         self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
