@@ -103,8 +103,8 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
 
     write = checkpoint.write_notes
 
-    def flip(notes, folder):
-        write(notes, folder)
+    def flip(folder, notes):
+        write(folder, notes)
         path = next(folder.glob("state.data-*"))
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
