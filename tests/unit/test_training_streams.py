@@ -139,6 +139,7 @@ def test_what_datasets_cannot_resume_is_refused_before_the_first_step(stream, li
 
 @pytest.mark.process
 @pytest.mark.usefixtures("signals_kept")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # the tests of JAX may share the process
 def test_random_numbers_of_a_stream_in_workers_are_refused_at_the_first_batch(tmp_path: Path) -> None:
     loader = StatefulDataLoader(numbers().map(with_noise), 4, num_workers=1)
     training = Training(state={"loader": loader}, folder=tmp_path)
