@@ -22,8 +22,8 @@ case " $RED " in *" $target "*) exit 2 ;; esac
 
 
 # Each runs while others do.
-BESIDE = {"presets-setup", "tensorflow-setup", "slow-slurm-tests"}
-LAST = {"tensorflow-tests", "slow-tests"}
+BESIDE = {"presets-setup", "tensorflow-setup", "frameworks-setup", "slow-slurm-tests"}
+LAST = {"tensorflow-tests", "frameworks-tests", "slow-tests"}
 IN_TURN = ["prepare", "test", "presets-tests"]
 
 
@@ -83,7 +83,7 @@ def test_slow_tests_alone_have_a_moment_after_which_none_begins(ci, tmp_path, mo
     ci()
 
     parts = [line.split() for line in (tmp_path / "parts").read_text().splitlines()]
-    assert {target for target, _, _ in parts} == {"tensorflow-tests", "slow-tests", "slow-slurm-tests"}
+    assert {target for target, _, _ in parts} == {*LAST, "slow-slurm-tests"}
     assert len({(until, first) for _, until, first in parts}) == 1
     assert before + seconds <= int(parts[0][1]) <= time.time() + seconds
     assert parts[0][2].isdecimal()
@@ -92,7 +92,13 @@ def test_slow_tests_alone_have_a_moment_after_which_none_begins(ci, tmp_path, mo
 def test_after_a_red_test_nothing_slow_is_begun(ci):
     _, _, asked = ci("test")
 
-    assert {target for target, _ in asked} == {"prepare", "presets-setup", "tensorflow-setup", "test"}
+    assert {target for target, _ in asked} == {
+        "prepare",
+        "presets-setup",
+        "tensorflow-setup",
+        "frameworks-setup",
+        "test",
+    }
 
 
 def test_two_commits_run_both_halves_of_the_slow_tests(ci, tmp_path):
@@ -100,11 +106,11 @@ def test_two_commits_run_both_halves_of_the_slow_tests(ci, tmp_path):
         ci(commit=commit)
 
     parts = [line.split() for line in (tmp_path / "parts").read_text().splitlines()]
-    assert {int(half) % 2 for _, _, half in parts[:3]} == {0}
-    assert {int(half) % 2 for _, _, half in parts[3:]} == {1}
+    assert {int(half) % 2 for _, _, half in parts[:4]} == {0}
+    assert {int(half) % 2 for _, _, half in parts[4:]} == {1}
 
 
 def test_of_each_half_it_is_not_always_the_same_slow_stage_that_may_find_no_time(ci):
-    first = [next(target for target, _ in ci(commit=str(number))[2] if target in LAST) for number in range(4)]
+    first = [next(target for target, _ in ci(commit=str(number))[2] if target in LAST) for number in range(6)]
 
     assert set(first[::2]) == set(first[1::2]) == LAST
