@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,12 @@ def _files(folder: Path) -> dict[str, Path]:
     return {name: path for name, path in found.items() if _RESULTS.fullmatch(name)}
 
 
+def _release(module: str) -> tuple[str, str]:
+    """Return the package that brings a module, and its version."""
+    package = packages_distributions().get(module, [module])[0]
+    return package, version(package)
+
+
 def note(case: Case, runs: Sequence[TrainingRun]) -> None:
     """Add a line to the file that UNBROKEN_TRAINING_RESULTS names."""
     if path := os.environ.get("UNBROKEN_TRAINING_RESULTS"):
@@ -267,7 +273,7 @@ def note(case: Case, runs: Sequence[TrainingRun]) -> None:
             "kills": sum(each.kills for each in runs),
             "in_a_save": sum(each.kills_in_a_save for each in runs),
             "segments": sum(each.segments for each in runs),
-            "versions": {name: version(name) for name in (*(["torch"] if case.is_of_torch else []), *case.needs)},
+            "versions": dict(map(_release, (*(["torch"] if case.is_of_torch else []), *case.needs))),
             "day": datetime.now(UTC).date().isoformat(),
         }
         with Path(path).open("a") as file:

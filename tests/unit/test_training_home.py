@@ -1,6 +1,7 @@
 """A training by hand, in a folder of its own: `python train.py` stops well, goes on, and has one writer."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from torch import nn  # noqa: E402
 from unbroken.errors import LeaseError, NoCheckpointError  # noqa: E402
 from unbroken.store.checkpoints import Store  # noqa: E402
 from unbroken.store.select import verify  # noqa: E402
+from unbroken.training.core.run_directory import Home  # noqa: E402
 from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
 
 OFTEN = Saves()
@@ -137,6 +139,39 @@ def test_a_finished_training_goes_on_to_a_later_goal(tmp_path: Path) -> None:
     train(tmp_path / "longer", epochs=3)
 
     assert content(tmp_path / "longer") == content(tmp_path / "whole")
+
+
+KILLED_BEFORE_ITS_RESULTS = """
+import os, signal, sys
+import torch
+from unbroken.store import results
+from unbroken.training.torch import Training
+
+model = torch.nn.Linear(1, 1)
+training = Training(state={"model": model}, folder=sys.argv[1])
+for step in training.steps(2):
+    training.log(loss=1.0)
+results.write = lambda *given, **options: os.kill(os.getpid(), signal.SIGKILL)
+training.finish({"model.pt": model.state_dict()})
+"""
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_results_loses_no_results(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_ITS_RESULTS, tmp_path / "run"])
+    was_there = (tmp_path / "run" / "final").exists()
+    Home(tmp_path / "run", "training", OFTEN, has_history=True).close()
+
+    assert (killed.returncode, was_there) == (-signal.SIGKILL, False)
+    assert {"model.pt", "metrics.csv"} < {path.name for path in (tmp_path / "run" / "final").iterdir()}
+
+
+def test_results_that_the_user_took_away_are_not_made_again(tmp_path: Path) -> None:
+    train(tmp_path)
+    shutil.rmtree(tmp_path / "final")
+    begin_as_a_new_process()
+    Home(tmp_path, "training", OFTEN, has_history=True).close()
+
+    assert not (tmp_path / "final").exists()
 
 
 def test_a_stop_file_ends_the_process_that_runs_and_not_the_next(tmp_path: Path) -> None:

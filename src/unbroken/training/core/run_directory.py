@@ -20,7 +20,7 @@ from unbroken.store import lease
 from unbroken.store import results as final
 from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
 from unbroken.store.checkpoints import Store
-from unbroken.store.history import EndCause, EndKind
+from unbroken.store.history import EndCause, EndKind, History
 from unbroken.store.layout import RunFolder
 from unbroken.store.own_folder import confirm_all_own
 from unbroken.store.progress import Handover
@@ -107,8 +107,7 @@ class Home(SavePlace):
         self._store.prune(self._saves.keep, self._saves.milestone_every)
         if self._last.passport.is_finished:
             once.note_finished(self.places.root)
-            with log.lines_to(say):
-                final.write(self.places, self._last, _copy_final, attempts=(), confirm=self._lease.confirm)
+            self._write_results(self._last)
             self.note_end(EndKind.FINISHED)
         return self._last
 
@@ -171,6 +170,8 @@ class Home(SavePlace):
         if self._account:
             self._account.note_died(self._store)
             if found and found.passport.is_finished:  # not to be missed where the data or the script are others now
+                if not final.has_results(self.places, found, History(self.places.history).attempts()):
+                    self._write_results(found)  # a kill came between the checkpoint and its results
                 root = self.places.root
                 say(
                     f"{root}: finished before, at {describe_done(found)}; nothing is trained but for a higher goal; "
@@ -178,6 +179,10 @@ class Home(SavePlace):
                 )
         self._lease.forget_earlier()
         return found
+
+    def _write_results(self, last: Checkpoint) -> None:
+        with log.lines_to(say):
+            final.write(self.places, last, _copy_final, attempts=(), confirm=self._lease.confirm)
 
     def _select(self) -> Checkpoint | None:
         """Return the newest checkpoint that is good, every byte of it checked; quarantine bad ones."""
