@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from engines.conformance import ROOT, Case
 from support.toyrun import toy_job
 
 from unbroken.cli.init_command import choose
@@ -16,6 +17,28 @@ from unbroken.errors import CheckpointError, ConfigError
 from unbroken.job.import_export import import_run
 from unbroken.program.contract import AttemptFolder
 from unbroken.store.checkpoint import Checkpoint
+
+# Where the tests of other engines run there is no JAX; a chain of segments, each with its start and compilation, is slow.
+MARKS = (pytest.mark.frameworks, pytest.mark.slow)
+STEPS = 60
+# Long enough for somebody who kills by progress to see each of its moments.
+PAUSE = ["--pause-seconds", 0.2]
+
+CASE = Case(
+    engine="jax",
+    settings={"script": "train.py", "goal": STEPS, "args": PAUSE},
+    whole_settings={"args": []},
+    segments=4,
+    segment_minutes=20,
+    save_minutes=0.01,
+    final_files=("metrics.csv",),
+    per_piece=(),
+    other_settings={"args": [*PAUSE, "--seed", 1]},
+    further_goal=STEPS + 30,
+    files=(ROOT / "examples" / "jax" / "train.py",),
+    kills=3,
+    cuts=(0.25, 0.5),
+)
 
 SCRIPT = """
 import jax
