@@ -1,5 +1,6 @@
 """Which kinds of training with Accelerate are refused before the first step, and when a shard is missing."""
 
+import json
 import signal
 import warnings
 from pathlib import Path
@@ -202,6 +203,25 @@ def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told
         FrameworkSession({}).join(lambda: Sharding(is_fsdp=True))
     with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is a whole model on each rank; type"):
         FrameworkSession({}).join()
+
+
+def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics(told: Path, monkeypatch) -> None:
+    rows = {
+        "names": ["loss"],
+        "epochs": [0, 1],
+        "steps": [1, 2],
+        "rows": [0, 1],
+        "columns": [0, 0],
+        "values": [0.5, 0.25],
+    }
+    files = {"state": "x", "unbroken_metrics.json": json.dumps({"step": 2, **rows})}
+    made = publish(Store(told / "store" / "checkpoints"), 1, files, is_finished=True)
+    monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
+
+    FrameworkSession({}).join()
+
+    lines = (told / "live" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == [0.5, 0.25]
 
 
 def test_a_checkpoint_that_is_asked_for_comes_between_this_step_and_the_next(told: Path) -> None:

@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from unbroken.errors import LeaseError, NoCheckpointError  # noqa: E402
 from unbroken.store.checkpoints import Store  # noqa: E402
+from unbroken.store.history import EndKind, History  # noqa: E402
 from unbroken.store.select import verify  # noqa: E402
 from unbroken.training.core.run_directory import Home  # noqa: E402
 from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
@@ -162,6 +163,8 @@ def test_a_kill_between_the_last_checkpoint_and_the_results_loses_no_results(tmp
     Home(tmp_path / "run", "training", OFTEN, has_history=True).close()
 
     assert (killed.returncode, was_there) == (-signal.SIGKILL, False)
+    kinds = [attempt.kind for attempt in History(tmp_path / "run" / "history.jsonl").attempts()]
+    assert kinds == [EndKind.DIED, EndKind.FINISHED]
     assert {"model.pt", "metrics.csv"} < {path.name for path in (tmp_path / "run" / "final").iterdir()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -141,9 +142,11 @@ class Home(SavePlace):
             self._account.end(kind, self.origin, self._last, message, cause)
 
     def close(self) -> None:
-        """Let others write the folder; a process that has not said how it ends has failed."""
+        """Let others write the folder; a process that has not said how it ends has failed, or had nothing to do."""
         atexit.unregister(self.close)
-        self.note_end(EndKind.FAILED)
+        had_nothing_to_do = self._last and self._last is self.origin and self._last.passport.is_finished
+        has_error = getattr(sys, "last_value", None) is not None  # that ends the process
+        self.note_end(EndKind.FINISHED if had_nothing_to_do and not has_error else EndKind.FAILED)
         if os.getpid() == self._pid:  # not a fork that ends like its parent
             self._lease.__exit__()
 

@@ -136,6 +136,8 @@ class FrameworkSession:
             self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             self.look_ahead(0)
         self.log.begin(self.ranks if self.contract else here(), self._link if self.contract else None)
+        if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
+            self.log.show(is_over=True)
 
     def listen(self) -> None:
         """Take the signals back from a framework that has taken them over."""
