@@ -251,7 +251,7 @@ def test_status_of_a_bad_config_is_one_line_a_mistake(states: WorkDir) -> None:
 
     assert done.code == 1
     assert done.text == (
-        "unbroken: runs.demo.engine: found 'toyy', allowed: command, dmtcp, gromacs, tensorflow, torch or toy; "
+        "unbroken: runs.demo.engine: found 'toyy', allowed: command, dmtcp, gromacs, jax, tensorflow, torch or toy; "
         "did you mean `toy`?\n"
     )
 
