@@ -185,6 +185,7 @@ def test_the_policy_says_which_steps_are_saved(tmp_path: Path) -> None:
 
 
 def test_a_stop_file_and_a_near_deadline_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stop").touch()  # which ended the process before
     stop = Stop(stop_file=tmp_path / "stop")
     assert not stop.requested
     (tmp_path / "stop").touch()

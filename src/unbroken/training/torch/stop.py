@@ -22,8 +22,8 @@ class Stop(StopRequest):
     """Tell a loop of your own when to save and leave: `if stop.requested:`, once after each step, on all ranks.
 
     With `checkpoints` the time that a save takes is kept free before the deadline, and the stop file is the one in
-    their folder.  Without them, `save_seconds` are kept free, and `stop_file` is the file.  The deadline is that of
-    unbroken's workflow, else UNBROKEN_DEADLINE or the end of the Slurm job.
+    their folder.  Without them, `save_seconds` are kept free, and `stop_file` is the file; one that is there already
+    is removed.  The deadline is that of unbroken's workflow, else UNBROKEN_DEADLINE or the end of the Slurm job.
     """
 
     def __init__(
@@ -37,8 +37,10 @@ class Stop(StopRequest):
         if checkpoints and checkpoints.link:
             super().__init__(checkpoints.link.pace, checkpoints.ranks)
         else:
-            ranks = checkpoints.ranks if checkpoints else Ranks.here()
-            super().__init__(_pace(save_seconds, Path(stop_file) if stop_file else None, ranks), ranks)
+            ranks, path = checkpoints.ranks if checkpoints else Ranks.here(), Path(stop_file) if stop_file else None
+            if path and ranks.is_first:
+                path.unlink(missing_ok=True)  # it was meant for the process before
+            super().__init__(_pace(save_seconds, path, ranks), ranks)
         self._pace.begin_step()
 
     @property

@@ -15,7 +15,6 @@ data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32)[:700] / 16, 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-Path("run/stop").unlink(missing_ok=True)  # of the start before
 loaders, step = Loaders(seed=0), 0
 loader = loaders.loader(data, BATCH)
 parts = {"model": model, "optimizer": optimizer, "loaders": loaders}
