@@ -1,5 +1,7 @@
 """What a training changes and no state of its parts holds is refused or named, and what nobody changes is not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -166,15 +168,22 @@ def test_a_buffer_and_a_tensor_that_no_state_holds_are_named_if_they_change(tmp_
     ]
 
 
+class RunningMean:
+    def __init__(self):
+        self.mean, self.count = torch.zeros(6), 0
+
+
 class Normalized(nn.Linear):
     """Keeps running values in attributes that no state holds."""
 
     def __init__(self):
         super().__init__(6, 2)
         self.mean, self.counts, self.names = np.zeros(6), {"calls": 0}, ["a", "b"]
+        self.running, self.limits = RunningMean(), SimpleNamespace(low=0.0, high=1.0)
 
     def forward(self, inputs):
         self.counts["calls"] += 1
+        self.running.mean, self.running.count = 0.9 * self.running.mean + 0.1 * inputs.mean(0), self.running.count + 1
         self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0).numpy()
         return super().forward(inputs)
 
@@ -185,7 +194,7 @@ def test_a_container_on_a_module_is_named_if_it_changes(tmp_path, capsys) -> Non
     assert said(capsys) == [
         f"model.{name} changes in the training and is not saved, so a restart loses it; it is no buffer; if a batch "
         "needs that of the batch before, give it to Training in a Variables"
-        for name in ("mean", "counts")
+        for name in ("mean", "counts", "running")
     ]
 
 

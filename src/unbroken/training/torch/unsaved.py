@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from collections import deque
@@ -23,6 +24,7 @@ COMPARED_BYTES = 1_000_000
 # A container on a module likewise, if it has not more items.
 COMPARED_ITEMS = 10_000
 _CONTAINERS = (list, dict, set, deque, np.ndarray)
+_NUMBERS = (bool, int, float, complex, str, bytes)
 _OF_ALL_MODULES = vars(torch.nn.Module()).keys()
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
 # A value that differs once a thing has changed: its bytes, or the tensors that were there.
@@ -179,14 +181,25 @@ def _tensors_on(module: torch.nn.Module) -> Iterator[tuple[str, tuple[torch.Tens
 
 
 def _containers_on(module: torch.nn.Module) -> Iterator[tuple[str, bytes]]:
-    """Yield the lists, dictionaries and arrays that a class outside of torch keeps in attributes, as bytes."""
+    """Yield what a class outside of torch keeps in attributes as bytes: lists, dictionaries, arrays, and records."""
     if type(module).__module__.startswith("torch"):
         return
     for key, value in vars(module).items():
         is_small = key not in _OF_ALL_MODULES and isinstance(value, _CONTAINERS) and len(value) <= COMPARED_ITEMS
-        if is_small and next(tensors_in(value), None) is None:
+        if (is_small and next(tensors_in(value), None) is None) or _is_record(value):
             with suppress(AttributeError, TypeError, pickle.PicklingError):
-                yield key, pickle.dumps(value)
+                yield key, pickle.dumps(vars(value) if _is_record(value) else value)
+
+
+def _is_record(value: object) -> bool:
+    """Return True for an object of numbers, texts, and small arrays and tensors, such as a running mean."""
+    if isinstance(value, (type, torch.nn.Module, Stateful)):
+        return False
+    held = [*vars(value).values()] if hasattr(value, "__dict__") else []
+    return bool(held) and all(
+        value is None or isinstance(value, _NUMBERS) or getattr(value, "nbytes", math.inf) <= COMPARED_BYTES
+        for value in held
+    )
 
 
 def _has_empty_state(part: Stateful) -> bool:
