@@ -78,7 +78,7 @@ def test_the_shell_notes_the_exit_code_and_keeps_the_output(play):
     main = play.launch(["sh", "-c", "echo said; echo wrong >&2; exit 7"])
 
     assert main.wait(PATIENCE_SECONDS) == 0
-    assert (play.live / ".longhaul-exit-code").read_text() == "7\n"
+    assert (play.live / ".unbroken-exit-code").read_text() == "7\n"
     assert (play.live / "output.txt").read_text() == "said\nwrong\n"
 
 
@@ -152,7 +152,7 @@ def test_a_chain_in_new_folders_is_exact_and_leaves_earlier_images_alone(play):
     play.coordinator.wait(PATIENCE_SECONDS)
 
     assert (play.live / "numbers.txt").read_bytes() == numbers(150)
-    assert (play.live / ".longhaul-exit-code").read_text() == "7\n"
+    assert (play.live / ".unbroken-exit-code").read_text() == "7\n"
     assert code == (0 if play.is_5 else 2)
     assert len(first) == 2
     assert {image.name: image.read_bytes() for image in first} == before
@@ -166,7 +166,7 @@ def test_a_checkpoint_that_kills_ends_with_0_and_a_script_and_says_how_many_imag
     images = play.saved(main, "first")
 
     assert main.returncode == 0
-    assert not (play.live / ".longhaul-exit-code").exists()
+    assert not (play.live / ".unbroken-exit-code").exists()
     assert len(images) == 2
     assert len(list(play.images("first").glob("dmtcp_restart_script_*.sh"))) == (0 if play.is_32 else 1)
     assert re.findall(r"starting checkpoint.*?numPeers\s*=\s*(\d+)", words(play)[0], re.DOTALL) == ["2"]
@@ -302,7 +302,7 @@ def test_a_program_that_could_not_be_saved_does_not_run(play, monkeypatch):
 
     play.launch(count(60)).wait(PATIENCE_SECONDS)
 
-    assert (play.live / ".longhaul-exit-code").read_text() == "99\n"
+    assert (play.live / ".unbroken-exit-code").read_text() == "99\n"
     assert play.counted() == 0
 
 

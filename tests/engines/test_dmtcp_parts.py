@@ -18,7 +18,7 @@ def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
     (live / "sub" / "tool").chmod(0o750)
     os.utime(live / "sub" / "tool", (1000, 2000))
     (live / "link").symlink_to("sub/tool")
-    (live / ".longhaul-exit-code").write_text("0\n")
+    (live / ".unbroken-exit-code").write_text("0\n")
 
     listing = save_files(live, tmp_path / "files")
     put_back(tmp_path / "files", listing, tmp_path / "again")

@@ -119,7 +119,7 @@ class Run:
         program = self.program()
         if REAL:  # where the command line of a process is gone after a restart
             return [psutil.Process(program).ppid()]
-        return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
+        return [pid for pid in self.pids("echo $? > .unbroken-exit-code") if pid != program]
 
     def command(self, request):
         """As somebody types it."""

@@ -16,7 +16,7 @@ from unbroken.program import process as child
 ASKING_SECONDS = 30.0
 # What the program leaves as its very last act, in its folder: its own exit code.  The shell that writes it is part of
 # images that are older than the name of this project.
-ENDED = ".longhaul-exit-code"
+ENDED = ".unbroken-exit-code"
 OUTPUT = "output.txt"
 # DMTCP's own exit code is 0 too for a program that was checkpointed and killed, so a shell notes the program's own.
 _SENTINEL = '"$@" >> ' + OUTPUT + " 2>&1; echo $? > " + ENDED
