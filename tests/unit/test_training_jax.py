@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.disks import mount_small, unmount
 
 for name in ("jax", "flax", "orbax.checkpoint", "grain"):
     pytest.importorskip(name, reason=f"missing: {name} (pip install jax flax orbax-checkpoint grain)")
@@ -24,7 +25,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from flax import nnx  # noqa: E402
 
-from unbroken.errors import CheckpointError, SegmentError  # noqa: E402
+from unbroken.errors import CheckpointError, SegmentError, StorageError  # noqa: E402
 from unbroken.training.jax import Training  # noqa: E402
 from unbroken.training.jax import tree as jax_tree  # noqa: E402
 from unbroken.training.jax.position import Positions, decode, encode  # noqa: E402
@@ -334,3 +335,15 @@ except Exception as error:
         said = process.communicate(timeout=300)[0]
         assert "SegmentError: Training(): 2 processes of JAX, allowed: one" in said
     assert issubclass(SegmentError, Exception) and not Path("nowhere").exists()
+
+
+@pytest.mark.process
+def test_a_full_disk_is_one_line_with_the_bytes_that_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    mount_small(tmp_path / "disk", "size=1m")
+    try:
+        with pytest.raises(StorageError, match=r"No space left on device; 4,000,000 bytes needed, .* missing") as found:
+            write_tree(tmp_path / "disk" / "state", {"a": np.zeros(1_000_000, "float32")})
+    finally:
+        unmount(tmp_path / "disk")
+    assert "\n" not in str(found.value)
