@@ -4,8 +4,10 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
+from support.disks import mount_small, unmount
 from support.telling import begin_as_a_new_process
 
+from unbroken.errors import StorageError
 from unbroken.store.history import History
 
 pytestmark = [
@@ -447,3 +449,18 @@ def test_a_finished_training_in_a_folder_trains_no_step_again(pieces, tmp_path):
     assert weights_in(tmp_path / "kept" / "final" / "model.keras") == before
     first, second = History(tmp_path / "kept" / "history.jsonl").attempts()
     assert second.progress_from == second.progress_to == first.progress_to
+
+
+@pytest.mark.process
+def test_a_full_disk_is_one_line_with_the_bytes_that_are_missing(tmp_path):
+    import tensorflow as tf
+
+    from unbroken.training.tensorflow.checkpoint import write_variables
+
+    (tmp_path / "disk").mkdir()
+    mount_small(tmp_path / "disk", "size=1m")
+    try:
+        with pytest.raises(StorageError, match=r"No space left on device; 4,000,000 bytes needed, .* missing"):
+            write_variables({"part": [tf.Variable(tf.zeros(1_000_000))]}, tmp_path / "disk")
+    finally:
+        unmount(tmp_path / "disk")

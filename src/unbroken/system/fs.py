@@ -50,6 +50,18 @@ def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
 
 
 @contextmanager
+def room_errors(path: Path, needed_bytes: int) -> Iterator[None]:
+    """Turn what another library raises on a full disk, whatever it is, into one StorageError line."""
+    try:
+        yield
+    except Exception as error:
+        if disk.free_bytes(path) >= needed_bytes:
+            raise
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        raise disk.storage_error(path, needed_bytes, full) from error
+
+
+@contextmanager
 def os_errors(path: Path) -> Iterator[None]:
     """Turn every OSError into one line: an OutageError for one of `OUTAGE_ERRNOS`, else a StorageError."""
     with storage_errors(path):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.system import disk
+from unbroken.system import fs
 from unbroken.system.memory import available_bytes
 from unbroken.training.core.notes import write_notes
 from unbroken.training.core.point import NonFiniteState, Point
@@ -106,20 +104,8 @@ def write_tree(folder: Path, tree: Any) -> None:
         # Compressing weights takes longer than writing them, and the training waits for the processor.
         handler = ocp.PyTreeCheckpointHandler(use_compression=False)
         size_bytes = jax_tree.size_bytes(jax.tree.leaves(tree))
-        with _room_errors(folder, size_bytes), ocp.Checkpointer(handler) as checkpointer:
+        with fs.room_errors(folder.parent, size_bytes), ocp.Checkpointer(handler) as checkpointer:
             checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
-
-
-@contextmanager
-def _room_errors(folder: Path, needed_bytes: int) -> Iterator[None]:
-    """Turn what Orbax raises on a full disk, a ValueError of many lines, into one StorageError line."""
-    try:
-        yield
-    except Exception as error:
-        if disk.free_bytes(folder.parent) >= needed_bytes:
-            raise
-        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-        raise disk.storage_error(folder.parent, needed_bytes, full) from error
 
 
 def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[Any, Any]]:

@@ -9,6 +9,7 @@ variable may take all of them.  The notes hold what each has for itself: Python'
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import random
@@ -26,6 +27,7 @@ import tensorflow as tf
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Handover
+from unbroken.system import fs
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
 from unbroken.training.core.notes import FILE_NAME, read_json, write_notes
 from unbroken.training.core.point import Point
@@ -71,7 +73,7 @@ class Checkpoints(Connection):
         """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
         began, workers = time.monotonic(), self._workers
         with self._own_folder() as draft:
-            tf.train.Checkpoint(**_tensors(groups)).write(str(draft / PREFIX))
+            write_variables(groups, draft)
             write_notes(draft, {**notes, "workers": workers.size, "random": workers.gather(random_state())})
             if is_last and workers.is_first:
                 read_back(draft)
@@ -122,6 +124,14 @@ class Checkpoints(Connection):
         else:
             with TemporaryDirectory(prefix="worker-", dir=self.contract.save) as folder:
                 yield Path(folder)
+
+
+def write_variables(groups: Groups, folder: Path) -> None:
+    """Write the variables; raise StorageError if the disk has no room for them."""
+    tensors = _tensors(groups)
+    size_bytes = sum(math.prod(each.shape) * each.dtype.size for group in tensors.values() for each in group)
+    with fs.room_errors(folder, size_bytes):
+        tf.train.Checkpoint(**tensors).write(str(folder / PREFIX))
 
 
 def read_back(folder: Path) -> None:
