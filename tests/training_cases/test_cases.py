@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.needs import skip_or_fail
 from support.toyrun import ROOT
 from support.training_cases import (
     CASES,
@@ -51,7 +52,7 @@ _wholes: dict[str, tuple[TrainingRun, dict[str, float]]] = {}
 def skip_without(case: Case) -> None:
     for module in [*(["torch"] if case.is_of_torch else []), *case.needs]:
         if find_spec(module) is None:
-            pytest.skip(f"missing: {module} (pip install {module})")
+            skip_or_fail(f"missing: {module} (pip install {module})")
 
 
 def whole_of(case: Case, factory: pytest.TempPathFactory) -> tuple[TrainingRun, dict[str, float]]:
