@@ -85,8 +85,8 @@ def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
     from unbroken.store.progress import Progress
 
     first, second = FrameworkSession({}), FrameworkSession({})
+    first.begin(0)
     first.step(Progress(1), 1)
-    first.step(Progress(2), 2)
 
     with pytest.raises(CheckpointError, match=IN_THE_RUN):
-        second.step(Progress(1), 1)
+        second.begin(0)

@@ -12,7 +12,6 @@ import accelerate
 from accelerate.data_loader import DataLoaderStateMixin
 from torch.utils.data import Dataset
 
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.batch_order import Share
@@ -56,10 +55,7 @@ class UnbrokenLoop(Adapter, Placed):
         super().__init__(seed, folder=folder, saves=saves, loggers=loggers)
         self._accelerator, self._course = accelerator, Course()
         if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
-            refuse(
-                CheckpointError,
-                "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
-            )
+            refuse("automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save")
         self._keeper.join(lambda: sharding_of(accelerator.state))
         accelerator.register_for_checkpointing(self)
 
@@ -82,11 +78,10 @@ class UnbrokenLoop(Adapter, Placed):
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
         self._omitted = Omitted(self._parts())
-        if link := self._keeper.link:
-            link.pace.steps_ahead += self._accelerator.gradient_accumulation_steps - 1  # DeepSpeed's, once prepared
-            if self._keeper.resume:
-                self._load(self._keeper.resume)
-                link.pace.begin_save(course.position.step)  # which there is already
+        if self._keeper.resume:
+            self._load(self._keeper.resume)
+        steps = self._accelerator.gradient_accumulation_steps  # DeepSpeed's own, once prepared
+        self._keeper.begin(course.position.step, Phase.START, steps_ahead=steps - 1)
         before = self._made
         while not course.is_over:
             self._made = before
@@ -96,7 +91,7 @@ class UnbrokenLoop(Adapter, Placed):
             yield course.position.epoch
             course.close_epoch()
             if not course.is_over:
-                self._ask(Phase.END, Phase.START)
+                self._ask(Phase.START)
 
     def batches(self, loader: ResumableLoader) -> Iterator[Any]:
         """Yield this epoch's batches still to be trained, on their device; save or leave between them.
@@ -112,7 +107,7 @@ class UnbrokenLoop(Adapter, Placed):
             return
         iterator = iter(loader)
         self._put_back()  # not before: the start of a loader is no part of the training
-        announced, phase = _Announced(len(loader)), Phase.START
+        announced = _Announced(len(loader))
         announced.begin()
         try:
             for batch in iterator:
@@ -120,10 +115,9 @@ class UnbrokenLoop(Adapter, Placed):
                 course.is_in_batch = True
                 yield accelerate.utils.send_to_device(batch, self._accelerator.device)
                 course.count_batch()
-                self._ask(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+                self._ask(Phase.END if course.is_epoch_over else Phase.BATCH)
                 if course.is_epoch_over:
                     break
-                phase = Phase.BATCH
         finally:
             announced.end()
             if not loader.persistent_workers:
@@ -157,7 +151,7 @@ class UnbrokenLoop(Adapter, Placed):
         Raise CheckpointError if the state was made with another seed.
         """
         if state["seed"] != self._seed:
-            refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
+            refuse(f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
         self._course.restore(state["position"])
         self._loaded = self._keeper.own(state)
 
@@ -181,10 +175,10 @@ class UnbrokenLoop(Adapter, Placed):
         else:
             self._order.forget()
 
-    def _ask(self, ended: Phase, following: Phase) -> None:
+    def _ask(self, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         done, step = self._course.reported, self._course.position.step
-        if self._keeper.step(self._progress(done), step, ended, following) and self._accelerator.sync_gradients:
+        if self._keeper.step(self._progress(done), step, following) and self._accelerator.sync_gradients:
             self._save(done)
 
     def _save(self, done: float, results: Mapping[str, object] | None = None) -> None:

@@ -76,9 +76,8 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         if self._keeper.link and count != started:
             train = f"{count} processes train" if count > 1 else "each process trains for itself"
             refuse(
-                CheckpointError,
                 f"{train}, and unbroken has started {started}; type ranks: {count} in the settings, or "
-                f"Trainer(devices={started}, ...)",
+                f"Trainer(devices={started}, ...)"
             )
         self._keeper.join(lambda: _sharding_of(trainer.strategy), is_import_of_any=True)
 
@@ -88,12 +87,11 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
             return
         # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well.
         link.signals.install()
-        link.pace.steps_ahead += trainer.accumulate_grad_batches - 1
         if not isinstance(trainer.train_dataloader, ResumableLoader):
             refuse(
-                TypeError,
                 f"the training data come from a {type(trainer.train_dataloader).__name__}, "
                 "allowed: callback.loader(dataset, ...), which can begin in the middle of an epoch",
+                TypeError,
             )
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
@@ -101,19 +99,19 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         if self._loaded is not None:
             self._put_back(trainer, pl_module, self._loaded)
             self._loaded = None
-        every = getattr(trainer, "log_every_n_steps", 0) or 1  # which a connector sets
-        if self._has_trained and (batch_idx == 0 or trainer.global_step % every == 0):
-            self._log(trainer)
         is_last = batch_idx + 1 == trainer.num_training_batches
-        ended = Phase.END if batch_idx == 0 else Phase.BATCH
-        # Lightning asks before the first batch too.
-        step = trainer.global_step + (not self._has_trained)
-        is_due = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
-        # An attempt that leaves before the first batch has made no progress, and counts as a failure.  No save where
-        # Lightning has added up gradients for a later batch: it begins each epoch with a new group.
-        if is_due and self._has_trained and batch_idx % trainer.accumulate_grad_batches == 0:
+        following = Phase.END if is_last else Phase.BATCH
+        if not self._has_trained:
+            self._has_trained = True
+            self._keeper.begin(trainer.global_step, following, steps_ahead=trainer.accumulate_grad_batches - 1)
+            return  # an attempt that leaves before the first batch has made no progress, and counts as a failure
+        every = getattr(trainer, "log_every_n_steps", 0) or 1  # which a connector sets
+        if batch_idx == 0 or trainer.global_step % every == 0:
+            self._log(trainer)
+        is_due = self._keeper.step(self._progress(trainer), trainer.global_step, following)
+        # Not where Lightning has added up gradients for a later batch: it begins each epoch with a new group.
+        if is_due and batch_idx % trainer.accumulate_grad_batches == 0:
             self._save(trainer, batch_idx)
-        self._has_trained = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Let Lightning run what belongs to an epoch's end even after a restart in the middle of it."""
@@ -130,38 +128,30 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         """Add what Lightning does not save."""
         checkpoint["callbacks"][self.state_key] = self._state(trainer)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the first batch: what Lightning does before that draws from the generators."""
-        self._loaded = state_dict
-        self._begin_at(state_dict["epoch"])
-
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        """Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place."""
-        if (note := self._keeper.import_note) is None:
-            return
-        fit = checkpoint["loops"]["fit_loop"]
-        batches = fit["epoch_loop.batch_progress"]
-        if not batches["is_last_batch"] or batches["current"]["ready"] != batches["current"]["completed"]:
+        """Keep the state until the first batch: what Lightning does before that draws from the generators.
+
+        Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place.
+        """
+        self._loaded, fit = checkpoint["callbacks"].get(self.state_key), checkpoint["loops"]["fit_loop"]
+        note, batches = self._keeper.import_note, fit["epoch_loop.batch_progress"]
+        is_end = batches["is_last_batch"] and batches["current"]["ready"] == batches["current"]["completed"]
+        if note and not is_end:
             refuse(
-                CheckpointError,
                 f"{note.path}, which was imported, is from the middle of an epoch; allowed: the end of one, such "
-                "as ModelCheckpoint(every_n_epochs=1) saves",
+                "as ModelCheckpoint(every_n_epochs=1) saves"
             )
-        self._begin_at(fit["epoch_progress"]["current"]["processed"])
+        # Lightning starts its workers before it says which epoch it is.
+        self._epoch = fit["epoch_progress"]["current"]["processed"]
+        for loader in self._loaders:
+            loader.go_to(self._epoch, 0)
 
     # --- our own ---
-
-    def _begin_at(self, epoch: int) -> None:
-        """Tell the loaders: Lightning starts its workers before it says which epoch it is."""
-        self._epoch = epoch
-        for loader in self._loaders:
-            loader.go_to(epoch, 0)
 
     def _state(self, trainer: pl.Trainer) -> dict[str, Any]:
         """Return what Lightning does not save, metrics that schedulers watch, and what it counts twice at a resume."""
         return {
             **(self._omitted.state() if self._omitted else {}),
-            "epoch": trainer.current_epoch,
             "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
             "metrics": dict(trainer.callback_metrics),
         }

@@ -16,7 +16,6 @@ from transformers import TrainerState as State
 from transformers import TrainingArguments as Arguments
 from transformers.trainer_utils import has_length
 
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
@@ -72,10 +71,11 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         if self._keeper.contract:
             _check_arguments(args, self.output_dir(""))
         self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
+        self._keeper.begin(state.global_step)
         if folder := self._keeper.resume:
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
             if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
-                refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
+                refuse(f"{folder} has no optimizer (save_only_model); import another")
             if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
 
@@ -98,8 +98,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
             return control
         # Where an epoch ends, two steps are a step and an evaluation apart.
         at = state.global_step % self._steps
-        ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, self._steps - 1)))
-        is_due = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
+        following = Phase.END if at in (0, self._steps - 1) else Phase.BATCH
+        is_due = self._keeper.step(self._progress(args, state), state.global_step, following)
         self._is_due = is_due or control.should_save
         is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
         control.should_save = self._is_due and not is_last
@@ -155,9 +155,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         if written is None:
             if self._keeper.contract and self._is_epoch_over:
                 refuse(
-                    CheckpointError,
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
-                    "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
+                    "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]"
                 )
             self._keeper.log.finish()
             return
@@ -220,9 +219,8 @@ def _check_epoch(state: State, steps: int, control: Control) -> None:
             "max_steps that a single pass over the stream reaches"
         )
     refuse(
-        CheckpointError,
         f"{found}, and the Trainer counts {steps} steps an epoch, so a restart would train on other data; "
-        f"allowed: {allowed}",
+        f"allowed: {allowed}"
     )
 
 
@@ -230,16 +228,16 @@ def _check_arguments(args: Arguments, output_dir: str) -> None:
     strategy = getattr(args.save_strategy, "value", args.save_strategy)
     if strategy != "no":
         refuse(
-            ValueError,
             f"save_strategy={strategy!r}, allowed: 'no', because unbroken says when to save; type "
             "save_strategy='no', and save_minutes in the config",
+            ValueError,
         )
     for name, why in REFUSED.items():
         if getattr(args, name):
-            refuse(ValueError, f"{name}=True, allowed: False; {why}")
+            refuse(f"{name}=True, allowed: False; {why}", ValueError)
     if Path(str(args.output_dir)) != Path(output_dir):
         refuse(
-            ValueError,
             f"output_dir={args.output_dir!r}, allowed: callback.output_dir(...); type "
             f"output_dir=callback.output_dir({args.output_dir!r})",
+            ValueError,
         )

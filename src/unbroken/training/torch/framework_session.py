@@ -41,7 +41,7 @@ GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
 
 
-def refuse(kind: type[Exception], message: str) -> NoReturn:
+def refuse(message: str, kind: type[Exception] = CheckpointError) -> NoReturn:
     """Raise the error, after reporting it to the process that started us, which then logs it and does not retry."""
     give_verdict(Kind.HOPELESS, message)
     raise kind(message)
@@ -53,7 +53,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except CheckpointError as error:
-        refuse(CheckpointError, str(error))
+        refuse(str(error))
 
 
 class FrameworkSession:
@@ -65,7 +65,7 @@ class FrameworkSession:
     `Home` does.
     """
 
-    _has_begun, _step = False, 0
+    _step, _following = 0, Phase.BATCH
     _is_save_asked = False
     _agreed = RankRequest()  # what all ranks will do, and have not done yet
     sharding = Sharding()
@@ -113,8 +113,6 @@ class FrameworkSession:
                 self.sharding = find()
             self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions |= {"ranks": str(self.ranks.size), "sharding": str(self.sharding)}
-            # What several ranks decide together is done a step later.
-            link.pace.steps_ahead = int(self.ranks.size > 1)
             if self.resume:
                 with refusing():
                     self._check_origin(self.resume, is_import_of_any=is_import_of_any)
@@ -137,22 +135,31 @@ class FrameworkSession:
         if here > 1:
             framework_shards.check_shards(names, here, self.sharding.zero, folder)
 
-    def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> bool:
-        """Return True if a checkpoint is to be handed over now, between two steps of the kinds `ended` and `following`.
+    def begin(self, step: int, following: Phase = Phase.BATCH, *, steps_ahead: int = 0) -> None:
+        """Note that the training begins, where `step` of its steps are done already.
+
+        With `steps_ahead` so many steps more than the following one may come before there can be a checkpoint.
+        Raise CheckpointError if this process has trained for the same contract before.
+        """
+        if link := self.link:
+            once.check_run(link.contract)
+            once.note_begun(link.contract)
+            # What several ranks decide together is done a step later.
+            link.pace.steps_ahead = steps_ahead + (self.ranks.size > 1)
+            link.pace.begin_save(step)
+            link.pace.begin_step()
+            self._following = following
+
+    def step(self, progress: Progress, step: int, following: Phase = Phase.BATCH) -> bool:
+        """Return True if a checkpoint is to be handed over now, between two steps; `following` is the kind of the next.
 
         `step` of the whole training are done, which `Saves(steps=...)` counts.
-        Raise CheckpointError if this process has trained for the same contract before.
         """
         if (link := self.link) is None:
             return False
-        self._step = step
-        if self._has_begun:
-            link.pace.end_step(ended)
-            link.note_step()
-        else:
-            once.check_run(link.contract)
-            once.note_begun(link.contract)
-        self._has_begun = True
+        link.pace.end_step(self._following)
+        self._step, self._following = step, following
+        link.note_step()
         if self.ranks.is_first:
             link.report(lambda: progress)
         link.pace.begin_step()
@@ -288,13 +295,12 @@ def _check_options(ranks: Ranks, folder: str | os.PathLike[str] | None, saves: S
     count, is_named = int(os.environ.get("WORLD_SIZE") or 1), bool(folder or os.environ.get("UNBROKEN_FOLDER"))
     if count > 1 and ranks.size == 1 and read_contract() is None and is_named:
         refuse(
-            CheckpointError,
             f"{count} ranks keep checkpoints in a folder, allowed: one process, Accelerate, or unbroken's workflow "
-            f"with `ranks: {count}` in the settings",
+            f"with `ranks: {count}` in the settings"
         )
     if saves.in_background:
         refuse(
-            ValueError,
             "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
             "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
+            ValueError,
         )
