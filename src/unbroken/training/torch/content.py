@@ -25,7 +25,7 @@ from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
-FORMAT = 3
+FORMAT = 4
 SWITCHES = "switches"
 
 

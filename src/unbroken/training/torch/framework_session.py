@@ -23,7 +23,7 @@ from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, manifest_of, read_contract
-from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
@@ -85,7 +85,7 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), MetricsLog(loggers)
         _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
         self.contract: Contract | None = None
@@ -135,7 +135,12 @@ class FrameworkSession:
             self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             self.look_ahead(0)
-        self.log.begin(self.ranks if self.contract else here(), self._link if self.contract else None)
+        step = self.log.read(self.resume) if self.resume else 0
+        if self.contract:
+            self.log.open(self.ranks, step, self.contract.live)
+            self._link.pace.when_saved = self.log.published
+        else:
+            self.log.open(here(), 0)
         if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
             self.log.show(is_over=True)
 
@@ -183,8 +188,8 @@ class FrameworkSession:
             once.check_run(self.contract)
             once.note_begun(self.contract)
         self._has_begun = True
-        if self.ranks.is_first:
-            self._link.report(lambda: progress)
+        if self.ranks.is_first and self._link.report(lambda: progress):
+            self.log.show()
         self._link.pace.begin_step()
         return self._wish(following)
 
@@ -206,7 +211,7 @@ class FrameworkSession:
     def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
         """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken."""
         if is_finished:
-            self.log.finish()
+            self.log.finish(self._step)
         if self.contract is None:
             return
         began, place = time.monotonic(), self._link.place
