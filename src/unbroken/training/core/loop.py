@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
+from unbroken.training.core.environment import end_as_failed
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
@@ -19,7 +20,6 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
-from unbroken.training.core.validation import end_as_failed
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "

@@ -18,12 +18,12 @@ from unbroken.training.core.point import Point
 from unbroken.training.core.position import Course
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import checkpoint
 from unbroken.training.tensorflow.checkpoint import Checkpoints
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.parts import KerasValidation, build_optimizers, groups_of, models_of
+from unbroken.training.tensorflow.parts import build_optimizers, groups_of, models_of, non_finite_weight, predicted
 from unbroken.training.tensorflow.workers import Workers
 
 NORMAL, OFTEN = Guard(), Saves()
@@ -108,7 +108,7 @@ class Training(Loop):
 
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
         build_optimizers(parts)
-        self._parts, self._trust = parts, KerasValidation(validate, models_of(parts))
+        self._parts, self._trust = parts, Validation(validate, predicted)
         if self._link:
             self._resume(self._link)
         else:
@@ -144,7 +144,8 @@ class Training(Loop):
 
     def _new_notes(self) -> dict[str, Any]:
         trust, watch = self._trust.state(), self._log.watch
-        diverged = self._trust.divergence(trust) or watch.non_finite(self._running)
+        diverged = non_finite_weight(models_of(self._parts)) or self._trust.non_finite_prediction(trust)
+        diverged = diverged or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
         return {"seed": self._seed, **self._common_state(), "trust": trust}

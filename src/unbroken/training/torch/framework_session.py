@@ -22,14 +22,13 @@ from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, manifest_of, read_contract
+from unbroken.training.core.environment import Contract, give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
