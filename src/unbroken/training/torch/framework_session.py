@@ -20,13 +20,12 @@ from unbroken.store.progress import FileDigest, Handover, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import manifest_of, read_contract
-from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
@@ -77,7 +76,7 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), MetricsLog(loggers)
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
@@ -113,10 +112,12 @@ class FrameworkSession:
                 self.sharding = find()
             self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions |= {"ranks": str(self.ranks.size), "sharding": str(self.sharding)}
+            link.pace.when_saved = self.log.published
             if self.resume:
                 with refusing():
                     self._check_origin(self.resume, is_import_of_any=is_import_of_any)
-        self.log.begin(self.ranks if link else here(), link)
+        step = self.log.read(self.resume) if self.resume else 0
+        self.log.open(self.ranks if link else here(), step, link.contract.live if link else None)
         if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
             self.log.show(is_over=True)
 
@@ -160,8 +161,8 @@ class FrameworkSession:
         link.pace.end_step(self._following)
         self._step, self._following = step, following
         link.note_step()
-        if self.ranks.is_first:
-            link.report(lambda: progress)
+        if self.ranks.is_first and link.report(lambda: progress):
+            self.log.show()
         link.pace.begin_step()
         # Between epochs all ranks wait for each other: there a request is granted at once.
         said = self.ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
@@ -182,7 +183,7 @@ class FrameworkSession:
         End the process as paused, as all ranks do, if `step` has found that it is time to leave.
         """
         if is_finished:
-            self.log.finish()
+            self.log.finish(self._step)
         if (link := self.link) is None:
             return
         began = time.monotonic()
