@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
+from support.plain_adapter import PlainAdapter
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
-from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.resumable_loader import resumable_loader, seed_samples
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
@@ -121,9 +121,9 @@ def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
-    assert FrameworkSession({}).contract is None
+    assert PlainAdapter()._link is None
     with pytest.raises(CheckpointError, match="2 ranks keep checkpoints in a folder, allowed: one process, Accel"):
-        FrameworkSession({}, tmp_path / "out")
+        PlainAdapter(folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

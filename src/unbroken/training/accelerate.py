@@ -54,9 +54,9 @@ class UnbrokenLoop(Adapter, Placed):
     ) -> None:
         super().__init__(seed, folder=folder, saves=saves, loggers=loggers)
         self._accelerator, self._course = accelerator, Course()
-        if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
+        if self._link and accelerator.project_configuration.automatic_checkpoint_naming:
             refuse("automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save")
-        self._keeper.join(lambda: sharding_of(accelerator.state))
+        self._join(lambda: sharding_of(accelerator.state))
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
@@ -76,12 +76,12 @@ class UnbrokenLoop(Adapter, Placed):
         The configuration's goal and unit take precedence over these arguments.
         """
         course = self._course
-        course.aim(self._keeper.contract, goal, unit)
+        course.aim(self._link.contract if self._link else None, goal, unit)
         self._omitted = Omitted(self._parts())
-        if self._keeper.resume:
-            self._load(self._keeper.resume)
+        if self._origin:
+            self._load(self._origin)
         steps = self._accelerator.gradient_accumulation_steps  # DeepSpeed's own, once prepared
-        self._keeper.begin(course.position.step, Phase.START, steps_ahead=steps - 1)
+        self._begin(course.position.step, Phase.START, steps_ahead=steps - 1)
         before = self._made
         while not course.is_over:
             self._made = before
@@ -126,12 +126,12 @@ class UnbrokenLoop(Adapter, Placed):
     def log(self, **metrics: float) -> None:
         """Log metrics of this step; the last value of each is shown."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._keeper.log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
+        self._log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
         self._course.count_batch()
-        if self._keeper.sharding.hides_weights:
+        if self._sharding.hides_weights:
             for name, content in (files or {}).items():
                 check_whole(content, name)
         self._save(self._course.done, files or {})
@@ -153,13 +153,13 @@ class UnbrokenLoop(Adapter, Placed):
         if state["seed"] != self._seed:
             refuse(f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
         self._course.restore(state["position"])
-        self._loaded = self._keeper.own(state)
+        self._loaded = self._own(state)
 
     # --- our own ---
 
     def _load(self, folder: Path) -> None:
         """Load what Accelerate has saved; in an imported checkpoint nothing of this object is."""
-        note, objects = self._keeper.import_note, self._accelerator._custom_objects
+        note, objects = self._note, self._accelerator._custom_objects
         if note:
             self._accelerator._custom_objects = [each for each in objects if each is not self]
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
@@ -178,7 +178,7 @@ class UnbrokenLoop(Adapter, Placed):
     def _ask(self, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         done, step = self._course.reported, self._course.position.step
-        if self._keeper.step(self._progress(done), step, following) and self._accelerator.sync_gradients:
+        if self._is_due(self._progress(done), step, following) and self._accelerator.sync_gradients:
             self._save(done)
 
     def _save(self, done: float, results: Mapping[str, object] | None = None) -> None:
@@ -186,20 +186,20 @@ class UnbrokenLoop(Adapter, Placed):
 
         def write(draft: Path) -> None:
             self._accelerator.save_state(str(draft))
-            self._keeper.write_own(self.state_dict, draft)
-            for name, content in (results or {}).items() if self._keeper.ranks.is_first else ():
+            self._write_own(self.state_dict, draft)
+            for name, content in (results or {}).items() if self._ranks.is_first else ():
                 (draft / FINAL).mkdir(exist_ok=True)
                 save_verified(content, draft / FINAL / name, zip_checksums=True)
 
-        self._keeper.hand_over(write, self._progress(done), is_finished=results is not None)
+        self._hand_over(write, self._progress(done), is_finished=results is not None)
 
     def _progress(self, done: float) -> Progress:
-        return Progress(done, self._course.goal, self._course.unit, dict(self._keeper.log.metrics.latest))
+        return Progress(done, self._course.goal, self._course.unit, dict(self._log.metrics.latest))
 
     def _put_back(self) -> None:
         loaded, self._loaded = self._loaded, None
         if loaded is not None and self._omitted:
-            self._omitted.put_back(loaded, str(self._keeper.resume))
+            self._omitted.put_back(loaded, str(self._origin))
 
     def _parts(self) -> dict[str, object]:
         """Return the prepared models and optimizers, which may hold gradients."""

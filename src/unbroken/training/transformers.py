@@ -47,7 +47,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     """
 
     _library = MappingProxyType({"transformers": transformers.__version__})
-    _is_due = _is_epoch_over = False
+    _is_asked = _is_epoch_over = False
     _steps = 0  # that the Trainer counts as an epoch
     _seeded: SeededSamples | None = None
     _numbers: Mapping[str, float] | None = None  # of the data set, before the first epoch
@@ -55,26 +55,25 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def output_dir(self, by_hand: str) -> str:
         """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
-        contract = self._keeper.contract
-        return str(contract.save / DRAFTS) if contract else by_hand
+        return str(self._link.contract.save / DRAFTS) if self._link else by_hand
 
     # --- what the Trainer calls ---
 
     def on_init_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Let the Trainer restore what callbacks such as EarlyStoppingCallback have counted."""
-        if self._keeper.contract:
+        if self._link:
             args.restore_callback_states_from_checkpoint = True
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
-        if self._keeper.contract:
+        if self._link:
             _check_arguments(args, self.output_dir(""))
-        self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
-        self._keeper.begin(state.global_step)
-        if folder := self._keeper.resume:
+        self._join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
+        self._begin(state.global_step)
+        if folder := self._origin:
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
-            if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
+            if not self._sharding.zero and not any(folder.glob("optimizer*")):
                 refuse(f"{folder} has no optimizer (save_only_model); import another")
             if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
                 restore_modes(kwargs["model"], json.loads(saved.read_text()))
@@ -94,15 +93,15 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         There the evaluation, the scheduler and the callbacks of the epoch's end are still to come, and no restart
         would make up for them.
         """
-        if self._keeper.contract is None:
+        if self._link is None:
             return control
         # Where an epoch ends, two steps are a step and an evaluation apart.
         at = state.global_step % self._steps
         following = Phase.END if at in (0, self._steps - 1) else Phase.BATCH
-        is_due = self._keeper.step(self._progress(args, state), state.global_step, following)
-        self._is_due = is_due or control.should_save
+        is_due = self._is_due(self._progress(args, state), state.global_step, following)
+        self._is_asked = is_due or control.should_save
         is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
-        control.should_save = self._is_due and not is_last
+        control.should_save = self._is_asked and not is_last
         return control
 
     def on_epoch_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
@@ -110,20 +109,20 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
         Raise CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
         """
-        if self._keeper.contract:
+        if self._link:
             self._is_epoch_over = True
             self._say_what_counts(_numbers_of(kwargs["train_dataloader"]))
             if not control.should_training_stop or state.global_step == 0:
                 _check_epoch(state, self._steps, control)
             # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, after this one: they may
             # end the training when this one was asked already.
-            may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
-            control.should_save = bool(control.should_save or self._is_due or may_end)
+            may_end = control.should_training_stop or (self._origin and len(state.stateful_callbacks) > 1)
+            control.should_save = bool(control.should_save or self._is_asked or may_end)
         return control
 
     def on_evaluate(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask for a save if a callback before this one has ended the training."""
-        if self._keeper.contract and self._is_epoch_over and control.should_training_stop:
+        if self._link and self._is_epoch_over and control.should_training_stop:
             control.should_save = True
         return control
 
@@ -131,21 +130,21 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
         logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
         numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
-        self._keeper.log.add(int(state.epoch or 0), state.global_step, numbers)
+        self._log.add(int(state.epoch or 0), state.global_step, numbers)
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over what the Trainer has just written, and leave if it is time."""
-        if self._keeper.contract is None:
+        if self._link is None:
             return
-        self._is_due = False
+        self._is_asked = False
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        if self._keeper.ranks.is_first:
+        if self._ranks.is_first:
             (written / MODES_FILE).write_text(json.dumps(modes_of(kwargs["model"])))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
             return
-        self._keeper.hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
+        self._hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
 
     def on_train_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
@@ -154,21 +153,21 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """
         written, model = self._last, kwargs.get("model")
         if written is None:
-            if self._keeper.contract and self._is_epoch_over:
+            if self._link and self._is_epoch_over:
                 refuse(
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
                     "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]"
                 )
-            self._keeper.log.finish(state.global_step)
+            self._log.finish(state.global_step)
             return
 
         def write(draft: Path) -> None:
             self._move(written, draft)
-            weights = whole_weights(model, self._keeper.sharding, draft) if model is not None else None
-            if model is not None and self._keeper.ranks.is_first:
+            weights = whole_weights(model, self._sharding, draft) if model is not None else None
+            if model is not None and self._ranks.is_first:
                 model.save_pretrained(draft / FINAL, **({"state_dict": weights} if weights is not None else {}))
 
-        self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
+        self._hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
 
     def _say_what_counts(self, numbers: Mapping[str, float]) -> None:
@@ -183,12 +182,12 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def _move(self, written: Path, draft: Path) -> None:
         """Put the folder in the place of the empty one, on the first rank; by now all ranks have written theirs."""
-        if self._keeper.ranks.is_first:
+        if self._ranks.is_first:
             written.rename(draft)
 
     def _progress(self, args: Arguments, state: State) -> Progress:
-        logged = dict(self._keeper.log.metrics.latest)
-        if self._keeper.unit == "epochs":
+        logged = dict(self._log.metrics.latest)
+        if self._unit == "epochs":
             return Progress(state.epoch or 0.0, float(args.num_train_epochs), "epochs", logged)
         return Progress(state.global_step, float(state.max_steps), "steps", logged)
 
