@@ -26,7 +26,7 @@ from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.samplers import EpochOrder, seed_from
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_state import own_part
+from unbroken.training.torch.state import own_part
 
 
 class UnbrokenLoop(Adapter, Placed):
