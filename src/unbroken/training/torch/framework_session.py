@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,12 +16,13 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, manifest_of, read_contract
 from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
@@ -132,7 +131,7 @@ class FrameworkSession:
                     CheckpointError,
                     f"the checkpoint was made with {before}, and now it is {self.sharding}; type {before}",
                 )
-            self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
+            self.ranks = self._link.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             self.look_ahead(0)
         self.log.begin(self.ranks if self.contract else here(), self._link if self.contract else None)
@@ -209,33 +208,19 @@ class FrameworkSession:
             self.log.finish()
         if self.contract is None:
             return
-        began, place = time.monotonic(), self._link.place
-        self.ranks.meet()
-        draft = Path(self.ranks.by_first(lambda: str(place.new_draft())))
-        try:
-            write(draft)
-            if self.ranks.is_first:
-                self.log.write(draft, self._step)
-        except BaseException:  # what is torn is of no use
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        digests = self._digests(draft)
-        seconds = time.monotonic() - began
-        handover = Handover(
-            progress,
-            is_finished=is_finished,
-            versions=self._versions,
-            save_seconds=round(seconds, 3),
-            algorithm=preferred_algorithm(),
-            digests=digests,
-        )
-        self.ranks.by_first(lambda: place.hand_over(draft, handover))
+        point = Point(progress=progress, step=self._step, results={} if is_finished else None)
+        self._link.complete(self._link.begin(point), lambda point: self._fill(point, write))
         self._agreed = replace(self._agreed, due=False)
         if is_finished:
             self.ranks.settle()
-        self._link.pace.begin_save(self._step)
-        self._link.pace.saved(seconds)
         self._link.pace.begin_step()
+
+    def _fill(self, point: Point, write: Callable[[Path], None]) -> None:
+        write(point.draft)
+        if self.ranks.is_first:
+            self.log.write(point.draft, self._step)
+        told = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft), "versions": self._versions}
+        self.ranks.by_first(lambda: self._link.hand_over(point, **told))
 
     def _digests(self, draft: Path) -> dict[str, FileDigest]:
         """Flush what each of several ranks has written, on its own node, and return the digests of that.
