@@ -22,8 +22,8 @@ from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training.core.batch_order import Share  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
+from unbroken.training.core.point import write_result  # noqa: E402
 from unbroken.training.core.position import Position  # noqa: E402
-from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
     random_state,
@@ -500,6 +500,7 @@ def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuff
             EpochOrder(0, 0, order=lambda generator, wrong=wrong: wrong).draw(0)
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self):
@@ -509,7 +510,7 @@ def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -
     note = {"unbroken.shard": "model/weight", "shape": [2], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="is no part of a description of tensors"):
-        sharded_state.check(tmp_path, {"model": {"weight": note}})
+        sharded_state.put_in({"model": {"weight": note}}, {"model": {}}, tmp_path, Ranks())
 
     assert not (tmp_path / "ran").exists()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +14,13 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -131,7 +130,7 @@ class Adapter:
         if link := self._link:
             with refusing():
                 self._sharding = find()
-            self._ranks = self._ranks if self._ranks.size > 1 else Ranks.here()
+            self._ranks = link.ranks = self._ranks if self._ranks.size > 1 else Ranks.here()
             self._versions |= {"ranks": str(self._ranks.size), "sharding": str(self._sharding)}
             link.pace.when_saved = self._log.published
             if self._origin:
@@ -201,43 +200,31 @@ class Adapter:
     def _hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
         """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken.
 
-        End the process as paused, as all ranks do, if `step` has found that it is time to leave.
+        End the process as paused, as all ranks do, if `_is_due` has found that it is time to.
         """
         if is_finished:
             self._log.finish(self._trained)
         if (link := self._link) is None:
             return
-        began = time.monotonic()
-        self._ranks.meet()
-        draft = Path(self._ranks.by_first(lambda: str(link.place.new_draft())))
-        try:
-            write(draft)
-            if self._ranks.is_first:
-                self._log.write(draft, self._trained)
-        except BaseException:  # what is torn is of no use
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        digests = self._digests(draft)
-        handover = Handover(
-            progress,
-            is_finished=is_finished,
-            versions=self._versions,
-            save_seconds=round(time.monotonic() - began, 3),
-            algorithm=preferred_algorithm(),
-            digests=digests,
-        )
-        self._ranks.by_first(lambda: link.place.hand_over(draft, handover))
-        link.pace.begin_save(self._trained)
-        link.pace.saved(handover.save_seconds or 0.0)
-        link.pace.begin_step()
+        is_last = self._pending.stop and not is_finished
+        results: dict[str, object] | None = {} if is_finished else None
+        point = Point(progress=progress, step=self._trained, is_last=is_last, results=results)
+        link.complete(link.begin(point), lambda point: self._fill(link, point, write))
         if is_finished:
             self._ranks.settle()
-        elif self._pending.stop:
+        if is_last:
             self._ranks.leave()
             self._log.close()
-            link.close_place(is_paused=True)
             sys.exit(EXIT_PAUSED)
         self._pending = RankRequest()
+        link.pace.begin_step()
+
+    def _fill(self, link: Connection, point: Point, write: Callable[[Path], None]) -> None:
+        write(point.draft)
+        if self._ranks.is_first:
+            self._log.write(point.draft, self._trained)
+        digested = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft)}
+        self._ranks.by_first(lambda: link.hand_over(point, versions=self._versions, **digested))
 
     def _digests(self, draft: Path) -> dict[str, FileDigest]:
         """Flush what each of several ranks has written, on its own node, and return the digests of that.
