@@ -16,7 +16,7 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from support.plain_adapter import PlainAdapter
 
@@ -126,6 +126,7 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
             transformers.TrainingArguments(**arguments, use_cpu=True),
             transformers.TrainerState(),
             transformers.TrainerControl(),
+            model=torch.nn.Linear(1, 1),
         )
 
     begin("rng_state.pth", "optimizer.pt")
