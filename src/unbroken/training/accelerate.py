@@ -16,7 +16,6 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.checkpoint import read_import
 from unbroken.store.progress import Progress
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -24,9 +23,8 @@ from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter, Omitted
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, count_ranks, sharding_of
-from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
-from unbroken.training.torch.samplers import SamplePlan, seed_from
+from unbroken.training.torch.loader import ResumableLoader, end_workers, resumable_loader
+from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import own_part
 
@@ -58,7 +56,7 @@ class UnbrokenLoop(Adapter, Placed):
         self._keeper.join(lambda: sharding_of(accelerator.state))
         self._omitted: Omitted | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
-        self._plan: SamplePlan | None = None  # of the epoch
+        self._plan: PlannedSampler | None = None  # of the epoch
         self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
         self._made = 0  # loaders
         self.metrics: dict[str, float] = {}
@@ -103,7 +101,7 @@ class UnbrokenLoop(Adapter, Placed):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course, self._plan = self._course, loader.sampler.plan
+        course, self._plan = self._course, loader.sampler
         loader.go_to(course.position.epoch, course.position.batch)
         self._begin_order()
         with refusing():
@@ -151,7 +149,7 @@ class UnbrokenLoop(Adapter, Placed):
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
         is_within = self._plan is not None and self._course.position.batch > 0
-        state["order"] = self._plan.order.state(self._course.position.epoch) if is_within and self._plan else None
+        state["order"] = self._plan.state(self._course.position.epoch) if is_within and self._plan else None
         return state | (self._omitted.state() if self._omitted else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -187,10 +185,8 @@ class UnbrokenLoop(Adapter, Placed):
         """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""
         position, order = self._course.position, self._order
         self._order = None
-        if self._plan and position.batch:
-            self._plan.order.restore(position.epoch, order)
-        elif self._plan:
-            self._plan.order.forget()
+        if self._plan:
+            self._plan.restore(position.epoch, order if position.batch else None)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""

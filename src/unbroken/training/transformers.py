@@ -26,7 +26,7 @@ from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Adapter
 from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
 from unbroken.training.torch.framework_shards import count_ranks, sharding_of, whole_weights
-from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
+from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.switches import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
