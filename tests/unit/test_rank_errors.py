@@ -137,7 +137,7 @@ def test_launchers_that_cannot_find_each_other_say_what_is_missing(
         Meeting(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
         pytest.raises(SegmentError, match="tasks 1 of 2 did not come in 0 s"),
     ):
-        alone.assigned(lambda: False)
+        alone.environments(lambda: False)
 
 
 def test_ranks_without_a_process_group_are_told_what_to_type() -> None:

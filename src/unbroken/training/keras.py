@@ -22,7 +22,7 @@ from unbroken.store.progress import Metric
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.timers import STEP
-from unbroken.training.launch.tf_config import read_cluster
+from unbroken.training.launch.rendezvous import worker_place
 from unbroken.training.tensorflow.data import Data
 from unbroken.training.tensorflow.training import Training
 
@@ -50,9 +50,9 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         Callback.__init__(self)
         if keras.backend.backend() != "tensorflow":
             raise ValueError(f"Keras runs on {keras.backend.backend()}, allowed: KERAS_BACKEND=tensorflow")
-        if (cluster := read_cluster()) and len(cluster.workers) > 1:
+        if (workers := worker_place()[1]) > 1:
             raise ValueError(
-                f"TF_CONFIG names {len(cluster.workers)} workers, and fit of Keras {keras.__version__} fails with more "
+                f"TF_CONFIG names {workers} workers, and fit of Keras {keras.__version__} fails with more "
                 "than one; allowed: a loop of your own over training.epochs() and training.batches(data)"
             )
         Training.__init__(self, {}, seed=seed, **options)

@@ -8,7 +8,6 @@ variables that torchrun sets.  Standard library alone, so that no second torch i
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import subprocess
@@ -18,7 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, describe_exit
-from unbroken.training.launch.rendezvous import Meeting, RankAssignment
+from unbroken.program.guard import die_with
+from unbroken.training.launch.rendezvous import Meeting
 
 # Ranks whose neighbor died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
 LEAVE_SECONDS = 10.0
@@ -26,7 +26,6 @@ POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _TOLD = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 _WELL = (EXIT_FINISHED, EXIT_PAUSED)
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
     try:
         with Meeting(options.tasks, options.ranks, os.environ, has_ports=options.tf_config) as meeting:
-            assigned = meeting.assigned(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
-            if assigned is None:  # asked to leave before there was anything to save
+            environments = meeting.environments(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
+            if environments is None:  # asked to leave before there was anything to save
                 return EXIT_PAUSED
-            return _RankProcesses(options.command, assigned, meeting).wait()
+            return _RankProcesses(options.command, environments, meeting).wait()
     except UnbrokenError as error:
         print(f"unbroken: {error}", file=sys.stderr, flush=True)
         return 1
@@ -47,17 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _RankProcesses:
     """Run the processes of this task, from their start to their end."""
 
-    def __init__(self, command: Sequence[str], assigned: RankAssignment, meeting: Meeting) -> None:
-        self._first, self._meeting = assigned.first_rank, meeting
-        self._processes = [_start(command, assigned.environment(local)) for local in range(assigned.ranks)]
+    def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]], meeting: Meeting) -> None:
+        self._meeting = meeting
+        self._processes = {told["RANK"]: _start(command, told) for told in environments}
         self._again: int | None = None  # a signal that is repeated
         self._failed: int | None = None  # the code of the first that failed
         self._give_up = 0.0
 
     def wait(self) -> int:
-        """Wait for all ranks; pass signals on, and end the others once one has failed."""
+        """Wait for all ranks, pass signals on, and end the others once one has failed; return the exit code for all."""
         next_look = time.monotonic() + _LOOK_SECONDS
-        while (codes := self._codes()).count(None):
+        while self._is_any_left():
             heard = signal.sigtimedwait((*_TOLD, signal.SIGCHLD), POLL_SECONDS)
             if heard and heard.si_signo in _TOLD:
                 self._pass_on(heard.si_signo)
@@ -68,14 +67,18 @@ class _RankProcesses:
                 self._look_elsewhere()
             self._consider_failure()
         self._consider_failure()
-        return self._verdict([code for code in codes if code is not None])
+        codes = [process.wait() for process in self._processes.values()]
+        if self._failed is None and len(set(codes)) > 1:
+            print(f"unbroken: the ranks left with {codes}; they must agree", file=sys.stderr, flush=True)
+            return 1
+        return codes[0] if self._failed is None else self._failed
 
-    def _codes(self) -> list[int | None]:
-        return [process.poll() for process in self._processes]
+    def _is_any_left(self) -> bool:
+        return None in [process.poll() for process in self._processes.values()]
 
     def _pass_on(self, number: int) -> None:
         self._again = number if number == signal.SIGUSR1 else self._again
-        for process in self._processes:
+        for process in self._processes.values():
             process.send_signal(number)  # does nothing to one that is gone
 
     def _look_elsewhere(self) -> None:
@@ -84,41 +87,31 @@ class _RankProcesses:
             self._fail(1, f"task {failed} has failed")
 
     def _consider_failure(self) -> None:
-        failed = [(local, code) for local, code in enumerate(self._codes()) if code is not None and code not in _WELL]
+        ended = [(rank, process.poll()) for rank, process in self._processes.items()]
+        failed = [(rank, code) for rank, code in ended if code is not None and code not in _WELL]
         if failed and self._failed is None:
             # Of several found at once, one that was ended by a signal did not fail because another was gone.
-            local, code = min(failed, key=lambda each: each[1] > 0)
+            rank, code = min(failed, key=lambda each: each[1] > 0)
             self._meeting.say_failed()
-            self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {describe_exit(code)}")
+            self._fail(code if code > 0 else 128 - code, f"rank {rank} {describe_exit(code)}")
         if self._failed is not None and time.monotonic() >= self._give_up:
-            for process in self._processes:
+            for process in self._processes.values():
                 process.kill()
 
     def _fail(self, code: int, what: str) -> None:
         self._failed, self._give_up = code, time.monotonic() + LEAVE_SECONDS
-        if self._codes().count(None):
+        if self._is_any_left():
             what += f"; the others here have {LEAVE_SECONDS:g} s to leave by themselves"
         print(f"unbroken: {what}", file=sys.stderr, flush=True)
 
-    def _verdict(self, codes: Sequence[int]) -> int:
-        if self._failed is not None:
-            return self._failed
-        if len(set(codes)) > 1:
-            print(f"unbroken: the ranks left with {codes}; they must agree", file=sys.stderr, flush=True)
-            return 1
-        return codes[0]
-
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    parent, die_with_parent = os.getpid(), getattr(ctypes.CDLL(None), "prctl", None)  # which Linux alone has
+    parent = os.getpid()
 
     def prepare() -> None:  # between fork and exec; safe, because there are no threads here
-        if die_with_parent is not None:
-            die_with_parent(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it would end a Python that has not come to its handler yet
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_TOLD, signal.SIGCHLD})
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with(parent)
 
     try:
         return subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=prepare)

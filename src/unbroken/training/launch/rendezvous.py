@@ -1,4 +1,4 @@
-"""Let the launchers of several tasks meet: each writes its address, and learns its rank among the others.
+"""Let the launchers of several tasks meet: each writes its address, and learns the places of its ranks among all.
 
 They meet in the folder of the attempt, which all nodes see because checkpoints are handed over there, and which no
 other attempt shares.  So no port has to be guessed, and no node name has to be read from Slurm's lists.
@@ -11,56 +11,21 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unbroken.errors import SegmentError
-from unbroken.training.launch.tf_config import tf_config
 
 # A file server may show a new file to another node after a minute, and nodes start one after the other.
 PATIENCE_SECONDS = 300.0
+# What TF_CONFIG has to look like.
+_ALLOWED = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 # Which task this is and how many there are: Slurm, Open MPI, other MPIs.
 _NUMBERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 )
-
-
-@dataclass(frozen=True)
-class RankAssignment:
-    """Hold this task's place among all; the names are torchrun's, where a group is a node's launcher."""
-
-    task: int
-    tasks: int
-    ranks: int  # of each task
-    tasks_before_here: int  # on the same node
-    tasks_here: int
-    address: str
-    port: int
-    workers: tuple[str, ...] = ()  # host:port of each rank of all tasks, where they have ports of their own
-
-    @property
-    def first_rank(self) -> int:
-        return self.task * self.ranks
-
-    def environment(self, local: int) -> dict[str, str]:
-        """Return torchrun's variables for the rank with number `local` of this task, and TF_CONFIG if it has a port."""
-        config = {"TF_CONFIG": tf_config(self.workers, self.first_rank + local)} if self.workers else {}
-        return {
-            **config,
-            "RANK": str(self.first_rank + local),
-            "LOCAL_RANK": str(self.tasks_before_here * self.ranks + local),
-            "WORLD_SIZE": str(self.tasks * self.ranks),
-            "LOCAL_WORLD_SIZE": str(self.tasks_here * self.ranks),
-            "GROUP_RANK": str(self.task),
-            "GROUP_WORLD_SIZE": str(self.tasks),
-            # By this one, frameworks know that their processes were started for them, inside a Slurm job too.
-            "TORCHELASTIC_RUN_ID": "unbroken",
-            "MASTER_ADDR": self.address,
-            "MASTER_PORT": str(self.port),
-        }
 
 
 class Meeting:
@@ -81,42 +46,43 @@ class Meeting:
             self._folder = Path(stop).parent / "ranks"
             self._folder.mkdir(exist_ok=True)
             self._task = _own_number(tasks, environment)
-        self._reserved = reserve_port() if self._task == 0 else None
-        self._worker_ports = [reserve_port() for _ in range(ranks if has_ports else 0)]
+        self._ports = [reserve_port() for _ in range(1 + (ranks if has_ports else 0))]
 
     def __enter__(self) -> Meeting:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        for reserved in (self._reserved, *self._worker_ports):
-            if reserved:
-                reserved.close()
+        for reserved in self._ports:
+            reserved.close()
 
-    def assigned(self, is_told_to_leave: Callable[[], bool]) -> RankAssignment | None:
-        """Wait for the others, and return our place; None if asked to leave.  Raise SegmentError if one is missing."""
+    def environments(self, is_told_to_leave: Callable[[], bool]) -> list[dict[str, str]] | None:
+        """Wait for the others, and return the variables of each rank of this task; None if asked to leave.
+
+        Raise SegmentError if a task is missing.
+        """
         here = _address(self._tasks, self._environment)
-        address = self._environment.get("MASTER_ADDR") or here
-        port = int(self._environment.get("MASTER_PORT") or (self._reserved.getsockname()[1] if self._reserved else 0))
-        own: dict[str, Any] = {"node": _node(self._environment), "address": address, "port": port}
-        own["workers"] = [f"{_bracketed(here)}:{each.getsockname()[1]}" for each in self._worker_ports]
+        port, *worker_ports = (str(reserved.getsockname()[1]) for reserved in self._ports)
+        own = {
+            "node": _node(self._environment),
+            "address": self._environment.get("MASTER_ADDR") or here,
+            "port": self._environment.get("MASTER_PORT") or port,
+            "workers": [f"[{here}]:{each}" if ":" in here else f"{here}:{each}" for each in worker_ports],
+        }
         if self._folder is None:
-            return self._seated([own])
+            return self._of_ranks([own])
         draft = self._folder / f".{self._task}.draft"
         draft.write_text(json.dumps(own))
         draft.replace(self._folder / f"task-{self._task}.json")
         give_up = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            there = [self._said_by(task) for task in range(self._tasks)]
-            everybody = [each for each in there if each is not None]
-            if len(everybody) == self._tasks:
-                return self._seated(everybody)
+        paths = [self._folder / f"task-{task}.json" for task in range(self._tasks)]
+        while missing := [str(task) for task, path in enumerate(paths) if not path.exists()]:
             if time.monotonic() > give_up:
-                missing = [str(task) for task, each in enumerate(there) if each is None]
                 raise SegmentError(
                     f"tasks {', '.join(missing)} of {self._tasks} did not come in {PATIENCE_SECONDS:g} s"
                 )
             if is_told_to_leave():
                 return None
+        return self._of_ranks([json.loads(path.read_text()) for path in paths])
 
     def say_failed(self) -> None:
         """Tell the other tasks that a rank of this one has failed."""
@@ -130,21 +96,33 @@ class Meeting:
         others = (task for task in range(self._tasks) if task != self._task)
         return next((task for task in others if os.path.exists(self._folder / f"failed-{task}")), None)
 
-    def _said_by(self, task: int) -> dict[str, Any] | None:
-        try:
-            said: dict[str, Any] = json.loads((self._folder or Path()).joinpath(f"task-{task}.json").read_text())
-        except FileNotFoundError:
-            return None
-        return said
-
-    def _seated(self, everybody: list[dict[str, Any]]) -> RankAssignment:
+    def _of_ranks(self, everybody: list[dict[str, Any]]) -> list[dict[str, str]]:
+        """Return torchrun's variables, where a group is a node's launcher, and TF_CONFIG for ranks with ports."""
         nodes = [each["node"] for each in everybody]
         here = nodes[self._task]
-        before, count = nodes[: self._task].count(here), nodes.count(here)
-        first = everybody[0]
-        workers = tuple(worker for each in everybody for worker in each["workers"])
-        address, port = str(first["address"]), int(first["port"])
-        return RankAssignment(self._task, self._tasks, self._ranks, before, count, address, port, workers)
+        same = {
+            "WORLD_SIZE": self._tasks * self._ranks,
+            "LOCAL_WORLD_SIZE": nodes.count(here) * self._ranks,
+            "GROUP_RANK": self._task,
+            "GROUP_WORLD_SIZE": self._tasks,
+            # By this one, frameworks know that their processes were started for them, inside a Slurm job too.
+            "TORCHELASTIC_RUN_ID": "unbroken",
+            "MASTER_ADDR": everybody[0]["address"],
+            "MASTER_PORT": everybody[0]["port"],
+        }
+        workers = [worker for each in everybody for worker in each["workers"]]
+        first_here = nodes[: self._task].count(here) * self._ranks
+        found = []
+        for local in range(self._ranks):
+            rank = self._task * self._ranks + local
+            task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            own = {
+                "RANK": rank,
+                "LOCAL_RANK": first_here + local,
+                **({"TF_CONFIG": json.dumps(task)} if workers else {}),
+            }
+            found.append({name: str(value) for name, value in {**same, **own}.items()})
+        return found
 
 
 def reserve_port() -> socket.socket:
@@ -173,10 +151,6 @@ def _own_number(tasks: int, environment: Mapping[str, str]) -> int:
     )
 
 
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
 def _node(environment: Mapping[str, str]) -> str:
     return environment.get("SLURMD_NODENAME") or socket.gethostname()
 
@@ -192,3 +166,26 @@ def _address(tasks: int, environment: Mapping[str, str]) -> str:
             continue
         return name
     return environment.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
+
+
+def worker_place(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Return the index of this process among TensorFlow's workers, a chief before them, and how many there are.
+
+    It is (0, 1) without TF_CONFIG.  Raise SegmentError if that is not one of workers alone.
+    """
+    text = environment.get("TF_CONFIG")
+    try:
+        told = json.loads(text or "{}")
+        if not (cluster := told.get("cluster")):
+            return 0, 1
+        jobs = {kind: list(cluster.get(kind, ())) for kind in ("chief", "worker")}
+        workers = (*jobs["chief"], *jobs["worker"])
+        address = jobs[told["task"]["type"]][told["task"]["index"]]
+        is_right = cluster.keys() <= jobs.keys() and all(":" in each for each in workers) and told["task"]["index"] >= 0
+    except (ValueError, AttributeError, TypeError, LookupError):
+        is_right = False
+    if not is_right or len(set(workers)) < len(workers):
+        raise SegmentError(
+            f"TF_CONFIG is {text}, allowed: {_ALLOWED}; leave it unset, and unbroken makes it (`workers`)"
+        )
+    return workers.index(address), len(workers)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from unbroken.errors import SegmentError
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.launch.tf_config import read_cluster
+from unbroken.training.launch.rendezvous import worker_place
 
 
 def multi_worker() -> Any:
@@ -22,10 +22,8 @@ def multi_worker() -> Any:
 
     SegmentError, in one line, if TF_CONFIG is wrong.
     """
-    cluster = read_cluster()
-    if cluster is None or len(cluster.workers) == 1:
-        return tf.distribute.get_strategy()
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    is_alone = worker_place()[1] == 1
+    return tf.distribute.get_strategy() if is_alone else tf.distribute.MultiWorkerMirroredStrategy()
 
 
 class Workers(Processes):
@@ -39,8 +37,8 @@ class Workers(Processes):
     @classmethod
     def of(cls, models: Sequence[Any], environment: Mapping[str, str] = os.environ) -> Workers:
         """Return the workers of these models; raise SegmentError if they are not made for all of TF_CONFIG's."""
-        cluster = read_cluster(environment)
-        if cluster is None or (size := len(cluster.workers)) == 1:
+        rank, size = worker_place(environment)
+        if size == 1:
             return cls()
         strategies = [model.distribute_strategy for model in models] or [tf.distribute.get_strategy()]
         if not all(isinstance(each, tf.distribute.MultiWorkerMirroredStrategy) for each in strategies):
@@ -54,7 +52,7 @@ class Workers(Processes):
                 f"{size} workers have {strategy.num_replicas_in_sync} devices, allowed: one each; let each see one GPU "
                 "(CUDA_VISIBLE_DEVICES), and start a worker for each"
             )
-        return cls(cluster.index, size, strategy)
+        return cls(rank, size, strategy)
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any worker requests, always at once."""
