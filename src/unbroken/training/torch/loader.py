@@ -57,7 +57,7 @@ class ResumableLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position that was set, and the order of a begun epoch if it is no function of seed and epoch."""
         sampler, at = self.sampler, self.sampler.position
-        state = {"seed": sampler.seed, "epoch": at.epoch, "batch": at.batch, "batches": len(self)}
+        state = {"seed": sampler.seed, "epoch": at.epoch, "place": at.batch, "batches": len(self)}
         order = sampler.state(at.epoch) if at.batch else None
         return state if order is None else {**state, "order": order}
 
@@ -69,7 +69,7 @@ class ResumableLoader(DataLoader[Any]):
                     f"the checkpoint was made with {name} = {state_dict[name]}, and the loader has {own}; "
                     "take the same data, batch size and seed as before"
                 )
-        self.sampler.position = Position(state_dict["epoch"], state_dict["batch"])
+        self.sampler.position = Position(state_dict["epoch"], state_dict["place"])
         self.sampler.restore(state_dict["epoch"], state_dict.get("order"))
 
 
