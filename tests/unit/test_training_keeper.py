@@ -16,8 +16,9 @@ from unbroken.store.progress import Progress
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 
-torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+import torch
 from support.plain_adapter import PlainAdapter
 
 TOLD = {"GOAL": "9", "GOAL_UNIT": "steps"}

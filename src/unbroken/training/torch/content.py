@@ -125,14 +125,8 @@ class Content:
             self._said.add(key)
             self._ranks.say(line)
 
-    def check_generators(self) -> None:
-        """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
-        for loaders in self._loaders:
-            loaders.check_generators([*self._generators.values()])
-
     def check_loaders(self) -> None:
         """Raise TypeError if a loader is used in a way that no restart can continue."""
-        self.check_generators()
         for loaders in self._loaders:
             loaders.check_passes()
         for loader in self.stateful.values():
