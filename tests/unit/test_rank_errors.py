@@ -222,10 +222,10 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
     asked = []
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
-            link._offers = [Offer("draft", size, True), Offer("", size // 2, False)]
+            link._offers = [Offer(size, True), Offer(size // 2, False)]
             asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
-    plenty._offers = [Offer("draft", BACKGROUND_BYTES, True), Offer("", 1, True)]
+    plenty._offers = [Offer(BACKGROUND_BYTES, True), Offer(1, True)]
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(BACKGROUND_BYTES)
@@ -241,11 +241,10 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 
     monkeypatch.setattr(Ranks, "all_gather", closed)
     link = link_of(Ranks(1, 2), tmp_path)
-    link._offers = [Offer(str(tmp_path), 1, True)]
 
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):
-        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1))
+        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1, draft=tmp_path))
 
 
 @pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])

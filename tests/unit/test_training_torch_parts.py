@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, default_collate  # noqa: E402
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
-from unbroken.training.core.results import write_result  # noqa: E402
+from unbroken.training.core.point import write_result  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
     random_state,

@@ -35,9 +35,8 @@ Pieces = dict[str, Any]
 
 @dataclass(frozen=True)
 class Offer:
-    """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
+    """Hold what a rank reports before a save: the size of a copy of its pieces."""
 
-    draft: str
     size_bytes: int
     has_memory: bool  # for a copy of each rank on its node, in addition to the training
 
