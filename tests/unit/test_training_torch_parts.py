@@ -179,7 +179,7 @@ def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pyt
     second = Training()
     second.log(setup=1.0)
 
-    assert second._book.metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
+    assert second._log.metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
 
 
 def test_only_a_better_value_is_the_best() -> None:

@@ -130,7 +130,7 @@ class UnbrokenLoop(Adapter, Placed):
     def log(self, **metrics: float) -> None:
         """Log metrics of this step; the last value of each is shown."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
+        self._keeper.log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""

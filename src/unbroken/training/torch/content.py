@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
@@ -23,9 +23,9 @@ from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
-from unbroken.training.torch.validation import TorchValidation
+from unbroken.training.torch.validation import predicted
 
-FORMAT = 3
+FORMAT = 4
 SWITCHES = "switches"
 
 
@@ -62,7 +62,7 @@ class Content:
         if loaders:
             self._loaders.append(loaders)
             self._extras["loaders"] = (loaders.state_dict, loaders.load_state_dict)
-        self.trust = TorchValidation(validate, self.parts, self._generators)
+        self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()

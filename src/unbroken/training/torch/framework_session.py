@@ -18,14 +18,13 @@ from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import manifest_of, read_contract
-from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
@@ -76,7 +75,7 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), MetricsLog(loggers)
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
@@ -114,10 +113,12 @@ class FrameworkSession:
             self._versions |= {"ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             # What several ranks decide together is done a step later.
             link.pace.steps_ahead = int(self.ranks.size > 1)
+            link.pace.when_saved = self.log.published
             if self.resume:
                 with refusing():
                     self._check_origin(self.resume, is_import_of_any=is_import_of_any)
-        self.log.begin(self.ranks if link else here(), link)
+        step = self.log.read(self.resume) if self.resume else 0
+        self.log.open(self.ranks if link else here(), step, link.contract.live if link else None)
         if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
             self.log.show(is_over=True)
 
@@ -152,8 +153,8 @@ class FrameworkSession:
             once.check_run(link.contract)
             once.note_begun(link.contract)
         self._has_begun = True
-        if self.ranks.is_first:
-            link.report(lambda: progress)
+        if self.ranks.is_first and link.report(lambda: progress):
+            self.log.show()
         link.pace.begin_step()
         # Between epochs all ranks wait for each other: there a request is granted at once.
         said = self.ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
@@ -174,7 +175,7 @@ class FrameworkSession:
         End the process as paused, as all ranks do, if `step` has found that it is time to leave.
         """
         if is_finished:
-            self.log.finish()
+            self.log.finish(self._step)
         if (link := self.link) is None:
             return
         is_last = self._agreed.stop and not is_finished
