@@ -25,7 +25,6 @@ from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import predicted
 
-FORMAT = 4
 SWITCHES = "switches"
 
 
@@ -78,7 +77,6 @@ class Content:
         """Return all of it in a form that can be saved."""
         parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
-            "format": FORMAT,
             "seed": self._seed,
             **{name: give() for name, (give, _) in self._extras.items()},
             "trust": self.trust.state(),
@@ -94,8 +92,7 @@ class Content:
 
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
-        state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
-        torch_state.check_origin(state, FORMAT, self._seed, source)
+        state, source = rank_checkpoint.read(folder, self._ranks, self._seed), str(folder)
         seed = self._seed_of_rank(state["position"]["step"])
         random = state["random"] or random_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
@@ -170,7 +167,7 @@ class Content:
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""
         models = torch_state.only(self.parts, torch.nn.Module)
-        state = rank_checkpoint.read(folder, self._ranks)["parts"]
+        state = rank_checkpoint.read(folder, self._ranks, self._seed)["parts"]
         states = {name: state[name] for name in models}
         put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))
 
