@@ -25,7 +25,7 @@ from unbroken.training.torch.framework_shards import check_whole, sharding_of
 from unbroken.training.torch.loader import ResumableLoader, end_workers, resumable_loader
 from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_state import own_part
+from unbroken.training.torch.state import own_part
 
 
 class UnbrokenLoop(Adapter, Placed):

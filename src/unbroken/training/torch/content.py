@@ -56,14 +56,14 @@ class Content:
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
-        self.parts = {name: self.stateful.get(name) or sharded_state.own_part(part) for name, part in others.items()}
+        self.parts = {name: self.stateful.get(name) or torch_state.own_part(part) for name, part in others.items()}
         self._loaders = [*torch_state.only(others, Loaders).values()]
         if loaders:
             self._loaders.append(loaders)
             self._extras["loaders"] = (loaders.state_dict, loaders.load_state_dict)
         self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
-        self.switches = Switches(self.parts, self.gradients.parameters)
+        self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
@@ -102,7 +102,7 @@ class Content:
         self.switches.fit_groups(self._saved_switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
-        likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
+        likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
