@@ -17,6 +17,7 @@ from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+import torch
 
 import torch
 from support.plain_adapter import PlainAdapter
