@@ -135,9 +135,8 @@ def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: py
 
     callback = UnbrokenCallback()
     strategy = pl.strategies.SingleDeviceStrategy("cpu")
-    trainer = SimpleNamespace(
-        world_size=1, global_rank=0, strategy=strategy, train_dataloader=DataLoader(DATA), accumulate_grad_batches=1
-    )
+    trainer = SimpleNamespace(world_size=1, global_rank=0, global_step=0, strategy=strategy, accumulate_grad_batches=1)
+    trainer.train_dataloader = DataLoader(DATA)
 
     callback.setup(trainer, None, "fit")
     with pytest.raises(TypeError, match=r"data come from a DataLoader, allowed: callback\.loader\(dataset, \.\.\.\)"):

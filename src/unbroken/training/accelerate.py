@@ -20,7 +20,7 @@ from unbroken.training.core.position import Course
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
-from unbroken.training.torch.framework_adapter import Omitted
+from unbroken.training.torch.content import Omitted
 from unbroken.training.torch.framework_session import OFTEN, Adapter, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, sharding_of
 from unbroken.training.torch.loader import end_workers

@@ -15,7 +15,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_adapter import Omitted
+from unbroken.training.torch.content import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.loader import ResumableLoader, resumable_loader
@@ -77,31 +77,27 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Raise TypeError if the data cannot be resumed."""
-        if (link := self._link) is None:
-            return
-        # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well.
-        link.signals.install()
-        if not isinstance(trainer.train_dataloader, ResumableLoader):
+        if self._link and not isinstance(trainer.train_dataloader, ResumableLoader):
             refuse(
                 f"the training data come from a {type(trainer.train_dataloader).__name__}, "
                 "allowed: callback.loader(dataset, ...), which can begin in the middle of an epoch",
                 TypeError,
             )
+        if self._link:  # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well
+            self._link.signals.install()
+        self._has_trained = False
+        self._begin(trainer.global_step, steps_ahead=trainer.accumulate_grad_batches - 1)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         """Save or leave here: everything of the batch before is done, with its validation and its epoch's end."""
-        if self._loaded is not None:
-            self._put_back(trainer, pl_module, self._loaded)
-            self._loaded = None
-        is_last = batch_idx + 1 == trainer.num_training_batches
-        following = Phase.END if is_last else Phase.BATCH
         if not self._has_trained:
             self._has_trained = True
-            self._begin(trainer.global_step, following, steps_ahead=trainer.accumulate_grad_batches - 1)
+            self._put_back(trainer, pl_module)
             return  # an attempt that leaves before the first batch has made no progress, and counts as a failure
         every = getattr(trainer, "log_every_n_steps", 0) or 1  # which a connector sets
         if batch_idx == 0 or trainer.global_step % every == 0:
             self._log_changed(trainer)
+        following = Phase.END if batch_idx + 1 == trainer.num_training_batches else Phase.BATCH
         is_due = self._is_due(self._progress(trainer), trainer.global_step, following)
         # Not where Lightning has added up gradients for a later batch: it begins each epoch with a new group.
         if is_due and batch_idx % trainer.accumulate_grad_batches == 0:
@@ -150,8 +146,11 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
             "metrics": dict(trainer.callback_metrics),
         }
 
-    def _put_back(self, trainer: pl.Trainer, pl_module: Module, state: Mapping[str, Any]) -> None:
+    def _put_back(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Restore, before the first batch after a restart, this rank's state and what Lightning has counted again."""
+        state, self._loaded = self._loaded, None
+        if state is None:
+            return
         own, loop = self._own(state), trainer.fit_loop.epoch_loop
         loop._batches_that_stepped = state["stepped"]
         loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
@@ -168,10 +167,11 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
                 loader.go_to(trainer.current_epoch, batch)
             trainer.save_checkpoint(draft / self._state_file, weights_only=False)
             self._write_own(lambda: self._state(trainer), draft)
-            if is_finished:  # the model is whole there, also where checkpoints have its shards
-                _set_sharded(trainer.strategy, is_sharded=False)
+            if is_finished:  # the model is whole there, also where ModelParallelStrategy saves its shards
+                strategy: Any = trainer.strategy
+                strategy._save_distributed_checkpoint = False
                 trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
-                _set_sharded(trainer.strategy, is_sharded=True)
+                strategy._save_distributed_checkpoint = True
 
         self._hand_over(write, self._progress(trainer), is_finished=is_finished)
 
@@ -184,7 +184,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
         numbers = _numbers(trainer)
-        if self._unit == "steps":
+        if self._link and self._link.contract.goal_unit == "steps":
             return Progress(trainer.global_step, _limit(trainer.max_steps), "steps", numbers)
         within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / trainer.num_training_batches
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
@@ -204,11 +204,6 @@ def _sharding_of(strategy: pl.strategies.Strategy) -> Sharding:
     if not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
         raise CheckpointError(f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
     return Sharding()
-
-
-def _set_sharded(strategy: pl.strategies.Strategy, *, is_sharded: bool) -> None:
-    if isinstance(strategy, pl.strategies.ModelParallelStrategy):
-        strategy._save_distributed_checkpoint = is_sharded
 
 
 def _numbers(trainer: pl.Trainer) -> dict[str, float]:

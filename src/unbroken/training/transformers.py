@@ -153,7 +153,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
         Raise CheckpointError if there is none, because a callback after this one ended the training.
         """
-        written, model = self._last, kwargs.get("model")
+        written, model = self._last, kwargs["model"]
         if written is None:
             if self._link and self._is_epoch_over:
                 refuse(
@@ -165,9 +165,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
         def write(draft: Path) -> None:
             self._move(written, draft)
-            weights = whole_weights(model, self._sharding, draft) if model is not None else None
-            if model is not None and self._ranks.is_first:
-                model.save_pretrained(draft / FINAL, **({"state_dict": weights} if weights is not None else {}))
+            weights = whole_weights(model, self._sharding, draft)
+            if self._ranks.is_first:
+                model.save_pretrained(draft / FINAL, state_dict=weights)
 
         self._hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
@@ -189,7 +189,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def _progress(self, args: Arguments, state: State) -> Progress:
         logged = dict(self._log.metrics.latest)
-        if self._unit == "epochs":
+        if self._link and self._link.contract.goal_unit == "epochs":
             return Progress(state.epoch or 0.0, float(args.num_train_epochs), "epochs", logged)
         return Progress(state.global_step, float(state.max_steps), "steps", logged)
 

@@ -115,11 +115,6 @@ class Adapter:
 
     # --- for the adapters ---
 
-    @property
-    def _unit(self) -> str | None:
-        """Return what the goal of the configuration counts; None if it says nothing."""
-        return self._link.contract.goal_unit if self._link else None
-
     def _join(self, find: Callable[[], Sharding] = Sharding, *, is_import_of_any: bool = False) -> None:
         """Join the other ranks; call it once torch.distributed is started, before the first step.
 
@@ -143,10 +138,9 @@ class Adapter:
 
     def _check_origin(self, folder: Path, *, is_import_of_any: bool) -> None:
         """Raise CheckpointError if other ranks made the checkpoint, or it lacks a shard."""
-        made, here = manifest_of(folder).get("versions") or {}, self._ranks.size
-        if made.get("sharding", str(self._sharding)) != str(self._sharding):
-            was = made["sharding"]
-            raise CheckpointError(f"the checkpoint was made with {was}, and now it is {self._sharding}; type {was}")
+        made, here, sharding = manifest_of(folder).get("versions") or {}, self._ranks.size, str(self._sharding)
+        if (was := made.get("sharding", sharding)) != sharding:
+            raise CheckpointError(f"the checkpoint was made with {was}, and now it is {sharding}; type {was}")
         names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
         saved = int(made.get("ranks") or (here if is_import_of_any else framework_shards.count_ranks(names)))
         if saved != here:
@@ -207,12 +201,11 @@ class Adapter:
         if (link := self._link) is None:
             return
         is_last = self._pending.stop and not is_finished
-        results: dict[str, object] | None = {} if is_finished else None
-        point = Point(progress=progress, step=self._trained, is_last=is_last, results=results)
+        point = Point(progress=progress, step=self._trained, is_last=is_last, results={} if is_finished else None)
         link.complete(link.begin(point), lambda point: self._fill(link, point, write))
         if is_finished:
             self._ranks.settle()
-        if is_last:
+        elif is_last:
             self._ranks.leave()
             self._log.close()
             sys.exit(EXIT_PAUSED)
@@ -223,8 +216,8 @@ class Adapter:
         write(point.draft)
         if self._ranks.is_first:
             self._log.write(point.draft, self._trained)
-        digested = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft)}
-        self._ranks.by_first(lambda: link.hand_over(point, versions=self._versions, **digested))
+        told = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft), "versions": self._versions}
+        self._ranks.by_first(lambda: link.hand_over(point, **told))
 
     def _digests(self, draft: Path) -> dict[str, FileDigest]:
         """Flush what each of several ranks has written, on its own node, and return the digests of that.
