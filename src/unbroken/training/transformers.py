@@ -48,7 +48,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     _library = MappingProxyType({"transformers": transformers.__version__})
     _is_asked = _is_epoch_over = False
-    _steps = 0  # that the Trainer counts as an epoch
+    _steps = 0  # that the Trainer counts as an epoch when it resumes; of a stream without a length, all
     _seeded: SeededSamples | None = None
     _switches: Switches  # of the model
     _numbers: Mapping[str, float] | None = None  # of the data set, before the first epoch
@@ -82,12 +82,13 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
-        self._is_epoch_over = False
-        self._steps = _steps_an_epoch(args, state, kwargs["train_dataloader"])
+        self._is_epoch_over, loader = False, kwargs["train_dataloader"]
+        batches = len(loader) if has_length(loader) else 0
+        self._steps = math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
         if self._seeded:
             self._seeded.begin(state.global_step // self._steps)
         if self._numbers is None:
-            self._numbers = _numbers_of(kwargs["train_dataloader"])
+            self._numbers = _numbers_of(loader)
 
     def on_step_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask the Trainer to save if it is time to, or if it must leave; at an epoch's last step, after its end.
@@ -192,12 +193,6 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         if self._link and self._link.contract.goal_unit == "epochs":
             return Progress(state.epoch or 0.0, float(args.num_train_epochs), "epochs", logged)
         return Progress(state.global_step, float(state.max_steps), "steps", logged)
-
-
-def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
-    """Return how many steps the Trainer counts as an epoch when it resumes; of a stream without a length, all."""
-    batches = len(loader) if has_length(loader) else 0
-    return math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
 
 
 def _numbers_of(loader: Any) -> dict[str, float]:
