@@ -70,6 +70,10 @@ class UnbrokenLoop(Adapter, Loop):
         """
         return self._loaders.loader(dataset, batch_size, **options)
 
+    def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`."""
+        return self._loaders.endless(loader)
+
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; first restore the newest checkpoint.
 
@@ -155,6 +159,9 @@ class UnbrokenLoop(Adapter, Loop):
         if loaded is not None and self._omitted:
             self._omitted.put_back(loaded, str(self._origin))
         self._loaders.begin_batches()
+
+    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
+        self._loaders.check_passes()
 
     def _moved(self, loader: TrackedLoader, steps: EpochSteps) -> Generator[Any, None, None]:
         """Yield the batches on their device, where Accelerate knows of the loader."""
