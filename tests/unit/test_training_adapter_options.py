@@ -162,7 +162,7 @@ def test_the_metrics_are_those_of_the_framework(run) -> None:
     assert 0 < shown.saved[0]["metrics"]["loss"] < 10
 
 
-def test_the_result_of_accelerate_is_what_finish_is_given_with_the_metrics_and_its_goal_may_be_steps(tmp_path: Path) -> None:
+def test_the_result_of_accelerate_has_what_finish_is_given_and_its_goal_may_be_steps(tmp_path: Path) -> None:
     plain, steps = (AdapterRun(tmp_path / name, "accelerate", {"files": True}) for name in ("plain", "steps"))
 
     assert [plain.start(), steps.start(goal=[7, "steps"])] == [0, 0], plain.log + steps.log

@@ -182,6 +182,7 @@ class UnbrokenLoop(Adapter, Loop):
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
         progress = self._progress(self._course.reported)
         if self._is_due(progress, self.step, following) and self._accelerator.sync_gradients:
+            self._log.note_times(self.step)  # before, because this process may leave in the save
             self._save(self._course.reported, is_best=False)
 
     def _save(self, done: float, *, is_best: bool, results: Mapping[str, object] | None = None, **more: object) -> None:
