@@ -26,7 +26,6 @@ class Feed:
     end_after: Callable[[int], int]  # how many batches are done after the step that begins at a place
     samples: Callable[[int, int], int]  # how many there are from one place to another
     has_more: bool = True  # False if no step of the epoch is left
-    advance: Callable[[], None] = lambda: None  # a step is done
 
 
 def feed_of(loader: DataLoader[Any], position: Position, parts: Mapping[str, object]) -> Feed:
