@@ -162,7 +162,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     def _write_last(self) -> None:
         """Write the state that the training ends with."""
         if self._link:
-            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
+            self._last = self._link.begin(self._point(self._course.done, is_read_back=True))
+            self._link.write(self._last, self._groups(), self._new_notes())
 
     # --- what Training asks for ---
 

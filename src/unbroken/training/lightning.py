@@ -14,12 +14,12 @@ from torch.utils.data import Dataset
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
-from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.samplers import Share
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +49,7 @@ class Training(Loop):
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Path | None = None  # the state that the training ends with, if it was written before `finish`
+    _last: Point | None = None  # the one that the training ends with, if its state was written before `finish`
 
     def __init__(
         self,
@@ -134,10 +135,18 @@ class Training(Loop):
 
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if link := self._link:
-            point = Point(progress=self._progress(done), step=self._course.position.step, is_best=is_best, **more)
-            link.pace.begin_save(point.step)
-            draft = self._last or link.write(self._groups(), self._new_notes(), is_last=point.is_over)
-            link.write_now(point, lambda: link.hand_over(draft, point))
+            point = self._last or link.begin(self._point(done))
+            link.complete(replace(point, is_best=is_best, **more), self._fill)
+
+    def _fill(self, point: Point) -> None:
+        if self._link is None:
+            return
+        if self._last is None:
+            self._link.write(point, self._groups(), self._new_notes())
+        self._link.publish(point)
+
+    def _point(self, done: float, **more: Any) -> Point:
+        return Point(progress=self._progress(done), step=self._course.position.step, **more)
 
     def _groups(self) -> dict[str, list[Any]]:
         return groups_of(self._parts)
