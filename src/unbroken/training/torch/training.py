@@ -136,7 +136,7 @@ class Training(Loop):
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, feed)
+            yield from self._train(iterator, feed.samples, feed.end_after)
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
