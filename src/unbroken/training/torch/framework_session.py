@@ -36,7 +36,6 @@ from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.writer import connect_all
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -92,7 +91,7 @@ class FrameworkSession:
         self._is_save_asked = False
         self.sharding = Sharding()
         self._agreed = RankRequest()  # what all ranks will do, and have not done yet
-        found = connect(folder, saves) if self.ranks.size == 1 else connect_all(folder, saves, self.ranks)
+        found = connect(folder, saves, self.ranks)
         if found:
             self.contract = found[0]
             self._link = Connection(*found, saves, GUESSED_BYTES)
