@@ -133,7 +133,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         for _ in range(size):
             course.is_in_batch = True
             course.count_batch()
-        self._book.timers.samples += self._data.samples(at.batch - size, at.batch)
+        self._log.timers.samples += self._data.samples(at.batch - size, at.batch)
         self._running = logs or {}
         if course.is_at_goal:
             self.model.stop_training = True

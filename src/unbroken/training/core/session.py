@@ -259,8 +259,8 @@ class Connection:
         """Write a point; return the seconds that its save took, and for how long the training has paused if less."""
         try:
             write(point)
-        except BaseException:  # what is torn is of no use
-            if self.ranks.is_first:
+        except BaseException:
+            if self.ranks.size == 1:  # else the ranks would not learn of it at the same time
                 shutil.rmtree(point.draft, ignore_errors=True)
             raise
         return time.monotonic() - point.began, point.stall_seconds

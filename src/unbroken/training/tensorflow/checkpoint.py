@@ -27,7 +27,7 @@ import tensorflow as tf
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.system import fs
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
-from unbroken.training.core.notes import FILE_NAME, read_json, write_notes
+from unbroken.training.core.notes import read_notes, write_notes
 from unbroken.training.core.point import Point
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
@@ -82,9 +82,9 @@ class Checkpoints(Connection):
         if self._workers.is_first:
             self.hand_over(point)
 
-    def read_notes(self, folder: Path) -> dict[str, Any]:
+    def read_notes(self, folder: Path, seed: int) -> dict[str, Any]:
         """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
-        notes = read_json(folder / FILE_NAME)
+        notes = read_notes(folder, seed)
         made_by, size = notes.get("workers"), self._workers.size
         if made_by != size:
             raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")

@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 from unbroken.program.contract import Kind
 from unbroken.store.progress import Progress
+from unbroken.training.core.environment import end_as_failed
 from unbroken.training.core.point import Point
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.validation import Validate, end_as_failed
+from unbroken.training.core.validation import Validate
 from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import one_by_one

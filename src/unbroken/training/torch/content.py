@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from unbroken.training.core.session import together
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
@@ -24,7 +24,7 @@ from unbroken.training.torch.state import Part, RandomGenerator
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved, make_persistent
-from unbroken.training.torch.validation import TorchValidation, Weights, non_finite_weight
+from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
 
@@ -72,12 +72,12 @@ class Content:
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
-        self.parts = {name: self.stateful.get(name) or sharded_state.own_part(part) for name, part in others.items()}
+        self.parts = {name: self.stateful.get(name) or torch_state.own_part(part) for name, part in others.items()}
         self.own = {*own, *self.stateful} & self.parts.keys()
         self._loaders = [*torch_state.only(others, Loaders).values(), *loaders]
-        self.trust = TorchValidation(validate, self.parts, self._generators)
+        self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
-        self.switches = Switches(self.parts, self.gradients.parameters)
+        self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
@@ -110,14 +110,13 @@ class Content:
 
     def weights(self) -> Weights:
         """Return the weights that must be finite."""
-        return self.trust.weights() if self._must_be_finite else {}
+        return weights_of(self.parts) if self._must_be_finite else {}
 
     def check(self) -> None:
         """Look for what cannot be saved, and name what no restart can restore.
 
         Raise TypeError for a loader that is used in a way that no restart can continue; give up for other things.
         """
-        self.check_generators()
         for loaders in self._loaders:
             loaders.check_passes()
         for loader in self.stateful.values():
@@ -142,7 +141,7 @@ class Content:
         self.switches.fit_groups(self._saved_switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
-        likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
+        likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self.ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
@@ -158,11 +157,6 @@ class Content:
         if line and key not in self._said:
             self._said.add(key)
             self.ranks.say(line)
-
-    def check_generators(self) -> None:
-        """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
-        for loaders in self._loaders:
-            loaders.check_generators([*self._generators.values()])
 
     def end_workers(self) -> None:
         """End the worker processes of all loaders, which would outlive this process or keep it alive."""

@@ -19,11 +19,10 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.state import is_wrapped_by_compile, mapped, parameters_of, places, state_of
+from unbroken.training.torch.state import mapped, parameters_of, places, state_of
 
 SHARDS = "shards"
 _NOTE = "unbroken.shard"
@@ -55,17 +54,6 @@ def check_kinds(parts: Mapping[str, object]) -> None:
                 "holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
                 "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
             )
-
-
-def own_part(part: Any) -> Any:
-    """Return the part that has the state: for DDP or torch.compile the model inside, whose state has the same names."""
-    while True:
-        if isinstance(part, DistributedDataParallel):
-            part = part.module
-        elif is_wrapped_by_compile(part):
-            part = part._orig_mod
-        else:
-            return part
 
 
 class _Reader(FileSystemReader):

@@ -12,22 +12,21 @@ from torch.utils.data import DataLoader, Dataset
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
-from unbroken.training.core.notes import take_over
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.position import UNITS, Course
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Feed, feed_of, part_of
 from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
 from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.loaders import Loaders
+from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.samplers import as_tensor
+from unbroken.training.torch.samplers import EpochSteps
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import one_by_one
+from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
 from unbroken.training.torch.writer import TorchWriter
 
 NORMAL, OFTEN = Guard(), Saves()
@@ -75,14 +74,14 @@ class Training(Loop):
     ) -> None:
         parts = checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
-        self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
+        self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare = prepare
         self._content = Content(
             parts,
             one_by_one(per_rank),
             self._ranks,
-            notes=self._notes,
+            notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
             give_up=lambda message: self._give_up(Kind.HOPELESS, message),
             seed=seed,
@@ -96,17 +95,15 @@ class Training(Loop):
             self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
             self._resume(link)
         else:
-            self._book.open(0)
+            self._log.open(self._ranks, 0)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
 
-        `options` are those of `Loaders.loader`: shuffle, order, drop_last, groups, seeded_samples, collate_fn, and
-        those of DataLoader.  For validation: `shuffle=False`.
+        `options` are those of `Loaders.loader`: shuffle, order, drop_last, collate_fn, and those of DataLoader.  For
+        validation: `shuffle=False`.
         """
-        loader = self._loaders.loader(dataset, batch_size, **options)
-        self._content.check_generators()
-        return loader
+        return self._loaders.loader(dataset, batch_size, **options)
 
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`.
@@ -114,7 +111,7 @@ class Training(Loop):
         Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.  `loader` is one of
         `Training.loader`, or a StatefulDataLoader that is a part of the training.
         """
-        part = part_of(loader, self._content.parts)
+        part = self._part_of(loader)
         return part.endless(self._loaders.check_place) if part else self._loaders.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
@@ -131,11 +128,14 @@ class Training(Loop):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        feed = self._enter(loader)
+        source = loader if isinstance(loader, TrackedLoader) else self._part_of(loader)
+        if source is None:
+            raise not_resumable(loader)
+        feed = self._enter(source)
         if self._course.is_epoch_over:
             self._put_back()
             return
-        iterator = feed.begin()
+        iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
             yield from self._train(iterator, feed)
@@ -187,14 +187,17 @@ class Training(Loop):
     def _clean_up(self) -> None:
         self._content.end_workers()
 
-    def _enter(self, loader: DataLoader[Any]) -> Feed:
+    def _part_of(self, loader: object) -> StatefulLoader | None:
+        """Return the part that a StatefulDataLoader is, if it is one."""
+        return next((part for part in self._content.stateful.values() if part.loader is loader), None)
+
+    def _enter(self, source: TrackedLoader | StatefulLoader) -> EpochSteps | StatefulLoader:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
-        self._loaders.draw_order(loader)
-        feed = feed_of(loader, position, self._content.parts)
+        feed = source.enter_epoch(position.epoch)
         course.per_step = feed.per_step
         self._check_once()
-        batches = feed.length
+        batches = feed.batches
         if batches is None and course.unit == UNITS[0]:
             raise TypeError(
                 "batches(): the epochs of an IterableDataset are of unknown length; allowed: a goal in steps"
@@ -222,17 +225,6 @@ class Training(Loop):
     def _check_first_batch(self) -> None:  # now, not only when it is to be saved
         self._content.check()
 
-    def _notes(self) -> dict[str, Any]:
-        """Return what a checkpoint holds in addition to the content; metrics so that they are saved fast."""
-        metrics = self._book.metrics
-        return {
-            "position": vars(self._course.position),
-            "watch": self._book.watch.state(),
-            "metrics": {"names": metrics.names, **{name: as_tensor(array) for name, array in metrics.arrays().items()}},
-            "loaders": self._loaders.state_dict(),
-        }
-
     def _take_notes(self, state: Mapping[str, Any]) -> None:
-        metrics = {key: each if key == "names" else each.tolist() for key, each in state["metrics"].items()}
-        take_over({**state, "metrics": metrics}, self._course, self._book)
+        self._restore_common(state)
         self._loaders.load_state_dict(state["loaders"])
