@@ -97,7 +97,7 @@ class UnbrokenLoop(Adapter, Loop):
         if not steps.has_more:
             self._course.position.batch = steps.batches  # with drop_last, the rest is not enough for all ranks
         with closing(self._moved(loader, steps)) as stream:
-            yield from self._train(stream, steps)
+            yield from self._train(stream, steps.samples, steps.end_after)
         self._put_back()
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
