@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,8 +22,7 @@ from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.switches import Switches
-from unbroken.training.torch.unsaved import Unsaved
+from unbroken.training.torch.unsaved import Switches, Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 3
@@ -69,10 +69,10 @@ class Content:
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
-        self._random: Mapping[str, Any] | None = None  # what still has to be put back
+        self._random: Callable[[], object] | None = None  # puts back what still has to be
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
-        self._first_random = random_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
+        self._first_seed = self._seed_of_rank(0) if ranks.size > 1 else None
 
     def state(self) -> dict[str, Any]:
         """Return all of it in a form that can be saved."""
@@ -97,9 +97,9 @@ class Content:
         state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
         torch_state.check_origin(state, FORMAT, self._seed, source)
         seed = self._seed_of_rank(state["position"]["step"])
-        random = state["random"] or random_state.reseeded(seed, self._generators)
+        random, generators = state["random"], self._generators
         given = [*self.parts, *self._generators]
-        torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
+        torch_state.check_names(given, [*state["parts"], *(random["generators"] if random else generators)], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state.get(SWITCHES, {})
         self.switches.fit_groups(self._saved_switches, source)
@@ -114,7 +114,10 @@ class Content:
         for name, (_, take) in self._extras.items():
             take(state.get(name))
         self.switches.put_back(self._saved_switches)
-        self._random, self._first_random, self._origin = random, None, folder
+        self._random = partial(random_state.restore_all, random, generators)
+        if not random:
+            self._random = partial(random_state.reseed, seed, generators)
+        self._first_seed, self._origin = None, folder
         return self.trust.validation_error(state["trust"])
 
     def say_unsaved(self) -> None:
@@ -161,15 +164,15 @@ class Content:
 
     def put_the_rest_back(self) -> None:
         """Restore what the script's own beginning may change: parts, random generators and gradients."""
-        if self._first_random is not None:
-            random_state.restore_all(self._first_random, {})
-            self._first_random = None
+        if self._first_seed is not None:
+            random_state.seed_everything(self._first_seed)
+            self._first_seed = None
         if self._random is not None:
             if self._repeated and self._repeated.put_back() and self._origin:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):
                 self._ranks.say(said)
-            random_state.restore_all(self._random, self._generators)
+            self._random()
             self.gradients.put_back()
             self._random = self._repeated = self._origin = None
 
