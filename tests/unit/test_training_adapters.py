@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
-from unbroken.training.core.batch_order import Share
 from unbroken.training.torch.framework_session import FrameworkSession
-from unbroken.training.torch.resumable_loader import resumable_loader, seed_samples
+from unbroken.training.torch.loader import resumable_loader
+from unbroken.training.torch.samplers import Share
+from unbroken.training.torch.samples import seed_samples
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
 DATA = TensorDataset(torch.arange(10))

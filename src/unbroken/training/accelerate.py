@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -23,9 +22,8 @@ from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import OFTEN, Adapter, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, sharding_of
-from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
-from unbroken.training.torch.samplers import EpochOrder, seed_from
+from unbroken.training.torch.loader import ResumableLoader, end_workers, resumable_loader
+from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.state import own_part
 
@@ -41,7 +39,7 @@ class UnbrokenLoop(Adapter, Placed):
     _library = MappingProxyType({"accelerate": accelerate.__version__})
     _omitted: Omitted | None = None
     _loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
-    _order: EpochOrder | None = None  # of the loader of the epoch
+    _order: PlannedSampler | None = None  # of the loader of the epoch
     _made = 0  # loaders
 
     def __init__(
@@ -132,7 +130,7 @@ class UnbrokenLoop(Adapter, Placed):
     def log(self, **metrics: float) -> None:
         """Log metrics of this step; the last value of each is shown."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
+        self._keeper.log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
@@ -174,12 +172,9 @@ class UnbrokenLoop(Adapter, Placed):
 
     def _begin_order(self, loader: ResumableLoader) -> None:
         """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""
-        at, self._order = self._course.position, loader.sampler.plan.order
+        at, self._order = self._course.position, loader.sampler
         loader.go_to(at.epoch, at.batch)
-        if at.batch:
-            self._order.restore(at.epoch, self._loaded["order"] if self._loaded else None)
-        else:
-            self._order.forget()
+        self._order.restore(at.epoch, self._loaded["order"] if self._loaded and at.batch else None)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""

@@ -14,12 +14,12 @@ from torch.utils.data import Dataset
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
-from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.samplers import Share
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -196,7 +196,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         numbers = _numbers(trainer)
         changed = {name: value for name, value in numbers.items() if self._logged.get(name) != value}
         self._logged = numbers
-        self._keeper.log.log(trainer.global_step, changed, trainer.current_epoch)
+        self._keeper.log.add(trainer.current_epoch, trainer.global_step, changed)
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
         numbers = _numbers(trainer)

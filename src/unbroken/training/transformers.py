@@ -23,7 +23,7 @@ from unbroken.training.core.environment import say
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import sharding_of, whole_weights
-from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
+from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.unsaved import MODES, Switches
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
@@ -132,7 +132,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
         logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
-        self._keeper.log.log(state.global_step, logged, int(state.epoch or 0))
+        numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
+        self._keeper.log.add(int(state.epoch or 0), state.global_step, numbers)
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
@@ -161,7 +162,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
                     "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
                 )
-            self._keeper.log.finish()
+            self._keeper.log.finish(state.global_step)
             return
 
         def write(draft: Path) -> None:

@@ -17,8 +17,8 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
-from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
 
@@ -38,7 +38,7 @@ class StatefulLoader:
     """
 
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
-        self._name, self.loader, self.ranks = name, loader, ranks
+        self._name, self.loader, self.per_step = name, loader, ranks  # a step of all ranks takes so many batches
         self._seed = seed_from(seed, "loader", name)
         self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
@@ -74,11 +74,11 @@ class StatefulLoader:
 
     def state_dict(self) -> dict[str, Any]:
         state = self._state() if self._is_begun else self._saved
-        return {"ranks": self.ranks, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
+        return {"ranks": self.per_step, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from there in the next pass that begins; raise CheckpointError if this loader cannot."""
-        for name, here in (("ranks", self.ranks), ("workers", self.loader.num_workers)):
+        for name, here in (("ranks", self.per_step), ("workers", self.loader.num_workers)):
             if state[name] != here:
                 raise CheckpointError(
                     f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
@@ -86,7 +86,33 @@ class StatefulLoader:
                 )
         self._is_begun, self._number, self._saved = False, state["pass"], state["loader"]
 
-    def begin(self, number: int) -> Iterator[Any]:
+    # --- what a training needs of its batches ---
+
+    has_more = True
+
+    @property
+    def batches(self) -> int | None:
+        """Return how many batches an epoch has, all ranks together; None if that is unknown."""
+        return None if isinstance(self.loader.dataset, IterableDataset) else len(self.loader) * self.per_step
+
+    def end_after(self, place: int) -> int:
+        """Return how many batches are finished after the step that begins at a place."""
+        return place + self.per_step
+
+    def samples(self, start: int, end: int) -> int:
+        """Return how many samples there are from one place to another."""
+        return (end - start) * (self.loader.batch_size or 1)
+
+    def advance(self) -> None:
+        """Do nothing: the loader counts by itself."""
+
+    def enter_epoch(self, epoch: int) -> StatefulLoader:
+        """Return this, or raise TypeError if its batches are drawn elsewhere."""
+        if self._endless is not None:
+            raise TypeError("batches(): the StatefulDataLoader is in endless() already; type one loader for each")
+        return self
+
+    def begin_epoch(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
         saved, self._saved = self._saved, {}
         with random_state.kept(), start_of_workers(self.loader):
@@ -113,16 +139,12 @@ class StatefulLoader:
             self._endless = self._passes(check)
         return self._endless
 
-    @property
-    def is_endless(self) -> bool:
-        return self._endless is not None
-
     def _passes(self, check: Callable[[], None]) -> Iterator[Any]:
         number, is_new = self._number, not self._saved
         while True:
             is_empty = True
             check()
-            for batch in self.begin(number):
+            for batch in self.begin_epoch(number):
                 is_empty = False
                 yield batch
                 check()
@@ -193,6 +215,19 @@ def _drawn() -> object:
     """Return what changes when something is drawn from a global generator."""
     numbers: Any = np.random.get_state()
     return random.getstate(), numbers[1].tobytes(), numbers[2], torch.get_rng_state().numpy().tobytes()
+
+
+def not_resumable(loader: object) -> TypeError:
+    """Return the error for a loader that cannot begin in the middle of an epoch."""
+    if is_stateful_loader(loader):
+        return TypeError(
+            "batches(): the StatefulDataLoader is no part of the training; type Training(state={'loader': loader}, ...)"
+        )
+    return TypeError(
+        f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; allowed: a "
+        "loader of training.loader(dataset, ...), or a StatefulDataLoader of torchdata that is a part of the training; "
+        f"type for a stream: loader = {STREAM} and Training(state={{'loader': loader}}, ...)"
+    )
 
 
 def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
