@@ -108,8 +108,6 @@ class Checkpoints:
             self.ranks.say("started by hand without a folder, so nothing is saved")
             return
         self.link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
-        for part in self.content.stateful.values():
-            part.prepare_workers()
 
     @property
     def resumed(self) -> bool:

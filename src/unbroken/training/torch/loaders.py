@@ -17,14 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 from unbroken.errors import CheckpointError
 from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
-from unbroken.training.torch.loader import ResumableLoader, end_workers, make_loader
+from unbroken.training.torch.loader import ResumableLoader, end_workers
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.samplers import (
     EpochKey,
     EpochSteps,
     Indices,
     Order,
-    PlannedSampler,
     as_tensor,
     from_tensor,
     seed_from,
@@ -45,7 +44,7 @@ class Pass(Iterator[Any]):
     def __init__(self, loader: TrackedLoader, kind: str, saved: Mapping[str, Any]) -> None:
         self.number, self.is_over, self._given = saved.get("number", 0), False, 0
         self._loader, key, order = loader, f"{kind}.{self.number}", saved.get("order")
-        self._indices = loader.drawn(key) if order is None else from_tensor(order)
+        self._indices = loader.draw(key) if order is None else from_tensor(order)
         self._steps = loader.sampler.steps(self._indices, saved.get("start", 0))
         if saved.get("batches") not in (None, self._steps.batches):
             raise CheckpointError(
@@ -126,12 +125,8 @@ class TrackedLoader(ResumableLoader):
         if self._endless:
             self._endless = Pass(self, "endless", self._saved or {})
 
-    def drawn(self, key: EpochKey) -> Indices:
-        """Draw the indices of a pass; in a loop of your own all ranks take the first one's."""
-        return self._shared(key) if self._loaders.is_own_loop else self.sampler.draw(key)
-
-    def _shared(self, key: EpochKey) -> Indices:
-        """Draw indices; if the order is the user's, all ranks take the first one's."""
+    def draw(self, key: EpochKey) -> Indices:
+        """Draw the indices of a pass; if the order is the user's, all ranks take the first one's."""
         sampler, ranks = self.sampler, self._loaders.ranks
         if not sampler.is_own or ranks.size == 1:
             return sampler.draw(key)
@@ -141,7 +136,7 @@ class TrackedLoader(ResumableLoader):
         """Return the steps that are left; the user's order is drawn here, not where a length was asked."""
         at, sampler = self.sampler.position, self.sampler
         if sampler.is_own and not at.batch:
-            sampler.restore(epoch, as_tensor(self._shared(epoch)))
+            sampler.restore(epoch, as_tensor(self.draw(epoch)))
         return sampler.steps(sampler.of(epoch), at.batch)
 
     def begin_endless(self) -> Iterator[Any]:
@@ -219,9 +214,8 @@ class Loaders:
         """
         name = self.numbered()
         seed = self._seed if name == "0" else seed_from(self._seed, "loader", name)
-        size = len(dataset)  # type: ignore[arg-type]
-        sampler = PlannedSampler(size, seed, batch_size, shuffle=shuffle, order=order, drop_last=drop_last)
-        loader = make_loader(TrackedLoader, dataset, sampler, collate_fn, options)
+        options |= {"shuffle": shuffle, "order": order, "drop_last": drop_last, "collate_fn": collate_fn}
+        loader = TrackedLoader.make(dataset, batch_size, seed, **options)
         self._made[name] = loader
         loader.track(name, self, self._saved.pop(name, {}))
         return loader

@@ -45,24 +45,21 @@ class StatefulLoader:
         self._saved: Mapping[str, Any] = {}  # where the next one resumes
         self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
         self._endless: Iterator[Any] | None = None
-        if problem := _problem(loader):
+        for problem in _problems(loader):
             raise TypeError(f"{self._where}: {problem}")
         if isinstance(loader.dataset, ResumableStream):
             loader.dataset.seed = self._seed
         elif not isinstance(loader.dataset, Stateful):
             self._seeded = seed_samples(loader, self._seed)
+        if loader.num_workers:
+            if _is_of_datasets(loader.dataset):
+                loader.collate_fn = check = DrawCheck(loader, self._where)
+                loader.worker_init_fn = check.begin
+            loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
 
     @property
     def _where(self) -> str:
         return f"Training(state={{{self._name!r}: ...}})"
-
-    def prepare_workers(self) -> None:
-        """Make the workers survive the signals that are meant for the training."""
-        if self.loader.num_workers:
-            if _is_of_datasets(self.loader.dataset):
-                self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
-                self.loader.worker_init_fn = check.begin
-            self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
 
     def check_used(self) -> None:
         """Raise TypeError if the script iterates it itself: then nothing says where a restart has to continue."""
@@ -257,50 +254,39 @@ def _has_stream(state: object) -> bool:
     return any(each is not None for each in own) or any(map(_has_stream, state.values()))
 
 
-def _problem(loader: DataLoader[Any]) -> str:
-    """Return why torchdata would silently resume with other samples; empty if it would not."""
+def _problems(loader: DataLoader[Any]) -> Iterator[str]:
+    """Yield why torchdata would silently resume with other samples."""
+    data, is_stream = loader.dataset, isinstance(loader.dataset, IterableDataset)
     if not any(kind.__module__.startswith("torchdata.") for kind in type(loader).__mro__):
-        return f"a {type(loader).__name__} is no StatefulDataLoader of torchdata; allowed: that one; type {STREAM}"
+        yield f"a {type(loader).__name__} is no StatefulDataLoader of torchdata; allowed: that one; type {STREAM}"
     if not getattr(loader, "in_order", True):
-        return "the StatefulDataLoader has in_order=False; allowed: True"
+        yield "the StatefulDataLoader has in_order=False; allowed: True"
     if loader.generator is not None:
-        return (
+        yield (
             "the StatefulDataLoader has a generator of its own, which moves on when an epoch begins; allowed: none "
             "(unbroken seeds each epoch)"
         )
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-        return (
+        yield (
             f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
             "sampler with state_dict, or Training.loader(order=...)"
         )
-    if loader.batch_size is None and loader.batch_sampler is None and not isinstance(loader.dataset, IterableDataset):
-        return "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
-    return _problem_of_data(loader)
-
-
-def _problem_of_data(loader: DataLoader[Any]) -> str:
-    data = loader.dataset
-    is_wrapped = isinstance(data, ResumableStream)
-    if loader.persistent_workers and hasattr(data, "set_epoch") and not (is_wrapped or _is_of_datasets(data)):
-        return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
-    parts = filter(_is_of_datasets, reachable(data) if isinstance(data, IterableDataset) else ())
-    return next(filter(None, (_problem_of_stream(part, is_wrapped=is_wrapped) for part in parts)), "")
+    if loader.batch_size is None and loader.batch_sampler is None and not is_stream:
+        yield "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
+    hears = isinstance(data, ResumableStream) or _is_of_datasets(data) or not hasattr(data, "set_epoch")
+    if loader.persistent_workers and not hears:
+        yield "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
+    for part in filter(_is_of_datasets, reachable(data) if is_stream else ()):
+        generator, what = getattr(part, "generator", None), UNRESUMABLE.get(type(part).__name__)
+        if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
+            yield "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
+        if what and not isinstance(data, ResumableStream):
+            yield f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_of_datasets(part: object) -> bool:
     return type(part).__module__.startswith("datasets.")
-
-
-def _problem_of_stream(part: object, *, is_wrapped: bool) -> str:
-    """Return what of a streaming data set of Hugging Face does not resume."""
-    generator = getattr(part, "generator", None)
-    if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
-        return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
-    what = UNRESUMABLE.get(type(part).__name__)
-    if not what or is_wrapped:
-        return ""
-    return f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_unseeded(generator: np.random.Generator) -> bool:
