@@ -154,7 +154,7 @@ def test_timer() -> None:
     with training.timer("forward"):
         time.sleep(0.01)
 
-    count, seconds = training._book.timers.line()["timers"]["forward"]
+    count, seconds = training._log.timers.line()["timers"]["forward"]
     assert count == 1 and seconds >= 0.01
 
 

@@ -17,6 +17,7 @@ from support.making import publish
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoints import Store
 from unbroken.store.progress import Progress
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.torch.framework_session import Adapter, FrameworkSession
 from unbroken.training.torch.framework_shards import (
     Sharding,
@@ -214,15 +215,11 @@ def test_a_checkpoint_that_other_ranks_made_is_refused(told: Path, monkeypatch: 
 
 
 def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics(told: Path, monkeypatch) -> None:
-    rows = {
-        "names": ["loss"],
-        "epochs": [0, 1],
-        "steps": [1, 2],
-        "rows": [0, 1],
-        "columns": [0, 0],
-        "values": [0.5, 0.25],
-    }
-    files = {"state": "x", "unbroken_metrics.json": json.dumps({"step": 2, **rows})}
+    log = MetricsLog()
+    log.metrics.add(0, 1, {"loss": 0.5})
+    log.metrics.add(1, 2, {"loss": 0.25})
+    log.write(told, 2)
+    files = {"state": "x", "unbroken_metrics.json": (told / "unbroken_metrics.json").read_text()}
     made = publish(Store(told / "store" / "checkpoints"), 1, files, is_finished=True)
     monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 

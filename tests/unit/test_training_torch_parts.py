@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, default_collate  # noqa: E402
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
-from unbroken.training.core.results import write_result  # noqa: E402
+from unbroken.training.core.point import write_result  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
     random_state,
@@ -179,7 +179,7 @@ def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pyt
     second = Training()
     second.log(setup=1.0)
 
-    assert second._book.metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
+    assert second._log.metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
 
 
 def test_only_a_better_value_is_the_best() -> None:
@@ -463,6 +463,7 @@ def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuff
             PlannedSampler(0, 0, 1, order=lambda generator, wrong=wrong: wrong).draw(0)
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self):
@@ -472,7 +473,7 @@ def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -
     note = {"unbroken.shard": "model/weight", "shape": [2], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="is no part of a description of tensors"):
-        sharded_state.check(tmp_path, {"model": {"weight": note}})
+        sharded_state.put_in({"model": {"weight": note}}, {"model": {}}, tmp_path, Ranks())
 
     assert not (tmp_path / "ran").exists()
 

@@ -25,7 +25,7 @@ from unbroken.training.torch.framework_shards import check_whole, sharding_of
 from unbroken.training.torch.loader import ResumableLoader, end_workers
 from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_state import own_part
+from unbroken.training.torch.state import own_part
 
 
 class UnbrokenLoop(Adapter, Placed):
@@ -130,7 +130,7 @@ class UnbrokenLoop(Adapter, Placed):
     def log(self, **metrics: float) -> None:
         """Log metrics of this step; the last value of each is shown."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
+        self._keeper.log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""

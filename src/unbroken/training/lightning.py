@@ -196,7 +196,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         numbers = _numbers(trainer)
         changed = {name: value for name, value in numbers.items() if self._logged.get(name) != value}
         self._logged = numbers
-        self._keeper.log.log(trainer.global_step, changed, trainer.current_epoch)
+        self._keeper.log.add(trainer.current_epoch, trainer.global_step, changed)
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
         numbers = _numbers(trainer)

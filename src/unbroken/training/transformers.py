@@ -24,12 +24,12 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import sharding_of, whole_weights
 from unbroken.training.torch.samples import SeededSamples, seed_samples
-from unbroken.training.torch.switches import modes_of, restore_modes
+from unbroken.training.torch.switches import MODES, Switches
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
 # What the Trainer does not save of the model.
-MODES_FILE = "modes.json"
+SWITCHES_FILE = "switches.json"
 REFUSED = {
     "load_best_model_at_end": "the best one may be of another segment; save it in on_evaluate of a callback of yours",
     "save_only_model": "nobody could go on from such a checkpoint",
@@ -51,6 +51,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     _is_due = _is_epoch_over = False
     _steps = 0  # that the Trainer counts as an epoch
     _seeded: SeededSamples | None = None
+    _switches: Switches  # of the model
     _numbers: Mapping[str, float] | None = None  # of the data set, before the first epoch
     _last: Path | None = None  # written by the Trainer at its end, and not handed over yet
 
@@ -69,6 +70,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
+        self._switches = Switches({"model": kwargs["model"]}, MODES)
         if self._keeper.contract:
             _check_arguments(args, self.output_dir(""))
         self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
@@ -76,8 +78,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
             if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
                 refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
-            if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
-                restore_modes(kwargs["model"], json.loads(saved.read_text()))
+            if (saved := folder / SWITCHES_FILE).exists():  # not where another program made the checkpoint
+                self._switches.put_back(json.loads(saved.read_text()))
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
@@ -130,7 +132,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
         logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
-        self._keeper.log.log(state.global_step, logged, int(state.epoch or 0))
+        numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
+        self._keeper.log.add(int(state.epoch or 0), state.global_step, numbers)
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
@@ -140,7 +143,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._is_due = False
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         if self._keeper.ranks.is_first:
-            (written / MODES_FILE).write_text(json.dumps(modes_of(kwargs["model"])))
+            (written / SWITCHES_FILE).write_text(json.dumps(self._switches.state()))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
             return
@@ -159,7 +162,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
                     "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
                 )
-            self._keeper.log.finish()
+            self._keeper.log.finish(state.global_step)
             return
 
         def write(draft: Path) -> None:

@@ -12,7 +12,7 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.state import only
-from unbroken.training.torch.switches import modes_of, restore_modes
+from unbroken.training.torch.switches import MODES, Switches
 
 
 class Omitted:
@@ -22,26 +22,25 @@ class Omitted:
     """
 
     def __init__(self, parts: Mapping[str, object]) -> None:
-        self._models, self._gradients = only(parts, torch.nn.Module), Gradients(parts)
+        self._parts, self._gradients = parts, Gradients(parts)
+        self._switches = Switches(only(parts, torch.nn.Module), MODES)
 
     def state(self) -> dict[str, Any]:
         """Return it in a form that can be saved."""
-        modes = {name: modes_of(model) for name, model in self._models.items()}
         gradients = self._gradients.state()
         gradients["tensors"] = {name: _local(each) for name, each in gradients["tensors"].items()}
-        state = {"random": random_state.collect({}), "gradients": gradients, "modes": modes}
+        state = {"random": random_state.collect({}), "gradients": gradients, "switches": self._switches.state()}
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def put_back(self, state: Mapping[str, Any], source: str) -> None:
         """Restore it where the training resumes."""
         random_state.restore_all(state["random"], {})
-        gradients, parameters = dict(state["gradients"]), self._gradients.parameters()
+        gradients, parameters = dict(state["gradients"]), torch_state.parameters_in(self._parts)
         found = gradients["tensors"].items()
         gradients["tensors"] = {name: _like(parameters.get(name), each) for name, each in found}
         self._gradients.restore(gradients, source)
         self._gradients.put_back()
-        for name, modes in state["modes"].items():
-            restore_modes(self._models[name], modes)
+        self._switches.put_back(state["switches"])
 
 
 def _local(gradient: torch.Tensor) -> torch.Tensor:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +14,17 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import manifest_of, read_contract
-from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
+from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
@@ -77,7 +75,7 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), MetricsLog(loggers)
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
@@ -111,14 +109,16 @@ class FrameworkSession:
         if link := self.link:
             with refusing():
                 self.sharding = find()
-            self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
+            self.ranks = link.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
             self._versions |= {"ranks": str(self.ranks.size), "sharding": str(self.sharding)}
             # What several ranks decide together is done a step later.
             link.pace.steps_ahead = int(self.ranks.size > 1)
+            link.pace.when_saved = self.log.published
             if self.resume:
                 with refusing():
                     self._check_origin(self.resume, is_import_of_any=is_import_of_any)
-        self.log.begin(self.ranks if link else here(), link)
+        step = self.log.read(self.resume) if self.resume else 0
+        self.log.open(self.ranks if link else here(), step, link.contract.live if link else None)
         if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
             self.log.show(is_over=True)
 
@@ -153,8 +153,8 @@ class FrameworkSession:
             once.check_run(link.contract)
             once.note_begun(link.contract)
         self._has_begun = True
-        if self.ranks.is_first:
-            link.report(lambda: progress)
+        if self.ranks.is_first and link.report(lambda: progress):
+            self.log.show()
         link.pace.begin_step()
         # Between epochs all ranks wait for each other: there a request is granted at once.
         said = self.ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
@@ -175,40 +175,27 @@ class FrameworkSession:
         End the process as paused, as all ranks do, if `step` has found that it is time to leave.
         """
         if is_finished:
-            self.log.finish()
+            self.log.finish(self._step)
         if (link := self.link) is None:
             return
-        began = time.monotonic()
-        self.ranks.meet()
-        draft = Path(self.ranks.by_first(lambda: str(link.place.new_draft())))
-        try:
-            write(draft)
-            if self.ranks.is_first:
-                self.log.write(draft, self._step)
-        except BaseException:  # what is torn is of no use
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        digests = self._digests(draft)
-        handover = Handover(
-            progress,
-            is_finished=is_finished,
-            versions=self._versions,
-            save_seconds=round(time.monotonic() - began, 3),
-            algorithm=preferred_algorithm(),
-            digests=digests,
-        )
-        self.ranks.by_first(lambda: link.place.hand_over(draft, handover))
-        link.pace.begin_save(self._step)
-        link.pace.saved(handover.save_seconds or 0.0)
+        is_last = self._agreed.stop and not is_finished
+        point = Point(progress=progress, step=self._step, is_last=is_last, results={} if is_finished else None)
+        link.complete(link.begin(point), lambda point: self._fill(link, point, write))
         link.pace.begin_step()
         if is_finished:
             self.ranks.settle()
-        elif self._agreed.stop:
+        elif is_last:
             self.ranks.leave()
             self.log.close()
-            link.close_place(is_paused=True)
             sys.exit(EXIT_PAUSED)
         self._agreed = RankRequest()
+
+    def _fill(self, link: Connection, point: Point, write: Callable[[Path], None]) -> None:
+        write(point.draft)
+        if self.ranks.is_first:
+            self.log.write(point.draft, self._step)
+        told = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft), "versions": self._versions}
+        self.ranks.by_first(lambda: link.hand_over(point, **told))
 
     def _digests(self, draft: Path) -> dict[str, FileDigest]:
         """Flush what each of several ranks has written, on its own node, and return the digests of that.

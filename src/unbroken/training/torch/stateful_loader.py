@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetR
 from unbroken.errors import CheckpointError
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
-from unbroken.training.torch.put_back import bits
+from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.samples import SeededSamples, seed_samples
-from unbroken.training.torch.state import Stateful, places
+from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
 
 STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
@@ -127,7 +127,7 @@ class StatefulLoader:
                 f"give other samples; allowed: a data set with state_dict and load_state_dict; type {STREAM}"
             )
         then = _worker_states(saved)
-        self._unread = {name: (_frozen(now), then[name]) for name, now in _worker_states(state).items() if then}
+        self._unread = {name: (copy.deepcopy(now), then[name]) for name, now in _worker_states(state).items() if then}
         return iterator
 
     def endless(self, check: Callable[[], None]) -> Iterator[Any]:
@@ -179,7 +179,7 @@ class StatefulLoader:
         """Return the loader's state, in which a worker that gave nothing since the restart has that of before."""
         state: dict[str, Any] = self.loader.state_dict()  # type: ignore[attr-defined]
         workers = _worker_states(state)
-        unread = {name: then for name, (now, then) in self._unread.items() if _frozen(workers[name]) == now}
+        unread = {name: then for name, (now, then) in self._unread.items() if are_same(workers[name], now)}
         if not unread:
             return state
         return {**state, "_snapshot": {**state["_snapshot"], "_worker_snapshots": {**workers, **unread}}}
@@ -235,15 +235,6 @@ def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
 def _worker_states(state: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = state.get("_snapshot", {}).get("_worker_snapshots", {})
     return found
-
-
-def _frozen(state: object) -> object:
-    """Return the values in a state in a form that can be compared."""
-    leaves = ((place, each) for place, each in places(state) if not isinstance(each, (Mapping, list, tuple)))
-    return [
-        (place, bits(each).cpu().numpy().tobytes() if isinstance(each, torch.Tensor) else pickle.dumps(each))
-        for place, each in leaves
-    ]
 
 
 def _has_stream(state: object) -> bool:

@@ -11,9 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
-from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.position import UNITS, Course
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
@@ -23,7 +22,7 @@ from unbroken.training.torch.content import Extra
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.samplers import EpochSteps, as_tensor
+from unbroken.training.torch.samplers import EpochSteps
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
 from unbroken.training.torch.writer import TorchWriter
@@ -73,7 +72,7 @@ class Training(Loop):
     ) -> None:
         checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
-        self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
+        self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare, self._link = prepare, None  # should what cannot be saved end the training
         record = Record(
@@ -94,7 +93,7 @@ class Training(Loop):
         if self._link:
             self._resume(self._link)
         else:
-            self._book.open(0)
+            self._log.open(self._ranks, 0)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
@@ -224,18 +223,8 @@ class Training(Loop):
 
     def _extras(self) -> dict[str, Extra]:
         """Return what a checkpoint holds in addition to the parts, and the functions that restore it."""
-        position, watch, metrics = self._course.position, self._book.watch, self._book.metrics
+        position = self._course.position
         return {
             "position": (lambda: vars(position), self._course.restore),
-            "watch": (watch.state, watch.restore),
-            "metrics": (lambda: _state_of(metrics), lambda saved: _restore(metrics, saved)),
+            "log": (self._log.state, self._log.restore),
         }
-
-
-def _state_of(metrics: Metrics) -> dict[str, Any]:
-    """Return the metrics in a form that is saved fast and read back safely."""
-    return {"names": metrics.names, **{name: as_tensor(array) for name, array in metrics.arrays().items()}}
-
-
-def _restore(metrics: Metrics, saved: Mapping[str, Any]) -> None:
-    metrics.restore(**{key: value if key == "names" else value.tolist() for key, value in saved.items()})
