@@ -132,12 +132,12 @@ class TrackedLoader(ResumableLoader):
             return sampler.draw(key)
         return from_tensor(ranks.broadcast(as_tensor(sampler.draw(key))))
 
-    def enter_epoch(self, epoch: int) -> EpochSteps:
+    def enter_epoch(self, at: Position) -> EpochSteps:
         """Return the steps that are left; the user's order is drawn here, not where a length was asked."""
-        at, sampler = self.sampler.position, self.sampler
+        sampler = self.sampler
         if sampler.is_own and not at.batch:
-            sampler.restore(epoch, as_tensor(self.draw(epoch)))
-        return sampler.steps(sampler.of(epoch), at.batch)
+            sampler.restore(at.epoch, as_tensor(self.draw(at.epoch)))
+        return sampler.steps(sampler.of(at.epoch), at.batch)
 
     def begin_endless(self) -> Iterator[Any]:
         """Return the iterator over pass after pass, each in an order of its own; there is one."""

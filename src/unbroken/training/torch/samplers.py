@@ -26,6 +26,9 @@ Indices: TypeAlias = "array[int] | range"
 # An epoch by its number; a further pass in it, whose order is another one, as "3.1".
 EpochKey: TypeAlias = int | str
 
+# More batches than any epoch has: how long it is is unknown.
+NO_END = 2**40
+
 
 def seed_from(*parts: int | str) -> int:
     """Return 63 bits that differ for each sequence of parts and look random."""
@@ -70,7 +73,6 @@ class EpochSteps:
         self._samples, self._size, self._share, self._start = samples, batch_size, share, start
         whole, rest = divmod(samples, batch_size)
         self.batches = whole + (rest > 0 and not drop_last)  # of the whole epoch, all ranks together
-        self.per_step = share.ranks
         self._whole, tail = divmod(max(self.batches - start, 0), share.ranks)
         self._last = range(0)  # what all ranks share in the last step
         if tail and not drop_last:
@@ -91,10 +93,6 @@ class EpochSteps:
             yield self._last[rank * count // ranks : (rank + 1) * count // ranks]
         elif count:
             yield self._last[rank % count : rank % count + 1]
-
-    @property
-    def has_more(self) -> bool:
-        return len(self) > 0
 
     def place_after(self, steps: int) -> int:
         """Return where in the row so many of these steps end; the last one takes the remaining batches too."""

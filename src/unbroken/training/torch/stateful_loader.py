@@ -13,11 +13,12 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
-from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.samplers import NO_END, EpochSteps, Share, seed_from
 from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
@@ -38,7 +39,7 @@ class StatefulLoader:
     """
 
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
-        self._name, self.loader, self.per_step = name, loader, ranks  # a step of all ranks takes so many batches
+        self._name, self.loader, self._ranks = name, loader, ranks
         self._seed = seed_from(seed, "loader", name)
         self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
@@ -71,11 +72,11 @@ class StatefulLoader:
 
     def state_dict(self) -> dict[str, Any]:
         state = self._state() if self._is_begun else self._saved
-        return {"ranks": self.per_step, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
+        return {"ranks": self._ranks, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from there in the next pass that begins; raise CheckpointError if this loader cannot."""
-        for name, here in (("ranks", self.per_step), ("workers", self.loader.num_workers)):
+        for name, here in (("ranks", self._ranks), ("workers", self.loader.num_workers)):
             if state[name] != here:
                 raise CheckpointError(
                     f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
@@ -83,31 +84,13 @@ class StatefulLoader:
                 )
         self._is_begun, self._number, self._saved = False, state["pass"], state["loader"]
 
-    # --- what a training needs of its batches ---
-
-    has_more = True
-
-    @property
-    def batches(self) -> int | None:
-        """Return how many batches an epoch has, all ranks together; None if that is unknown."""
-        return None if isinstance(self.loader.dataset, IterableDataset) else len(self.loader) * self.per_step
-
-    def end_after(self, place: int) -> int:
-        """Return how many batches are finished after the step that begins at a place."""
-        return place + self.per_step
-
-    def samples(self, start: int, end: int) -> int:
-        """Return how many samples there are from one place to another."""
-        return (end - start) * (self.loader.batch_size or 1)
-
-    def advance(self) -> None:
-        """Do nothing: the loader counts by itself."""
-
-    def enter_epoch(self, epoch: int) -> StatefulLoader:
-        """Return this, or raise TypeError if its batches are drawn elsewhere."""
+    def enter_epoch(self, at: Position) -> EpochSteps:
+        """Return the steps that are left; raise TypeError if the batches are drawn elsewhere."""
         if self._endless is not None:
             raise TypeError("batches(): the StatefulDataLoader is in endless() already; type one loader for each")
-        return self
+        is_stream, size = isinstance(self.loader.dataset, IterableDataset), self.loader.batch_size or 1
+        batches = NO_END if is_stream else len(self.loader) * self._ranks
+        return EpochSteps(batches * size, size, Share(0, self._ranks), at.batch)
 
     def begin_epoch(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
