@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 from unbroken.training.core.position import Position
 from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, PlannedSampler, Share, seed_from
-from unbroken.training.torch.samples import Batches, alone
+from unbroken.training.torch.samples import Batches
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -52,13 +52,13 @@ class ResumableLoader(DataLoader[Any]):
             raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
         if options.get("num_workers", 0) > 0:
             options["worker_init_fn"] = WorkerStart(options.get("worker_init_fn"))
-        size = 1 if batch_size is None else batch_size
-        sampler = PlannedSampler(len(dataset), seed, size, shuffle=shuffle, order=order, drop_last=drop_last)  # type: ignore[arg-type]
-        collate = alone(collate_fn) if batch_size is None else collate_fn or default_collate
         # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
         # generator: without one of its own, each start of a loader draws from the global one.
-        options |= {"batch_size": None, "sampler": sampler, "collate_fn": _as_it_is, "generator": torch.Generator()}
-        return cls(Batches(dataset, collate, seed), **options)
+        options |= {"batch_size": None, "collate_fn": _as_it_is, "generator": torch.Generator()}
+        collate = collate_fn or (default_convert if batch_size is None else default_collate)
+        count, size = len(dataset), 1 if batch_size is None else batch_size  # type: ignore[arg-type]
+        sampler = PlannedSampler(count, seed, size, shuffle=shuffle, order=order, drop_last=drop_last)
+        return cls(Batches(dataset, collate, seed, has_batches=batch_size is None), sampler=sampler, **options)
 
     def __iter__(self) -> Any:
         return self.begin_epoch(self.sampler.position.epoch)
@@ -71,7 +71,7 @@ class ResumableLoader(DataLoader[Any]):
     def begin(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[Any]:
         """Begin to give these steps of an epoch."""
         self.generator.manual_seed(seed_from(self.sampler.seed, "workers", key))
-        self.sampler.request(key, indices, steps)
+        self.sampler.requested = key, indices, steps
         with start_of_workers(self):
             return super().__iter__()
 

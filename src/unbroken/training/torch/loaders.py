@@ -6,11 +6,11 @@ begin it again.  In a loop of your own the passes are counted, and a restart con
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any
+from weakref import WeakSet
 
 from torch.utils.data import DataLoader, Dataset
 
@@ -19,15 +19,7 @@ from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import ResumableLoader, end_workers
 from unbroken.training.torch.process_group import Ranks, here
-from unbroken.training.torch.samplers import (
-    EpochKey,
-    EpochSteps,
-    Indices,
-    Order,
-    as_tensor,
-    from_tensor,
-    seed_from,
-)
+from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, as_tensor, from_tensor, seed_from
 
 
 class Zone(Enum):
@@ -42,7 +34,7 @@ class Pass(Iterator[Any]):
     """Iterate over a loader once; `saved` is the number of the pass, and what else `state` returned."""
 
     def __init__(self, loader: TrackedLoader, kind: str, saved: Mapping[str, Any]) -> None:
-        self.number, self.is_over, self._given = saved.get("number", 0), False, 0
+        self.number, self._given = saved.get("number", 0), 0
         self._loader, key, order = loader, f"{kind}.{self.number}", saved.get("order")
         self._indices = loader.draw(key) if order is None else from_tensor(order)
         self._steps = loader.sampler.steps(self._indices, saved.get("start", 0))
@@ -56,7 +48,7 @@ class Pass(Iterator[Any]):
     def __next__(self) -> Any:
         batch = next(self.iterator, NO_MORE)
         if batch is NO_MORE:
-            self.is_over = True
+            self._loader.in_use.discard(self)
             raise StopIteration
         self._given += 1
         return batch
@@ -87,7 +79,7 @@ class TrackedLoader(ResumableLoader):
         self.sampler.share, self.sampler.position = loaders.ranks.share, loaders.position
         self._endless: Any = None  # the pass from which `_draws` draws
         self._draws: Iterator[Any] | None = None
-        self._open: list[weakref.ref[Pass]] = []
+        self.in_use: WeakSet[Pass] = WeakSet()
         self._next: dict[str, Any] = {}  # in a loop of your own: where the next pass begins
         self.load_state_dict(saved)
 
@@ -97,7 +89,7 @@ class TrackedLoader(ResumableLoader):
             self._next = {"number": found.number + 1}
         else:
             found = Pass(self, "pass", {"number": self._loaders.numbered(self.name)})
-        self._open = [each for each in self._open if each() is not None] + [weakref.ref(found)]
+        self.in_use.add(found)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,7 +98,7 @@ class TrackedLoader(ResumableLoader):
         found: dict[str, Any] = {"endless": self._endless.state() if self._endless else self._saved}
         if self._loaders.is_own_loop:
             found["seed"] = self.sampler.seed
-            found["pass"] = next((each.state() for each in self._alive), self._next)
+            found["pass"] = next((each.state() for each in self.in_use), self._next)
         elif at.batch:
             found["order"] = self.sampler.state(at.epoch)
         return {key: value for key, value in found.items() if value is not None}
@@ -121,7 +113,7 @@ class TrackedLoader(ResumableLoader):
         self.sampler.restore(self._loaders.position.epoch, state_dict.get("order"))
         self._saved = state_dict.get("endless")  # until the script asks for it
         self._next = dict(state_dict.get("pass") or {"number": 0})
-        self._open.clear()
+        self.in_use.clear()
         if self._endless:
             self._endless = Pass(self, "endless", self._saved or {})
 
@@ -156,16 +148,11 @@ class TrackedLoader(ResumableLoader):
             batch = next(self._endless, NO_MORE)
         return batch
 
-    @property
-    def _alive(self) -> list[Pass]:
-        found = (opened() for opened in self._open)
-        return [each for each in found if each is not None and not each.is_over]
-
     def check_passes(self) -> None:
         """Raise TypeError if a pass is in use that a restart could not continue."""
-        is_own_loop, alive = self._loaders.is_own_loop, self._alive
+        is_own_loop = self._loaders.is_own_loop
         # A loop of your own continues one.
-        if len(alive) > 1 if is_own_loop else any(each.left > 0 for each in alive):
+        if len(self.in_use) > 1 if is_own_loop else any(each.left > 0 for each in self.in_use):
             other, owner = ("another one", "loaders") if is_own_loop else ("batches()", "training")
             raise TypeError(
                 f"an iterator over loader {self.name} is in use next to {other}, and a restart would begin it again; "

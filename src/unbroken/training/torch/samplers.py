@@ -132,11 +132,12 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         self._size, self._batch_size, self._drop_last = size, batch_size, drop_last
         self._shuffle, self._order = shuffle, order or self._plain
         self._known: tuple[EpochKey, Indices] = (-1, range(0))
-        self._requested: tuple[EpochKey, Indices, EpochSteps] | None = None
+        # For iterations that begin from here on: a loader may begin several, and use the last.
+        self.requested: tuple[EpochKey, Indices, EpochSteps] | None = None
 
     def __iter__(self) -> Iterator[SampleKey]:
         epoch = self.position.epoch  # unless steps were requested, by the time that an iteration begins
-        return self._keys(*self._requested or (epoch, self.of(epoch), self.steps(self.of(epoch))))
+        return self._keys(*self.requested or (epoch, self.of(epoch), self.steps(self.of(epoch))))
 
     def _keys(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[SampleKey]:
         for places in steps:
@@ -151,10 +152,6 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         """Go to the beginning of the epoch; stay at the position if it is in that epoch already."""
         if epoch != self.position.epoch:
             self.position = Position(epoch)
-
-    def request(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> None:
-        """Give these steps to iterations that begin from here on (a loader may begin several and use the last)."""
-        self._requested = key, indices, steps
 
     def steps(self, indices: Indices, start: int = 0) -> EpochSteps:
         """Return this rank's steps of an epoch with these indices, from a place in its row on."""
