@@ -19,7 +19,7 @@ from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import ResumableLoader, end_workers
 from unbroken.training.torch.process_group import Ranks, here
-from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, as_tensor, from_tensor, seed_from
+from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, seed_from
 
 
 class Zone(Enum):
@@ -36,7 +36,7 @@ class Pass(Iterator[Any]):
     def __init__(self, loader: TrackedLoader, kind: str, saved: Mapping[str, Any]) -> None:
         self.number, self._given = saved.get("number", 0), 0
         self._loader, key, order = loader, f"{kind}.{self.number}", saved.get("order")
-        self._indices = loader.draw(key) if order is None else from_tensor(order)
+        self._indices = loader.draw(key) if order is None else order.clone()
         self._steps = loader.sampler.steps(self._indices, saved.get("start", 0))
         if saved.get("batches") not in (None, self._steps.batches):
             raise CheckpointError(
@@ -65,7 +65,7 @@ class Pass(Iterator[Any]):
         """Return where a restart continues."""
         steps = self._steps
         found = {"number": self.number, "start": steps.place_after(self._given), "batches": steps.batches}
-        return found | ({"order": as_tensor(self._indices)} if self._loader.sampler.is_own else {})
+        return found | ({"order": self._indices} if self._loader.sampler.is_own else {})
 
 
 class TrackedLoader(ResumableLoader):
@@ -120,15 +120,13 @@ class TrackedLoader(ResumableLoader):
     def draw(self, key: EpochKey) -> Indices:
         """Draw the indices of a pass; if the order is the user's, all ranks take the first one's."""
         sampler, ranks = self.sampler, self._loaders.ranks
-        if not sampler.is_own or ranks.size == 1:
-            return sampler.draw(key)
-        return from_tensor(ranks.broadcast(as_tensor(sampler.draw(key))))
+        return ranks.broadcast(sampler.draw(key)) if sampler.is_own else sampler.draw(key)
 
     def enter_epoch(self, at: Position) -> EpochSteps:
         """Return the steps that are left; the user's order is drawn here, not where a length was asked."""
         sampler = self.sampler
         if sampler.is_own and not at.batch:
-            sampler.restore(at.epoch, as_tensor(self.draw(at.epoch)))
+            sampler.restore(at.epoch, self.draw(at.epoch))
         return sampler.steps(sampler.of(at.epoch), at.batch)
 
     def begin_endless(self) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from unbroken.training.core.position import Position
 
-SHORT = np.iinfo(np.int32)
+SHORT = torch.iinfo(torch.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
-Indices: TypeAlias = "array[int] | range"
+Indices: TypeAlias = torch.Tensor | range
 # An epoch by its number; a further pass in it, whose order is another one, as "3.1".
 EpochKey: TypeAlias = int | str
 
@@ -141,7 +141,8 @@ class PlannedSampler(DistributedSampler[SampleKey]):
 
     def _keys(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[SampleKey]:
         for places in steps:
-            chosen = indices[places.start : places.stop]
+            part = indices[places.start : places.stop]
+            chosen = part if isinstance(part, range) else part.tolist()
             # In the user's order a sample may come again, and then it is not twice the same.
             yield SampleKey(key, chosen, places if self.is_own else chosen)
 
@@ -163,15 +164,16 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         Raise TypeError if the order gives something other than integers, such as a mask.
         """
         indices = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
-        if isinstance(indices, range):
+        if isinstance(indices, range) and not self.is_own:
             return indices
         if not isinstance(indices, torch.Tensor):
-            return _compact(np.asarray(array("q", indices)))
+            indices = torch.from_numpy(np.asarray(array("q", indices)))
         if indices.is_floating_point() or indices.dtype == torch.bool:
             raise TypeError(
                 f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
             )
-        return _compact(indices.numpy())
+        is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
+        return indices.to("cpu", torch.int32 if is_short else torch.int64, copy=True)
 
     def _plain(self, generator: torch.Generator) -> torch.Tensor | range:
         return torch.randperm(self._size, generator=generator) if self._shuffle else range(self._size)
@@ -182,29 +184,11 @@ class PlannedSampler(DistributedSampler[SampleKey]):
             self._known = (epoch, self.draw(epoch))
         return self._known[1]
 
-    def state(self, epoch: EpochKey) -> torch.Tensor | None:
+    def state(self, epoch: EpochKey) -> Indices | None:
         """Return the indices that the user's order gave for the epoch; None where they are a function of the seed."""
-        return as_tensor(self._known[1]) if self.is_own and self._known[0] == epoch else None
+        return self._known[1] if self.is_own and self._known[0] == epoch else None
 
-    def restore(self, epoch: EpochKey, state: torch.Tensor | None) -> None:
+    def restore(self, epoch: EpochKey, state: Indices | None) -> None:
         """Continue with what `state` returned, whatever the user's order would give now; with None it draws again."""
-        if self.is_own:
-            self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
-
-
-def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
-    """Return the indices as an array; a list would take ten times the memory."""
-    is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
-    found = array("i" if is_short else "q")
-    found.frombytes(np.ascontiguousarray(indices, dtype=SHORT.dtype if is_short else np.int64).data.cast("B"))
-    return found
-
-
-def as_tensor(indices: Indices | array[float]) -> torch.Tensor:
-    """Return indices in the form in which a state keeps them."""
-    return torch.from_numpy(np.array(indices))
-
-
-def from_tensor(state: torch.Tensor) -> Indices:
-    """Return what `as_tensor` was given."""
-    return _compact(state.numpy())
+        if self.is_own:  # a copy, because a state may lie in a file
+            self._known = (-1, range(0)) if state is None else (epoch, torch.as_tensor(state).clone())
