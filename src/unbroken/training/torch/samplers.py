@@ -106,9 +106,6 @@ class EpochSteps:
         """Return how many samples the row has from `start` to `end`."""
         return min(end * self._size, self._samples) - start * self._size
 
-    def advance(self) -> None:
-        """Do nothing: the place is counted by the training alone."""
-
 
 class PlannedSampler(DistributedSampler[SampleKey]):
     """Draw the order of each epoch on demand, and give this rank's batches of the steps that are requested.
