@@ -18,8 +18,6 @@ from unbroken.training.core.save_policy import Saves, best_interval
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
-
-import torch
 from support.plain_adapter import PlainAdapter
 
 TOLD = {"GOAL": "9", "GOAL_UNIT": "steps"}

@@ -91,10 +91,10 @@ class UnbrokenLoop(Adapter, Loop):
         if not isinstance(loader, TrackedLoader):
             raise not_resumable(loader)
         self._check_once()
-        steps = loader.enter_epoch(self.epoch)
+        steps = loader.enter_epoch(self._course.position)
         with refusing():
             self._course.begin(steps.batches, "the loader has")
-        if not steps.has_more:
+        if not len(steps):
             self._course.position.batch = steps.batches  # with drop_last, the rest is not enough for all ranks
         with closing(self._moved(loader, steps)) as stream:
             yield from self._train(stream, steps.samples, steps.end_after)
@@ -183,9 +183,9 @@ class UnbrokenLoop(Adapter, Loop):
         progress = self._progress(self._course.reported)
         if self._is_due(progress, self.step, following) and self._accelerator.sync_gradients:
             self._log.note_times(self.step)  # before, because this process may leave in the save
-            self._save(self._course.reported, is_best=False)
+            self._save(self._course.reported)
 
-    def _save(self, done: float, *, is_best: bool, results: Mapping[str, object] | None = None, **more: object) -> None:
+    def _save(self, done: float, *, results: Mapping[str, object] | None = None, **more: object) -> None:
         def write(draft: Path) -> None:
             self._accelerator.save_state(str(draft))
             self._write_own(self.state_dict, draft)
