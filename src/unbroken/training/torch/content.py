@@ -19,12 +19,12 @@ from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import Repeated, put_back
+from unbroken.training.torch.put_back import MODES, Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import Part, RandomGenerator
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.unsaved import MODES, Switches, Unsaved, make_persistent
+from unbroken.training.torch.unsaved import Unsaved, make_persistent
 from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
@@ -217,8 +217,7 @@ class Omitted:
     def state(self) -> dict[str, Any]:
         """Return it in a form that can be saved."""
         gradients = self._gradients.state()
-        held = gradients["tensors"].items()
-        gradients["tensors"] = {name: each.to_local() if isinstance(each, DTensor) else each for name, each in held}
+        gradients["tensors"] = {name: torch_state.local(each) for name, each in gradients["tensors"].items()}
         state = {"random": random_state.collect({}), "gradients": gradients, SWITCHES: self._switches.state()}
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
