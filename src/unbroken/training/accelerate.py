@@ -132,6 +132,8 @@ class UnbrokenLoop(Adapter, Loop):
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)
+        if self._omitted:
+            return  # it was begun before, with another goal
         models, optimizers = self._accelerator._models, self._accelerator._optimizers  # which may hold gradients
         parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
         self._omitted = Omitted(parts | {f"optimizer{number}": each for number, each in enumerate(optimizers)})
