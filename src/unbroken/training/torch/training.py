@@ -136,7 +136,10 @@ class Training(Loop):
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, feed.samples, feed.end_after)
+            for number, batch in enumerate(self._train(iterator, feed.samples, feed.end_after)):
+                yield batch
+                if number == 0:  # now, not only when it is to be saved
+                    self._checkpoints.check()
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
@@ -217,9 +220,6 @@ class Training(Loop):
 
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         self._checkpoints.write(self._progress(done), self._course.position.step, is_best=is_best, **more)
-
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._checkpoints.check()
 
     def _extras(self) -> dict[str, Extra]:
         """Return what a checkpoint holds in addition to the parts, and the functions that restore it."""
