@@ -140,14 +140,16 @@ class Loop(Placed, ABC):
 
     # --- what they share ---
 
-    def _resume(self, link: Connection) -> None:
-        """Resume from the newest checkpoint that can be trusted, if there is one; open the notes."""
-        if error := link.resume(self._restore):
-            self._give_up(Kind.BAD_CHECKPOINT, error)
-        if note := link.import_note:
-            self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
-        self._log.open(self._ranks, self.step, link.contract.live)
-        link.pace.when_saved = self._log.published
+    def _resume(self) -> None:
+        """Resume from the newest checkpoint that can be trusted, if there is one; open the log."""
+        if link := self._link:
+            link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
+            if error := link.resume(self._restore):
+                self._give_up(Kind.BAD_CHECKPOINT, error)
+            if note := link.import_note:
+                self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
+            link.pace.when_saved = self._log.published
+        self._log.open(self._ranks, self.step, link.contract.live if link else None)
 
     def _common_state(self) -> dict[str, Any]:
         """Return what a checkpoint holds in all frameworks, in JSON's terms."""

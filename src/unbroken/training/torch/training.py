@@ -91,11 +91,8 @@ class Training(Loop):
             is_prepared=prepare is not None,
             must_be_finite=bool(guard.finite),
         )
-        if link := TorchWriter.of(folder, saves, self._content):
-            self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
-            self._resume(link)
-        else:
-            self._log.open(self._ranks, 0)
+        self._link = TorchWriter.of(folder, saves, self._content)
+        self._resume()
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
