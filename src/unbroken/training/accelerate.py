@@ -162,9 +162,6 @@ class UnbrokenLoop(Adapter, Loop):
             self._omitted.put_back(loaded, str(self._origin))
         self._loaders.begin_batches()
 
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._loaders.check_passes()
-
     def _moved(self, loader: TrackedLoader, steps: EpochSteps) -> Generator[Any, None, None]:
         """Yield the batches on their device, where Accelerate knows of the loader."""
         at, announced = self._course.position, _Announced()
@@ -172,9 +169,11 @@ class UnbrokenLoop(Adapter, Loop):
         self._put_back()  # not before: the start of a loader is no part of the training
         announced.begin()
         try:
-            for batch in iterator:
+            for number, batch in enumerate(iterator):
                 announced.end_of_dataloader = steps.end_after(at.batch) == at.batches
                 yield accelerate.utils.send_to_device(batch, self._accelerator.device)
+                if number == 0:  # now, not only when it is to be saved
+                    self._loaders.check_passes()
         finally:
             announced.end()
             if not loader.persistent_workers:
