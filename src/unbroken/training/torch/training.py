@@ -83,7 +83,8 @@ class Training(Loop):
             self._ranks,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             loaders=[self._loaders],
             validate=validate,
@@ -91,9 +92,9 @@ class Training(Loop):
             is_prepared=prepare is not None,
             must_be_finite=bool(guard.finite),
         )
-        if link := TorchWriter.of(folder, saves, self._content):
-            self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
-            self._resume(link)
+        self._link = TorchWriter.of(folder, saves, self._content)
+        if self._link:
+            self._resume(self._link)
         else:
             self._log.open(self._ranks, 0)
 
@@ -219,8 +220,7 @@ class Training(Loop):
 
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
-            step = self._course.position.step
-            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
+            self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
 
     def _check_first_batch(self) -> None:  # now, not only when it is to be saved
         self._content.check()
