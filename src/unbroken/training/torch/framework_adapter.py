@@ -12,7 +12,7 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.state import only
-from unbroken.training.torch.switches import MODES, Switches
+from unbroken.training.torch.unsaved import MODES, Switches
 
 
 class Omitted:

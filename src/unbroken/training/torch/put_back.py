@@ -131,11 +131,8 @@ def _has_weights(part: object) -> bool:
     return isinstance(part, torch.nn.Module) and next(part.parameters(), None) is not None
 
 
-def _versions(parts: Mapping[str, object]) -> dict[str, tuple[int, int]]:
-    """Return for each weight and buffer of a model which one it is, and how often it was changed."""
-    found: dict[str, tuple[int, int]] = {}
-    for name, model in only(parts, torch.nn.Module).items():
-        if _has_weights(model):
-            named = (*model.named_parameters(), *model.named_buffers())
-            found |= {f"{name}.{key}": (id(each), each._version) for key, each in named if not each.is_inference()}
-    return found
+def _versions(parts: Mapping[str, object]) -> list[tuple[int, int]]:
+    """Return for each weight and buffer of the models which one it is, and how often it was changed."""
+    models = filter(_has_weights, only(parts, torch.nn.Module).values())
+    tensors = [each for model in models for each in (*model.parameters(), *model.buffers())]
+    return [(id(each), each._version) for each in tensors if not each.is_inference()]

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -189,25 +189,24 @@ def parameters_in(parts: Mapping[str, object]) -> dict[str, torch.Tensor]:
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
-    """Return the parts, those of a list by its name and their number: `optimizer.0`."""
-    found: dict[str, Part] = {}
+    """Return the parts, those of a list by its name and their number: `optimizer.0`.
+
+    Raise TypeError for one whose state cannot be saved.
+    """
+    found: dict[str, Any] = {}
     for name, part in parts.items():
         if isinstance(part, (list, tuple)) and not isinstance(part, Stateful):
             found |= {f"{name}.{number}": each for number, each in enumerate(part)}
         else:
-            found[name] = cast(Part, part)
-    return found
-
-
-def check_parts(parts: Mapping[str, object]) -> None:
-    """Raise TypeError for a part given to Training whose state cannot be saved."""
-    for name, part in parts.items():
+            found[name] = part
+    for name, part in found.items():
         if not isinstance(part, (Stateful, RandomGenerator)):
             raise TypeError(
                 f"Training(state={{{name!r}: ...}}) "
                 f"is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
                 "or a random generator of torch, numpy or Python"
             )
+    return found
 
 
 def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) -> None:

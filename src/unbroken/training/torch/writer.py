@@ -65,8 +65,6 @@ class TorchWriter(Connection):
         self._beside: Ranks | None = None
         self.pace.steps_ahead = int(self.ranks.size > 1)
         self._exit_seconds = RANKS_EXIT_SECONDS if self.ranks.size > 1 else None
-        for part in content.stateful.values():
-            part.prepare_workers()
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, content: Content) -> TorchWriter | None:
