@@ -18,12 +18,12 @@ from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import Repeated, put_back
+from unbroken.training.torch.put_back import Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import Part, RandomGenerator
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.unsaved import Switches, Unsaved, make_persistent
+from unbroken.training.torch.unsaved import Unsaved, make_persistent
 from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
