@@ -30,12 +30,14 @@ class Feed(Protocol):
 
     def end_after(self, place: int, /) -> int:
         """Return the place after the step that begins at a place."""
+        return place + 1
 
     def advance(self) -> None:
         """Note that a step is done."""
 
     def samples(self, start: int, end: int, /) -> int:
-        """Return how many samples there are from one place to another."""
+        """Return how many samples there are from one place to another; 0 if unknown."""
+        return 0
 
 
 class Loop(Placed, ABC):

@@ -13,7 +13,7 @@ import jax
 from unbroken.errors import SegmentError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop
+from unbroken.training.core.loop import Feed, Loop
 from unbroken.training.core.notes import FILE_NAME, check, notes_of, read_json, take_over
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.process_group import Processes
@@ -29,7 +29,7 @@ from unbroken.training.loggers import Logger
 NORMAL, OFTEN = Guard(), Saves()
 
 
-class Training(Loop):
+class Training(Loop, Feed):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     `state` is a pytree of arrays, such as a TrainState, `nnx.state(...)` or a dictionary of parameters, optimizer state
@@ -123,10 +123,6 @@ class Training(Loop):
 
     # --- what the loop asks for ---
 
-    def end_after(self, place: int) -> int:
-        """Return the number of steps after the next one."""
-        return place + 1
-
     def advance(self) -> None:
         """Check that the state is that of the step which is done."""
         if not self._is_updated:
@@ -135,10 +131,6 @@ class Training(Loop):
                 "saved; type training.update(state) in the loop, or give NNX objects to Training"
             )
         self._is_updated = self._state.is_in_place
-
-    def samples(self, start: int, end: int) -> int:
-        """Return 0: the batches are drawn by the script."""
-        return 0
 
     def _restore(self, folder: Path) -> str:
         notes = read_json(folder / FILE_NAME)

@@ -6,7 +6,6 @@ changes the types of what is computed from it, nor that an array was free to mov
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -148,8 +147,3 @@ def not_a_number(rows: Sequence[Row], arrays: Sequence[np.ndarray[Any, Any]]) ->
         if jnp.issubdtype(array.dtype, jnp.inexact) and bool(np.isnan(array).any()):
             return f"{row[0]} holds NaN"
     return ""
-
-
-def is_empty(row: Row) -> bool:
-    """Return True for an array without numbers, which Orbax refuses."""
-    return math.prod(row[2]) == 0

@@ -110,8 +110,8 @@ def write_tree(folder: Path, tree: Any) -> None:
 
 def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[Any, Any]]:
     """Return the arrays of a checkpoint for the leaves of `tree`, which `rows` describe."""
-    leaves = [None if jax_tree.is_empty(row) else 0 for row in rows]
-    wanted = jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    empty = [np.empty(row[2], np.dtype(row[1])) if 0 in row[2] else None for row in rows]
+    wanted = jax.tree.unflatten(jax.tree.structure(tree), [0 if each is None else None for each in empty])
     found = iter(())
     if jax.tree.leaves(wanted):
         as_numpy = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
@@ -121,7 +121,7 @@ def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[A
                 found = iter(jax.tree.leaves(checkpointer.restore((folder / ARRAYS).absolute(), args=args)))
         except Exception as error:  # a damaged file ends in whatever its bytes lead to
             raise CheckpointError(f"{folder / ARRAYS}: cannot be read: {error}") from error
-    return [np.empty(row[2], np.dtype(row[1])) if jax_tree.is_empty(row) else next(found) for row in rows]
+    return [next(found) if each is None else each for each in empty]
 
 
 def _read_back(draft: Path, rows: Sequence[Row], tree: Any) -> None:

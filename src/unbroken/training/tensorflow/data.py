@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from unbroken.training.core.loop import Feed
 from unbroken.training.tensorflow.workers import Workers
 
 # From the epoch, a scalar tensor, to the batches of that epoch.
@@ -22,7 +23,7 @@ MakeEpoch = Callable[[Any], Any]
 Share = Callable[[Any], Any]
 
 
-class Data(DataAdapter):  # type: ignore[misc]
+class Data(DataAdapter, Feed):  # type: ignore[misc]
     """Give the batches of every epoch, to a loop or to Keras; `samples` and `batch_size` are 0 if unknown."""
 
     # What Keras asks for.
@@ -43,15 +44,8 @@ class Data(DataAdapter):  # type: ignore[misc]
         """Return one epoch, for Keras to evaluate."""
         return self.stream(0, 0, epochs=1)
 
-    def end_after(self, place: int) -> int:
-        """Return the place after the step that begins at a place."""
-        return place + 1
-
-    def advance(self) -> None:
-        """Do nothing: the place of a step says all."""
-
     def samples(self, start: int, end: int) -> int:
-        """Return how many samples there are from one place to another."""
+        """Return how many samples there are from one place to another; 0 if unknown."""
         size = self.batch_size or 0
         return min(end * size, self._samples) - start * size
 
