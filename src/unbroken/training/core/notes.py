@@ -11,7 +11,7 @@ from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 
-FILE_NAME, FORMAT = "state.json", 2
+FILE_NAME, FORMAT = "state.json", 3
 
 
 def write_notes(folder: Path, notes: Mapping[str, Any]) -> None:
