@@ -55,7 +55,7 @@ def plain(data: Dataset, workers: int, state: Any) -> Opened:
 
 def by_loaders(data: Dataset, workers: int, state: Any, *, ranks: int = 1) -> Opened:
     loaders = Loaders(ranks=Ranks(ranks - 1, ranks))
-    loader = loaders.loader(data, BATCH, num_workers=workers, seeded_samples=False)
+    loader = loaders.loader(data, BATCH, num_workers=workers)
     loaders.load_state_dict(state)
     return iter(loader), loaders.state_dict
 

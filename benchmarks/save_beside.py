@@ -29,7 +29,7 @@ from unbroken.training.core.run_directory import Home
 from unbroken.training.torch import Saves
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
-from unbroken.training.torch.validation import TorchValidation, non_finite_weight
+from unbroken.training.torch.validation import non_finite_weight, weights_of
 from unbroken.training.torch.writer import Point, TorchWriter
 
 LAYERS = 10
@@ -101,11 +101,10 @@ def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
     parts = {"optimizer": loop.optimizer}
     link = TorchWriter(contract, place, Saves(in_background=in_background), 0, parts=parts, ranks=Ranks())
-    trust = TorchValidation(None, {"model": loop.model}, {})
     loop.after = link.poll
 
     def save() -> None:
-        link.save(Point(state=loop.state(), progress=Progress(1), step=1, weights=trust.weights()))
+        link.save(Point(state=loop.state(), progress=Progress(1), step=1, weights=weights_of({"model": loop.model})))
 
     return save, (lambda: link._async_save is None), (lambda: 0.0)
 
@@ -264,10 +263,10 @@ def resumed(megabytes: float, device: str) -> tuple[float, float]:
 def checked(megabytes: float, rounds: int, device: str) -> list[float]:
     """Seconds for the question whether all weights are numbers (`Guard(finite=...)`), asked of each copy."""
     torch.set_num_threads(1)
-    trust, seconds = TorchValidation(None, {"model": Loop(megabytes, device).model}, {}), []
+    parts, seconds = {"model": Loop(megabytes, device).model}, []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        non_finite_weight(trust.weights())
+        non_finite_weight(weights_of(parts))
         seconds.append(time.perf_counter() - began)
     return seconds[1:]  # the first has to get the memory for its answers
 

@@ -86,7 +86,7 @@ for _ in training.epochs():
         step = training._course.position.step + 1
         saving = training._link._async_save
         if saving:  # else most steps would find the save before still on its way
-            saving._thread.join()
+            saving.exception()
         if step in given.signals:
             os.kill(os.getpid(), signal.SIGUSR1)
         if step == given.dies_at:

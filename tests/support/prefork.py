@@ -33,7 +33,7 @@ SNAKEMAKE = (
     "unbroken.engines.gromacs.tpr",
     "unbroken.plan.load",
     "unbroken.report.status",
-    "unbroken.training.core.live_log",
+    "unbroken.engines.training",
     "snakemake.cli:get_argument_parser",
 )
 ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.begin:main"}

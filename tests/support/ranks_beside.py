@@ -53,8 +53,8 @@ def no_shards(*_):
 
 
 class Link(writer.TorchWriter):
-    def _begin_async_save(self, *arguments, **more):
-        super()._begin_async_save(*arguments, **more)
+    def complete(self, *arguments, **more):
+        super().complete(*arguments, **more)
         if MISHAP == "waits" and is_first_attempt and os.environ["RANK"] == "1":
             assert is_reached.wait(PATIENCE_SECONDS)
 

@@ -147,28 +147,33 @@ def test_ranks_without_a_process_group_are_told_what_to_type() -> None:
 
 def test_a_checkpoint_of_ranks_that_lacks_something_is_refused_before_use(tmp_path: Path) -> None:
     (tmp_path / "ranks").mkdir()
-    torch.save({}, tmp_path / "ranks" / "00000.pt")
-    torch.save({"ranks": 2, "own": ["loader"], "parts": {}}, tmp_path / "state.pt")
+    state = {"format": rank_checkpoint.FORMAT, "seed": 0, "ranks": 2, "own": ["loader"], "parts": {}}
+    torch.save(state, tmp_path / "state.pt")
 
     with pytest.raises(CheckpointError, match=r"made by 2 ranks, and ranks/00001\.pt is missing"):
-        rank_checkpoint.read(tmp_path, Ranks())
+        rank_checkpoint.read(tmp_path, Ranks(), 0)
     torch.save({}, tmp_path / "ranks" / "00001.pt")
     with pytest.raises(CheckpointError, match="each with a state of its own for loader, which 1 cannot share"):
-        rank_checkpoint.read(tmp_path, Ranks())
+        rank_checkpoint.read(tmp_path, Ranks(), 0)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None:
     weight = torch.zeros(4)
     note = {"unbroken.shard": "model/weight", "shape": [5], "dtype": torch.float32}
+    states, parts = {"model": {"weight": note}, "other": {"gone": {**note, "unbroken.shard": "other/gone"}}}, {}
 
-    with pytest.raises(CheckpointError, match="shards: cannot be read"):
-        sharded_state.check(tmp_path / "shards", {"model": {"weight": note}})
+    def fails(name: str) -> str:
+        with pytest.raises(CheckpointError, match="shards: rank 0: ") as caught:
+            sharded_state.put_in({name: states[name]}, {name: parts}, tmp_path / "shards", Ranks())
+        return str(caught.value)
+
+    assert ".metadata" in fails("model")
     torch.distributed.checkpoint.state_dict_saver.save(
         {"model/weight": weight}, checkpoint_id=tmp_path / "shards", no_dist=True
     )
-    with pytest.raises(CheckpointError, match=r"holds no model/weight of shape \[5\]"):
-        sharded_state.check(tmp_path / "shards", {"model": {"weight": note}})
+    assert "other/gone" in fails("other")
+    assert "model/weight" in fails("model")
 
 
 def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
@@ -222,10 +227,10 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
     asked = []
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
-            link._offers = [Offer("draft", size, True), Offer("", size // 2, False)]
+            link._offers = [Offer(size, True), Offer(size // 2, False)]
             asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
-    plenty._offers = [Offer("draft", BACKGROUND_BYTES, True), Offer("", 1, True)]
+    plenty._offers = [Offer(BACKGROUND_BYTES, True), Offer(1, True)]
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(BACKGROUND_BYTES)
@@ -241,11 +246,10 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 
     monkeypatch.setattr(Ranks, "all_gather", closed)
     link = link_of(Ranks(1, 2), tmp_path)
-    link._offers = [Offer(str(tmp_path), 1, True)]
 
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):
-        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1))
+        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1, draft=tmp_path))
 
 
 @pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from support.toyrun import flip_byte
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training import atomic_torch_save, check_file, verified_torch_load  # noqa: E402
 from unbroken.training.torch import serialization  # noqa: E402
 
@@ -27,17 +27,15 @@ def names(folder: Path) -> list[str]:
 
 
 def test_what_is_saved_is_loaded_and_nothing_else_lies_there(tmp_path: Path) -> None:
-    made = atomic_torch_save(STATE, tmp_path / "state.pt")
+    atomic_torch_save(STATE, tmp_path / "state.pt")
     found = verified_torch_load(str(tmp_path / "state.pt"))
 
     assert torch.equal(found["weights"], STATE["weights"])
     assert (found["step"], found["name"]) == (7, "demo")
-    assert names(tmp_path) == ["state.pt", "state.pt.digest"]
-    assert (made.size_bytes, made.digest) == (
-        (tmp_path / "state.pt").stat().st_size,
-        digest_file(tmp_path / "state.pt", "xxh3_128"),
-    )
+    assert names(tmp_path) == ["state.pt"]
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 7
+    assert torch.load(tmp_path / "state.pt", weights_only=True, mmap=True)["step"] == 7
+    assert zipfile.ZipFile(tmp_path / "state.pt").testzip() is None
 
 
 def test_options_of_torch_save_are_handed_on(tmp_path: Path) -> None:
@@ -51,7 +49,7 @@ def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypa
     monkeypatch.setattr("unbroken.system.digests.HAS_XXHASH", False)
     atomic_torch_save(STATE, tmp_path / "state.pt")
 
-    assert json.loads((tmp_path / "state.pt.digest").read_text())[0]["algorithm"] == "blake2b"
+    assert b"\nunbroken blake2b  " in (tmp_path / "state.pt").read_bytes()
     assert verified_torch_load(tmp_path / "state.pt")["step"] == 7
 
 
@@ -71,36 +69,24 @@ def test_every_flipped_byte_is_found_before_torch_opens_the_file(tmp_path: Path,
 
     assert len(good) > 1000
     assert missed == []
+    path.write_bytes(good[:100] + b"?" + good[101:])
     with pytest.raises(CheckpointError, match=r"state.pt: the content changed since it was written \(digest\)"):
         verified_torch_load(path)
 
 
-def test_a_flipped_byte_in_the_digest_refuses_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "state.pt"
-    atomic_torch_save(STATE, path)
-    beside = tmp_path / "state.pt.digest"
-    good = beside.read_bytes()
-    # Of a byte between the words nothing depends.
-    positions = [position for position in range(len(good)) if good[position : position + 1].isalnum()]
-    for position in positions:
-        beside.write_bytes(good[:position] + bytes([good[position] ^ 0x80]) + good[position + 1 :])
-        with pytest.raises(CheckpointError, match=r"state\.pt"):
-            check_file(path)
-
-    assert len(positions) > 50
-
-
 def test_a_shorter_a_missing_and_an_unknown_file_are_named(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
-    made = atomic_torch_save(STATE, path)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=f"{made.size_bytes - 1} bytes, written with {made.size_bytes}"):
-        verified_torch_load(path)
+    atomic_torch_save(STATE, path)
+    content = path.read_bytes()
+    for size in (len(content) - 1, len(content) // 2, 0):
+        path.write_bytes(content[:size])
+        with pytest.raises(CheckpointError, match=r"state\.pt: no digest is at its end; allowed: complete files"):
+            verified_torch_load(path)
     path.unlink()
     with pytest.raises(CheckpointError, match=r"state\.pt: No such file or directory"):
         verified_torch_load(path)
     torch.save(STATE, tmp_path / "other.pt")
-    with pytest.raises(CheckpointError, match=r"there is no other\.pt\.digest beside it; allowed: files that "):
+    with pytest.raises(CheckpointError, match=r"other\.pt: no digest is at its end; allowed: complete files"):
         verified_torch_load(tmp_path / "other.pt")
 
 
@@ -148,7 +134,7 @@ def test_a_full_disk_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pyte
         atomic_torch_save(STATE, tmp_path / "state.pt")
     monkeypatch.undo()
     assert verified_torch_load(tmp_path / "state.pt") == {"step": 1}
-    assert names(tmp_path) == ["state.pt", "state.pt.digest"]
+    assert names(tmp_path) == ["state.pt"]
 
 
 def test_a_file_that_torch_saved_before_may_be_replaced(tmp_path: Path) -> None:
@@ -187,10 +173,10 @@ def test_a_kill_before_after_or_within_any_step_leaves_a_file_that_proves_to_be_
         for path in base.glob(".*"):
             os.utime(path, (1, 1))  # time passes
         atomic_torch_save({"step": 3}, base / "state.pt")
-        assert names(base) == ["state.pt", "state.pt.digest"], (at, steps[at - 1])
+        assert names(base) == ["state.pt"], (at, steps[at - 1])
         assert verified_torch_load(base / "state.pt") == {"step": 3}
 
-    assert len(kills) > 10
+    assert len(kills) >= 3
     assert seen == {1, 2}
 
 

@@ -182,12 +182,13 @@ def test_what_was_frozen_or_freed_at_an_epoch_is_so_after_a_restart(
 def test_the_modes_of_layers_that_a_model_has_no_more_are_left_out() -> None:
     from torch import nn
 
-    from unbroken.training.torch.switches import modes_of, restore_modes
+    from unbroken.training.torch.switches import MODES, Switches
 
-    saved, here = (nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in (3, 2))
-    saved[0].requires_grad_(False)
-    saved[1].eval()
-    restore_modes(here, modes_of(saved))
+    models = [nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in (3, 2)]
+    saved, here = (Switches({"model": model}, MODES) for model in models)
+    models[0][0].requires_grad_(False)
+    models[0][1].eval()
+    here.put_back(saved.state())
 
-    assert [parameter.requires_grad for parameter in here.parameters()] == [False, False, True, True]
-    assert [layer.training for layer in here] == [True, False]
+    assert [parameter.requires_grad for parameter in models[1].parameters()] == [False, False, True, True]
+    assert [layer.training for layer in models[1]] == [True, False]

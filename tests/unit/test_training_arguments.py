@@ -120,24 +120,17 @@ def test_guard_finite(tmp_path) -> None:
         trained(None, 1, (float("nan"),), "mine", guard=Guard(finite=("mine",)))
 
 
-def test_groups() -> None:
-    found = numbers(made(), batch_size=3, groups=[number % 2 for number in range(12)])
-
-    assert {len({number % 2 for number in batch}) for batch in found} == {1}
-
-
-@pytest.mark.parametrize("is_seeded", [True, False])
-def test_seeded_samples(is_seeded) -> None:
+def test_what_is_drawn_for_a_sample_follows_from_the_seed_alone() -> None:
     def draws():
         training = made()
-        loader = training.loader(Drawn(), 12, seeded_samples=is_seeded)
+        loader = training.loader(Drawn(), 12)
         return [batch[:, 1].tolist() for _ in training.epochs(1) for batch in training.batches(loader)]
 
     random.seed(1)
     first = draws()
     random.seed(2)
 
-    assert (draws() == first) is is_seeded
+    assert draws() == first
 
 
 @pytest.mark.process
@@ -161,7 +154,7 @@ def test_timer() -> None:
     with training.timer("forward"):
         time.sleep(0.01)
 
-    count, seconds = training._book.timers.line()["timers"]["forward"]
+    count, seconds = training._log.timers.line()["timers"]["forward"]
     assert count == 1 and seconds >= 0.01
 
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.store.checkpoints import Store  # noqa: E402
-from unbroken.training.core.session import AsyncSave  # noqa: E402
+from unbroken.training.core.session import in_thread  # noqa: E402
 from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
@@ -108,7 +108,8 @@ def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest
         torch.cuda, "set_device", lambda number: chosen.append((threading.current_thread().name, number))
     )
 
-    AsyncSave(on_this_gpu(lambda: 0.0)).wait()
+    work = on_this_gpu(lambda subject: None)
+    in_thread(lambda: work(None)).result()
 
     assert chosen == [("unbroken-save", 3)]
 
@@ -191,7 +192,7 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
         for _ in range(50):
             loop.step()
             if loop.training._link._async_save:
-                loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
+                loop.training._link._async_save.exception(PATIENCE_SECONDS)
     assert Store(tmp_path / "checkpoints").names() == before
     assert saved(tmp_path)["position"]["step"] == 2
 
@@ -201,7 +202,7 @@ def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(
     for _ in range(5):
         loop.step()
         if loop.training._link._async_save:
-            loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
+            loop.training._link._async_save.exception(PATIENCE_SECONDS)
     with torch.no_grad():
         loop.model.weight[0, 7] = torch.inf
 
@@ -210,7 +211,7 @@ def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(
         for _ in range(50):
             loop.step()
             if loop.training._link._async_save:
-                loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
+                loop.training._link._async_save.exception(PATIENCE_SECONDS)
 
     assert loop.training._course.position.step > 6  # the training did not wait for the answer
     assert saved(tmp_path)["position"]["step"] == 4

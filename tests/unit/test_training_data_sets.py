@@ -159,19 +159,6 @@ def test_a_generator_of_the_data_set_is_left_as_it_was() -> None:
     assert shift(0.0) == untouched(0.0)
 
 
-@pytest.mark.process
-def test_without_seeded_samples_an_own_generator_must_be_a_part_of_the_training(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"seeded_samples=False\): the data set has .* of its own \(Generator\)"):
-        Training().loader(Numbers(Twister().add), 4, seeded_samples=False)
-
-    def given():
-        twister = Twister()
-        own = {"twister": twister.generator}
-        return own, lambda training: training.loader(Numbers(twister.add), 4, seeded_samples=False)
-
-    assert_pieces_are_the_whole(tmp_path, given)
-
-
 class Fetching(Numbers):
     """Reads a batch at once, and counts how often."""
 

@@ -17,7 +17,8 @@ from support.making import publish
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoints import Store
 from unbroken.store.progress import Progress
-from unbroken.training.torch.framework_session import FrameworkSession
+from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.torch.framework_session import Adapter, FrameworkSession
 from unbroken.training.torch.framework_shards import (
     Sharding,
     check_described,
@@ -205,16 +206,20 @@ def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told
         FrameworkSession({}).join()
 
 
+def test_a_checkpoint_that_other_ranks_made_is_refused(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = publish(Store(told / "store" / "checkpoints"), 1, versions={"ranks": "2"})
+    monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
+
+    with pytest.raises(CheckpointError, match="made by 2 ranks, and now there is 1, which would train other data than"):
+        FrameworkSession({}).join()
+
+
 def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics(told: Path, monkeypatch) -> None:
-    rows = {
-        "names": ["loss"],
-        "epochs": [0, 1],
-        "steps": [1, 2],
-        "rows": [0, 1],
-        "columns": [0, 0],
-        "values": [0.5, 0.25],
-    }
-    files = {"state": "x", "unbroken_metrics.json": json.dumps({"step": 2, **rows})}
+    log = MetricsLog()
+    log.metrics.add(0, 1, {"loss": 0.5})
+    log.metrics.add(1, 2, {"loss": 0.25})
+    log.write(told, 2)
+    files = {"state": "x", "unbroken_metrics.json": (told / "unbroken_metrics.json").read_text()}
     made = publish(Store(told / "store" / "checkpoints"), 1, files, is_finished=True)
     monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 
@@ -226,13 +231,22 @@ def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics
 
 def test_a_checkpoint_that_is_asked_for_comes_between_this_step_and_the_next(told: Path) -> None:
     session = FrameworkSession({})
-    wishes = [session.step(Progress(1, 9), 1).name]
-    session.save()
-    wishes.append(session.step(Progress(2, 9), 2).name)
+    wishes = [session.step(Progress(1, 9), 1)]
+    session.ask()
+    wishes.append(session.step(Progress(2, 9), 2))
     session.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(2, 9))
-    wishes.append(session.step(Progress(3, 9), 3).name)
+    wishes.append(session.step(Progress(3, 9), 3))
 
-    assert wishes == ["GO_ON", "SAVE", "GO_ON"]
-    assert (session.stop_requested, session.resume) == (False, None)
+    assert wishes == [False, True, False]
+    assert session.resume is None
+
+
+def test_an_adapter_says_that_it_was_asked_to_stop(told: Path) -> None:
+    class Own(Adapter):
+        _library = {"own": "1"}  # noqa: RUF012
+
+    adapter = Own()
+    before = adapter.stop_requested
     signal.raise_signal(signal.SIGUSR1)
-    assert session.stop_requested
+
+    assert (before, adapter.stop_requested) == (False, True)

@@ -17,8 +17,9 @@ from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+import torch
 
-from unbroken.training.torch.framework_session import FrameworkSession, Wish
+from unbroken.training.torch.framework_session import FrameworkSession
 
 TOLD = {"GOAL": "9", "GOAL_UNIT": "steps"}
 
@@ -31,10 +32,10 @@ def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
     after = keeper.step(Progress(2, 9), 2)
 
     said = json.loads((told / "progress.json").read_text())
-    assert (before, after) == (Wish.GO_ON, Wish.LEAVE)
+    assert (before, after) == (False, True)
     assert (said["done"], said["metrics"]) == (1, {"loss": 0.5})
     with pytest.raises(SystemExit, match="85"):
-        keeper.leave()
+        keeper.hand_over(lambda draft: None, Progress(2, 9))
 
 
 def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,11 +44,11 @@ def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypat
     wishes = []
     for done in (1, 2, 3):
         wishes.append(keeper.step(Progress(done, 9), done))
-        if wishes[-1] is Wish.SAVE:
+        if wishes[-1]:
             keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
 
     said = json.loads((told / "save" / "000001.ready" / "progress.json").read_text())
-    assert wishes == [Wish.SAVE, Wish.SAVE, Wish.GO_ON]  # two wait to be taken
+    assert wishes == [True, True, False]  # two wait to be taken
     assert (said["done"], said["versions"]["framework"], said["is_finished"]) == (1, "1.0", False)
 
 
@@ -105,7 +106,7 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
 
     keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
 
-    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (Wish.GO_ON, None)
+    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (False, None)
 
 
 def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
@@ -126,6 +127,7 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
             transformers.TrainingArguments(**arguments, use_cpu=True),
             transformers.TrainerState(),
             transformers.TrainerControl(),
+            model=torch.nn.Linear(1, 1),
         )
 
     begin("rng_state.pth", "optimizer.pt")

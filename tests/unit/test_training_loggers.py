@@ -15,9 +15,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 from unbroken.errors import SegmentError
 from unbroken.job.lifecycle import run_segment
 from unbroken.store.trackers import note_mlflow, set_tracker_variables, tracker_variables
-from unbroken.training.core.delivery import Loggers
-from unbroken.training.core.framework_log import FrameworkLog
-from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.process_group import Processes
 from unbroken.training.loggers import JsonLines, MLflow, WandB
 
@@ -40,39 +38,35 @@ class Heard:
         self.flushed.append(step)
 
 
-def noted(*steps: int) -> Metrics:
-    metrics = Metrics()
-    for step in steps:
-        metrics.add(0, step, {"loss": step / 2})
-    return metrics
+def begun(loggers: list, steps: list[int], live: Path, step: int = 0, ranks: Processes | None = None) -> MetricsLog:
+    """The log of a training that resumes at a step, and has metrics of these."""
+    log = MetricsLog(loggers)
+    for each in steps:
+        log.metrics.add(0, each, {"loss": each / 2})
+    log.open(ranks or Processes(), step, live)
+    return log
 
 
-def begun(logger: object, metrics: Metrics, live: Path | None = None, step: int = 0, ranks: Processes | None = None):
-    found = Loggers([logger], metrics)
-    found.open(ranks or Processes(), live, step)
-    return found
-
-
-def test_a_step_is_passed_on_with_the_first_checkpoint_behind_it_and_the_rest_at_the_end() -> None:
+def test_a_step_is_passed_on_with_the_first_checkpoint_behind_it_and_the_rest_at_the_end(tmp_path: Path) -> None:
     heard = Heard()
-    loggers = begun(heard, noted(1, 2, 3, 4))
+    log = begun([heard], [1, 2, 3, 4], tmp_path)
 
-    loggers.published(3)
+    log.published(3)
     at_checkpoint = list(heard.steps)
-    loggers.close(is_over=True)
+    log.finish(4)
+    log.published(4)
 
     assert (at_checkpoint, heard.steps) == ([1, 2], [1, 2, 3, 4])
     assert heard.flushed == [2, 4]
 
 
 def test_the_next_process_begins_behind_what_was_passed_on(tmp_path: Path) -> None:
-    begun(Heard(), noted(1, 2, 3, 4), tmp_path).published(4)
+    begun([Heard()], [1, 2, 3, 4], tmp_path).published(4)
     heard, late = Heard(), JsonLines(tmp_path / "late.jsonl")
 
-    loggers = Loggers([heard, late], noted(1, 2, 3, 4, 5))
-    loggers.open(Processes(), tmp_path, 5)
-    loggers.published(5)
-    loggers.close()
+    log = begun([heard, late], [1, 2, 3, 4, 5], tmp_path, 5)
+    log.published(5)
+    log.close()
 
     assert heard.steps == [4]
     assert [json.loads(line)["step"] for line in late.path.read_text().splitlines()] == [1, 2, 3, 4]
@@ -80,17 +74,14 @@ def test_the_next_process_begins_behind_what_was_passed_on(tmp_path: Path) -> No
 
 def test_after_a_rollback_a_file_is_cut_and_others_get_no_step_twice(tmp_path: Path, capsys) -> None:
     file = JsonLines(tmp_path / "file.jsonl")
-    Loggers([Heard(), file], metrics := noted(1, 2, 3, 4, 5)).open(Processes(), tmp_path, 0)
-    before = Loggers([Heard(), file], metrics)
-    before.open(Processes(), tmp_path, 0)
-    before.published(5)
-    heard, metrics = Heard(), noted(1, 2)
+    begun([Heard(), file], [1, 2, 3, 4, 5], tmp_path)
+    begun([Heard(), file], [1, 2, 3, 4, 5], tmp_path).published(5)
+    heard = Heard()
 
-    loggers = Loggers([heard, file], metrics)
-    loggers.open(Processes(), tmp_path, 2)
+    log = begun([heard, file], [1, 2], tmp_path, 2)
     for step in (3, 4, 5, 6):
-        metrics.add(0, step, {"loss": 0.25})
-    loggers.published(6)
+        log.add(0, step, {"loss": 0.25})
+    log.published(6)
 
     lines = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert heard.steps == [5]
@@ -100,13 +91,11 @@ def test_after_a_rollback_a_file_is_cut_and_others_get_no_step_twice(tmp_path: P
 
 def test_a_logger_that_fails_ends_nothing_and_gets_what_it_missed_later(tmp_path: Path, capsys) -> None:
     heard, other = Heard(2, 3), Heard()
-    metrics = noted(1, 2, 3)
-    loggers = Loggers([heard, other], metrics)
-    loggers.open(Processes(), tmp_path, 0)
+    log = begun([heard, other], [1, 2, 3], tmp_path)
 
     for step in (4, 5, 6):
-        metrics.add(0, step, {"loss": 1.0})
-        loggers.published(step)
+        log.add(0, step, {"loss": 1.0})
+        log.published(step)
 
     assert (heard.steps, other.steps) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
     said = "unbroken: loggers: Heard: the server is away; tried again at the next checkpoint\n"
@@ -122,13 +111,13 @@ class Away(Heard):
 
 def test_a_tracker_that_cannot_begin_stops_a_new_training_and_no_other(tmp_path: Path, capsys) -> None:
     with pytest.raises(OSError, match="no server"):
-        begun(Away(0), noted(), tmp_path)
-    begun(Away(), noted(1, 2), tmp_path).published(2)
+        begun([Away(0)], [], tmp_path)
+    begun([Away()], [1, 2], tmp_path).published(2)
     away = Away(0)
 
-    loggers = begun(away, noted(1, 2, 3), tmp_path, 2)
+    log = begun([away], [1, 2, 3], tmp_path, 2)
     away.fails = ()
-    loggers.published(3)
+    log.published(3)
 
     assert away.steps == [2]
     assert "Away: no server; tried again" in capsys.readouterr().out
@@ -136,9 +125,9 @@ def test_a_tracker_that_cannot_begin_stops_a_new_training_and_no_other(tmp_path:
 
 def test_of_several_ranks_the_first_one_logs(tmp_path: Path) -> None:
     heard = Heard()
-    loggers = begun(heard, noted(1, 2), tmp_path, ranks=Processes(1, 2))
+    log = begun([heard], [1, 2], tmp_path, ranks=Processes(1, 2))
 
-    loggers.close(is_over=True)
+    log.finish(2)
 
     assert (heard.steps, list(tmp_path.iterdir())) == ([], [])
 
@@ -146,7 +135,7 @@ def test_of_several_ranks_the_first_one_logs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [Heard(), [print], "board", [None]])
 def test_what_is_no_list_of_loggers_is_refused(given: object) -> None:
     with pytest.raises(TypeError, match=r"allowed: a list of objects with a method log\(step, metrics\)"):
-        Loggers(given, Metrics())
+        MetricsLog(given)
 
 
 @pytest.mark.parametrize(("make", "module"), [(WandB, "wandb"), (MLflow, "mlflow")])
@@ -161,23 +150,30 @@ def test_a_tracker_that_is_not_installed_is_refused_at_once(make, module: str, m
 
 
 def test_what_a_framework_logs_is_in_its_checkpoint_and_passed_on_by_the_next_process(tmp_path: Path) -> None:
-    heard, log = Heard(), FrameworkLog()
-    log.begin(Processes(), None)
-    log.log(5, {"loss": 0.5, "runtime": "3 s"})
-    log.log(10, {"loss": 0.25, "epoch": 1.0})
+    heard, log = Heard(), MetricsLog()
+    log.open(Processes(), 0)
+    log.add(0, 5, {"loss": 0.5})
+    log.add(0, 10, {"loss": 0.25, "epoch": 1.0})
     log.write(tmp_path, 10)
 
-    again = FrameworkLog([heard])
-    again.metrics.restore(**{key: value for key, value in _saved(tmp_path).items() if key != "step"})
-    again.begin(Processes(), None)
-    again.log(15, {"loss": 0.125})
-    again.finish()
+    again = MetricsLog([heard])
+    step = again.read(tmp_path)
+    again.open(Processes(), step)
+    again.add(0, 15, {"loss": 0.125})
+    again.finish(15)
 
-    assert heard.steps == [5, 10, 15]
+    assert (step, heard.steps) == (10, [5, 10, 15])
 
 
-def _saved(folder: Path) -> dict:
-    return json.loads((folder / "unbroken_metrics.json").read_text())
+def test_two_rows_of_a_step_where_an_epoch_begins_reach_a_logger_at_once(tmp_path: Path) -> None:
+    log = begun([file := JsonLines(tmp_path / "file.jsonl")], [1, 2], tmp_path)
+
+    log.add(1, 2, {"rate": 0.5})
+    log.finish(2)
+    log.published(2)
+
+    lines = [json.loads(line) for line in file.path.read_text().splitlines()]
+    assert lines == [{"loss": 0.5, "step": 1}, {"loss": 1, "rate": 0.5, "step": 2}]
 
 
 # --- the ids of trackers ---

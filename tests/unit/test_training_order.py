@@ -7,36 +7,37 @@ from collections import Counter
 import pytest
 
 from unbroken.errors import CheckpointError
-from unbroken.training.core.batch_order import BatchRow, EpochSteps, Share, grouped
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.training.torch import Loaders  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
+from unbroken.training.torch.samplers import EpochSteps, Share  # noqa: E402
 
 
-def of_each_rank(make, ranks):
-    return [make(Share(rank, ranks)) for rank in range(ranks)]
+def steps_of(samples, batch_size, place, ranks, **options):
+    """The steps of each rank from a place on."""
+    return [EpochSteps(samples, batch_size, Share(rank, ranks), place, **options) for rank in range(ranks)]
 
 
-def one_step(row, place, ranks, **options):
+def one_step(samples, batch_size, place, ranks, **options):
     """The batches that all ranks take in the step that begins at a place, and where it ends."""
-    steps = of_each_rank(lambda share: EpochSteps(row, share, place, drop_last=options.get("drop_last", False)), ranks)
+    steps = steps_of(samples, batch_size, place, ranks, **options)
     assert len({len(each) for each in steps}) == 1
     assert len({each.end_after(place) for each in steps}) == 1
-    return [next(iter(each)) for each in steps], steps[0].end_after(place)
+    return [[*next(iter(each))] for each in steps], steps[0].end_after(place)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed):
     dice = random.Random(seed)
     size, batch_size = dice.randint(20, 90), dice.randint(6, 9)
-    row = BatchRow(dice.sample(range(size), size), batch_size)
+    row = EpochSteps(size, batch_size)
     seen, place = Counter(), 0
-    while place < len(row):
+    while place < row.batches:
         # Never more ranks than there are samples left: then some would come twice.
-        left = sum(map(len, itertools.islice(row, place, None)))
-        batches, place = one_step(row, place, dice.randint(1, min(6, left)))
+        left = row.samples(place, row.batches)
+        batches, place = one_step(size, batch_size, place, dice.randint(1, min(6, left)))
         assert all(batches)
         seen.update(index for batch in batches for index in batch)
 
@@ -44,33 +45,18 @@ def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed)
 
 
 def test_batches_that_do_not_divide_by_the_ranks_are_halved():
-    row = BatchRow(range(13), 5)
-
-    assert one_step(row, 2, 2) == ([(10, 11), (12,)], 3)
-    assert one_step(row, 1, 3) == ([(5, 6, 7), (8, 9), (10, 11, 12)], 3)
+    assert one_step(13, 5, 2, 2) == ([[10, 11], [12]], 3)
+    assert one_step(13, 5, 1, 3) == ([[5, 6, 7], [8, 9], [10, 11, 12]], 3)
 
 
 def test_fewer_samples_than_ranks_join_the_step_before():
-    row = BatchRow(range(11), 5)
-
-    assert one_step(row, 0, 2) == ([(0, 1, 2, 3, 4, 10), (5, 6, 7, 8, 9)], 3)
-    assert one_step(row, 2, 2) == ([(10,), (10,)], 3)  # there is no step before
+    assert one_step(11, 5, 0, 2) == ([[0, 1, 2, 3, 4, 10], [5, 6, 7, 8, 9]], 3)
+    assert one_step(11, 5, 2, 2) == ([[10], [10]], 3)  # there is no step before
 
 
 def test_drop_last_leaves_out_what_is_not_enough_for_all_ranks():
-    row = BatchRow(range(23), 5, drop_last=True)
-
-    assert one_step(row, 2, 2, drop_last=True) == ([(10, 11, 12, 13, 14), (15, 16, 17, 18, 19)], 4)
-    assert [len(EpochSteps(row, Share(0, 3), place, drop_last=True)) for place in (0, 1, 2)] == [1, 1, 0]
-
-
-def test_batches_of_groups_are_of_one_kind_and_hold_every_sample_once():
-    kinds = [index % 3 for index in range(50)]
-    row = grouped(range(50), kinds, 4)
-
-    assert all(len({kinds[index] for index in batch}) == 1 for batch in row)
-    assert Counter(index for batch in row for index in batch) == Counter(range(50))
-    assert [len(batch) for batch in grouped(range(50), kinds, 4, drop_last=True)] == [4] * 12
+    assert one_step(23, 5, 2, 2, drop_last=True) == ([[10, 11, 12, 13, 14], [15, 16, 17, 18, 19]], 4)
+    assert [len(steps_of(23, 5, place, 3, drop_last=True)[0]) for place in (0, 1, 2)] == [1, 1, 0]
 
 
 def one_of(ranks=1, rank=0, state=None, seed=2, size=53, **options):
@@ -83,22 +69,19 @@ def one_of(ranks=1, rank=0, state=None, seed=2, size=53, **options):
 
 @pytest.mark.process
 def test_a_pass_gives_every_sample_once_on_changing_ranks_with_workers():
-    kinds = [index % 2 for index in range(53)]
-    seen, state, mixed = Counter(), None, 0
+    seen, state = Counter(), None
     for count, steps in ((2, 2), (3, 1), (1, 1000)):
         states = []
         for rank in range(count):
-            loaders, loader = one_of(count, rank, state, groups=kinds, num_workers=2)
+            loaders, loader = one_of(count, rank, state, num_workers=2)
             batches = iter(loader)
             for batch in itertools.islice(batches, steps):
                 seen.update(batch.tolist())
-                mixed += len({kinds[index] for index in batch.tolist()}) != 1
             states.append(loaders.state_dict())
         assert all(each == states[0] for each in states)
         state = states[0]
 
     assert seen == Counter(range(53))
-    assert mixed == 0
 
 
 def test_each_pass_has_an_order_of_its_own_and_holds_every_sample():

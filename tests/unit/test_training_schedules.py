@@ -69,7 +69,7 @@ def trained(folder, goal, scheduler_of, is_per_batch=False, stop=(), **options):
             if not is_per_batch:
                 scheduler.step()
         training.finish()
-        return [(row["lr"], row["momentum"]) for row in training._book.metrics.table()]
+        return [(row["lr"], row["momentum"]) for row in training._log.metrics.table()]
 
     return pieces(program, folder, stop)
 

@@ -65,8 +65,8 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
     elif broken in ("callbacks", "position"):
         read = checkpoint.Checkpoints.read_notes
 
-        def read_otherwise(self, folder):
-            notes = read(self, folder)
+        def read_otherwise(self, folder, seed):
+            notes = read(self, folder, seed)
             forgotten = [(name, {}) for name, _ in notes["callbacks"]]
             elsewhere = {**notes["position"], "batch": 4}
             return {**notes, **({"callbacks": forgotten} if broken == "callbacks" else {"position": elsewhere})}

@@ -33,7 +33,6 @@ class Noisy(torch.utils.data.Dataset):
 parser = argparse.ArgumentParser()
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--persistent", action="store_true")
-parser.add_argument("--unseeded", action="store_true")
 parser.add_argument("--signals", type=int, nargs="*", default=[])
 parser.add_argument("--pause", type=float, default=0)
 parser.add_argument("--without-scheduler", action="store_true")
@@ -51,10 +50,7 @@ parts = dict(
 if options.without_scheduler:
     del parts["scheduler"]
 training = Training(seed=3, best=("accuracy", "max"), state=parts)
-loader = training.loader(
-    Noisy(), 5, num_workers=options.workers, persistent_workers=options.persistent,
-    seeded_samples=not options.unseeded,
-)
+loader = training.loader(Noisy(), 5, num_workers=options.workers, persistent_workers=options.persistent)
 steps = 0
 for epoch in training.epochs():
     random.random(), torch.rand(3)
@@ -124,17 +120,6 @@ def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, wh
     pieces.run_to_the_end()
 
     assert pieces.codes.count(-signal.SIGKILL) >= 3
-    assert_equal(pieces, whole)
-
-
-def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(tmp_path: Path) -> None:
-    whole = started(tmp_path / "whole", ["--unseeded"])
-    whole.run_to_the_end()
-    pieces = started(tmp_path / "pieces", ["--unseeded", "--signals", "3", "8"])
-
-    pieces.run_to_the_end()
-
-    assert pieces.codes == [85, 85, 0]
     assert_equal(pieces, whole)
 
 

@@ -21,7 +21,7 @@ from unbroken.store.history import EndCause, EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
-from unbroken.training.torch.validation import TorchValidation, non_finite_weight  # noqa: E402
+from unbroken.training.torch.validation import non_finite_weight, weights_of  # noqa: E402
 
 NAN = math.nan
 
@@ -212,7 +212,7 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
     dtype: torch.dtype, large: float, other: float
 ) -> None:
     model = torch.nn.Linear(8, 8).to(dtype)
-    weights = TorchValidation(None, {"model": model}, {}).weights()
+    weights = weights_of({"model": model})
     torch.nn.init.constant_(model.weight, large)  # their sum is none, or not in this type
 
     sound = non_finite_weight(weights)

@@ -95,7 +95,7 @@ def test_a_metric_is_that_of_one_piece(tmp_path, is_by_forward, is_persistent) -
             training.log(mean=metric.compute().item())
             found.append(metric.compute().item())
         training.finish()
-        return [row["mean"] for row in training._book.metrics.table()]
+        return [row["mean"] for row in training._log.metrics.table()]
 
     whole, in_pieces = whole_and_pieces(program, tmp_path, [2, 7, 8])
 

@@ -15,15 +15,14 @@ from support.toyrun import ROOT, ProgramEngine, toy_job
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from unbroken.engines.training import report_targets  # noqa: E402
 from unbroken.errors import SegmentError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.store.history import EndKind  # noqa: E402
-from unbroken.training.core.guard import Guard  # noqa: E402
-from unbroken.training.core.live_log import report_targets  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402
+from unbroken.training.core.metrics_log import MetricsLog  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
-from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
@@ -156,26 +155,22 @@ def some_metrics() -> Metrics:
     return metrics
 
 
-def opened(folder: Path, metrics: Metrics | None = None, step: int = 0) -> Book:
+def opened(folder: Path, metrics: Metrics | None = None, step: int = 0) -> MetricsLog:
     """A record of a training that resumes at a step with these metrics, or begins."""
-    book = Book(Guard(finite=()), None, Processes())
-    book.metrics.restore(**state(metrics or Metrics()))
-    book.open(step, folder)
-    return book
-
-
-def state(metrics: Metrics) -> dict:
-    return {"names": metrics.names, **metrics.arrays()}
+    log = MetricsLog()
+    log.metrics.restore((metrics or Metrics()).state())
+    log.open(Processes(), step, folder)
+    return log
 
 
 def test_a_row_is_written_when_it_is_complete_and_what_is_no_number_is_null(tmp_path: Path) -> None:
-    book = opened(tmp_path / "live")
+    log = opened(tmp_path / "live")
     path = tmp_path / "live" / "metrics.jsonl"
 
-    book.metrics.restore(**state(some_metrics()))
-    book.show()
+    log.metrics.restore(some_metrics().state())
+    log.show()
     first = path.read_text()
-    book.finish(2)
+    log.finish(2)
 
     assert first == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
     assert path.read_text() == first + '{"epoch": 0, "step": 2, "loss": null, "score": 1.0}\n'
@@ -198,18 +193,18 @@ def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> N
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 0, "step": 1, "loss": 0.7}\n' * 9)
     (tmp_path / "timing.jsonl").write_text(json.dumps(times) + '\nnonsense\n{"step": 5}\n[]\n')
 
-    book = opened(tmp_path, some_metrics(), 4)
+    log = opened(tmp_path, some_metrics(), 4)
 
     assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
     assert (tmp_path / "timing.jsonl").read_text() == json.dumps(times) + "\n"
-    assert book.timers.samples == 3
+    assert log.timers.samples == 3
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
-    book = Book(Guard(), None, Processes(1, 2))
+    log = MetricsLog()
 
-    book.open(0, tmp_path / "live")
-    book.finish(0)
+    log.open(Processes(1, 2), 0, tmp_path / "live")
+    log.finish(0)
 
     assert not (tmp_path / "live").exists()
 
@@ -258,11 +253,11 @@ def test_times_add_up_over_segments() -> None:
 
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
-    book = Book(Guard(), None, Processes())
+    log = MetricsLog()
     course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
 
-    before = book.figures(course)
-    book.timers = timed([("data", 0.5), ("step", 1.5)])
+    before = log.figures(course)
+    log.timers = timed([("data", 0.5), ("step", 1.5)])
 
     assert before == {}
-    assert book.figures(course) == {"pace": "0.5 steps/s", "left_seconds": left}
+    assert log.figures(course) == {"pace": "0.5 steps/s", "left_seconds": left}

@@ -1,7 +1,7 @@
 # What is made of runs that are there, all of it where snakemake runs: it takes seconds.
 
 from unbroken.engines.gromacs.tool import report_targets as simulation_reports
-from unbroken.training.core.live_log import report_targets as training_reports
+from unbroken.engines.training import report_targets as training_reports
 
 
 # The energies of a finished run, drawn. For all runs: snakemake gromacs_reports --report report.html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, n
 from unbroken.presets.preset import presets
 from unbroken.slurm.this_job import restart_count
 from unbroken.store.checkpoint import Checkpoint
+from unbroken.store.layout import METRICS_FILE, TIMING_FILE, RunFolder
 from unbroken.store.run import RunSpec
 
 # The user's Python must find unbroken, as the script must that uses unbroken.training.
@@ -117,3 +118,11 @@ def threads_of_each(run: RunSpec, key: str) -> int:
     """Return the threads of a task, shared by as many processes as the setting `key` says, if there is one."""
     settings: Any = run.settings
     return max(1, run.resources.threads // int(settings.get(key, 1)))
+
+
+def report_targets(runs: Iterable[RunSpec], base: Path) -> list[str]:
+    """Return the plots in the Snakemake report: of the runs that have logged metrics and times by now."""
+    folders = [RunFolder(run.name) for run in runs]
+    files = (METRICS_FILE, TIMING_FILE)
+    noted = [each for each in folders if all((base / each.live / name).is_file() for name in files)]
+    return [str(each.root / "report" / "metrics.svg") for each in noted]

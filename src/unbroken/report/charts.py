@@ -17,10 +17,9 @@ from unbroken.engines.gromacs.tool import ENERGY_TABLE, SHOWN, UNITS
 from unbroken.report.spans import Kind, Span
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.history import Attempt, EndKind
-from unbroken.store.layout import RunFolder
+from unbroken.store.layout import METRICS_FILE, RunFolder
 from unbroken.store.record import read_record
 from unbroken.system.clock import unix_seconds
-from unbroken.training.core.live_log import METRICS_FILE
 
 # More points or spans cannot be told apart, and more curves are not looked at.
 POINTS, SPANS, MOST_CURVES = 200, 400, 8

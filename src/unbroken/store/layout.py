@@ -25,6 +25,8 @@ EXEC_NOTES = NOTES / "exec"
 STORES = Path(".unbroken")
 # In a run's folder, what its program has written so far, once per run: as it continues, and where it restarted a file.
 OUTPUT, PIECES = "output", "pieces"
+# In the folder of live files, what a training has logged, and where its time went.
+METRICS_FILE, TIMING_FILE = "metrics.jsonl", "timing.jsonl"
 
 
 def top_folder(called_in: Path) -> Path:

@@ -5,30 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import accelerate
-import torch
 from accelerate.data_loader import DataLoaderStateMixin
 from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
-from unbroken.store.checkpoint import read_import
 from unbroken.store.progress import Progress
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.loggers import Logger
-from unbroken.training.torch.framework_adapter import Adapter, Omitted
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse, refusing
-from unbroken.training.torch.framework_shards import check_whole, count_ranks, sharding_of
-from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
-from unbroken.training.torch.samplers import SamplePlan, seed_from
+from unbroken.training.torch.framework_adapter import Omitted
+from unbroken.training.torch.framework_session import OFTEN, Adapter, refuse, refusing
+from unbroken.training.torch.framework_shards import check_whole, sharding_of
+from unbroken.training.torch.loader import ResumableLoader, end_workers, resumable_loader
+from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_state import own_part
+from unbroken.training.torch.state import own_part
 
 
 class UnbrokenLoop(Adapter, Placed):
@@ -39,6 +36,12 @@ class UnbrokenLoop(Adapter, Placed):
     without one it trains from start to end and saves nothing.  `saves` says how often; `loggers` get what is logged.
     """
 
+    _library = MappingProxyType({"accelerate": accelerate.__version__})
+    _omitted: Omitted | None = None
+    _loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
+    _order: PlannedSampler | None = None  # of the loader of the epoch
+    _made = 0  # loaders
+
     def __init__(
         self,
         accelerator: accelerate.Accelerator,
@@ -48,20 +51,14 @@ class UnbrokenLoop(Adapter, Placed):
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = FrameworkSession({"accelerate": accelerate.__version__}, folder, saves, loggers)
+        super().__init__(seed, folder=folder, saves=saves, loggers=loggers)
+        self._accelerator, self._course = accelerator, Course()
         if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
             refuse(
                 CheckpointError,
                 "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
             )
         self._keeper.join(lambda: sharding_of(accelerator.state))
-        self._omitted: Omitted | None = None
-        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
-        self._plan: SamplePlan | None = None  # of the epoch
-        self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
-        self._made = 0  # loaders
-        self.metrics: dict[str, float] = {}
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
@@ -82,11 +79,12 @@ class UnbrokenLoop(Adapter, Placed):
         """
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
-        self._keeper.look_ahead(self._accelerator.gradient_accumulation_steps - 1)  # DeepSpeed's own, once prepared
         self._omitted = Omitted(self._parts())
-        if self._keeper.resume:
-            self._load(self._keeper.resume)
-            self._keeper.note_saved(course.position.step)
+        if link := self._keeper.link:
+            link.pace.steps_ahead += self._accelerator.gradient_accumulation_steps - 1  # DeepSpeed's, once prepared
+            if self._keeper.resume:
+                self._load(self._keeper.resume)
+                link.pace.begin_save(course.position.step)  # which there is already
         before = self._made
         while not course.is_over:
             self._made = before
@@ -103,29 +101,27 @@ class UnbrokenLoop(Adapter, Placed):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course, self._plan = self._course, loader.sampler.plan
-        loader.go_to(course.position.epoch, course.position.batch)
-        self._begin_order()
+        course, at = self._course, self._course.position
+        self._begin_order(loader)
         with refusing():
             course.begin(len(loader), "the loader has")
-        is_over = course.is_epoch_over
-        if is_over:
+        if self._course.is_epoch_over:
             self._put_back()
             return
         iterator = iter(loader)
         self._put_back()  # not before: the start of a loader is no part of the training
-        announced = _Announced(len(loader))
+        announced, phase = _Announced(len(loader)), Phase.START
         announced.begin()
         try:
-            phase = Phase.START
-            while not is_over:
-                batch = accelerate.utils.send_to_device(next(iterator), self._accelerator.device)
-                announced.end_of_dataloader = course.position.batch + 1 == len(loader)
+            for batch in iterator:
+                announced.end_of_dataloader = at.batch + 1 == len(loader)
                 course.is_in_batch = True
-                yield batch
+                yield accelerate.utils.send_to_device(batch, self._accelerator.device)
                 course.count_batch()
                 self._ask(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
-                phase, is_over = Phase.BATCH, course.is_epoch_over
+                if course.is_epoch_over:
+                    break
+                phase = Phase.BATCH
         finally:
             announced.end()
             if not loader.persistent_workers:
@@ -134,85 +130,72 @@ class UnbrokenLoop(Adapter, Placed):
     def log(self, **metrics: float) -> None:
         """Log metrics of this step; the last value of each is shown."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        self.metrics |= numbers
-        self._keeper.log.log(self.step + self._course.is_in_batch, numbers, self.epoch)
+        self._keeper.log.add(self.epoch, self.step + self._course.is_in_batch, numbers)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
         self._course.count_batch()
-        for name, content in (files or {}).items() if self._keeper.sharding.hides_weights else ():
-            check_whole(content, name)
-        self._save(self._course.done, files or {}, is_finished=True)
+        if self._keeper.sharding.hides_weights:
+            for name, content in (files or {}).items():
+                check_whole(content, name)
+        self._save(self._course.done, files or {})
 
     # --- what Accelerate saves and puts back: this object is registered ---
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the training is, and what Accelerate does not save."""
-        state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
-        state["ranks"] = self._keeper.ranks.size
-        is_within = self._plan is not None and self._course.position.batch > 0
-        state["order"] = self._plan.order.state(self._course.position.epoch) if is_within and self._plan else None
+        at = self._course.position
+        order = self._order.state(at.epoch) if self._order else None
+        state = {"position": dict(vars(at)), "seed": self._seed, "order": order}
         return state | (self._omitted.state() if self._omitted else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state; random numbers and gradients follow where the loop resumes.
 
-        Raise CheckpointError if the state was made with another seed or by other ranks.
+        Raise CheckpointError if the state was made with another seed.
         """
         if state["seed"] != self._seed:
             refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
-        self._keeper.check_ranks(state.get("ranks", 1))
         self._course.restore(state["position"])
-        self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
-        self._order = state.get("order")
+        self._loaded = self._keeper.own(state)
 
     # --- our own ---
 
     def _load(self, folder: Path) -> None:
         """Load what Accelerate has saved; in an imported checkpoint nothing of this object is."""
-        note, objects = read_import(folder), self._accelerator._custom_objects
-        if note is None:
-            self._accelerator.load_state(str(folder))
-            return
-        self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
-        place = objects.index(self)
-        objects.pop(place)
-        try:
-            self._accelerator.load_state(str(folder))
-        finally:
-            objects.insert(place, self)
-        self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
+        note, objects = self._keeper.import_note, self._accelerator._custom_objects
+        if note:
+            self._accelerator._custom_objects = [each for each in objects if each is not self]
+            self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
+        self._accelerator.load_state(str(folder))
+        self._accelerator._custom_objects = objects
 
-    def _begin_order(self) -> None:
+    def _begin_order(self, loader: ResumableLoader) -> None:
         """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""
-        position, order = self._course.position, self._order
-        self._order = None
-        if self._plan and position.batch:
-            self._plan.order.restore(position.epoch, order)
-        elif self._plan:
-            self._plan.order.forget()
+        at, self._order = self._course.position, loader.sampler
+        loader.go_to(at.epoch, at.batch)
+        self._order.restore(at.epoch, self._loaded["order"] if self._loaded and at.batch else None)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
-        wish = self._keeper.step(self._progress(self._course.reported), self._course.position.step, ended, following)
-        if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
-            return
-        self._save(self._course.reported)
-        if wish is Wish.LEAVE:
-            self._keeper.leave()
+        done, step = self._course.reported, self._course.position.step
+        if self._keeper.step(self._progress(done), step, ended, following) and self._accelerator.sync_gradients:
+            self._save(done)
 
-    def _save(self, done: float, results: Mapping[str, object] | None = None, *, is_finished: bool = False) -> None:
+    def _save(self, done: float, results: Mapping[str, object] | None = None) -> None:
+        """Hand over what Accelerate saves; with results it is the last checkpoint."""
+
         def write(draft: Path) -> None:
             self._accelerator.save_state(str(draft))
-            self._keeper.write_own(self.state_dict(), draft)
+            self._keeper.write_own(self.state_dict, draft)
             for name, content in (results or {}).items() if self._keeper.ranks.is_first else ():
                 (draft / FINAL).mkdir(exist_ok=True)
                 save_verified(content, draft / FINAL / name, zip_checksums=True)
 
-        self._keeper.hand_over(write, self._progress(done), is_finished=is_finished)
+        self._keeper.hand_over(write, self._progress(done), is_finished=results is not None)
 
     def _progress(self, done: float) -> Progress:
-        return Progress(done, self._course.goal, self._course.unit, self.metrics)
+        return Progress(done, self._course.goal, self._course.unit, dict(self._keeper.log.metrics.latest))
 
     def _put_back(self) -> None:
         loaded, self._loaded = self._loaded, None

@@ -133,7 +133,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         for _ in range(size):
             course.is_in_batch = True
             course.count_batch()
-        self._book.timers.samples += self._data.samples(at.batch - size, at.batch)
+        self._log.timers.samples += self._data.samples(at.batch - size, at.batch)
         self._running = logs or {}
         if course.is_at_goal:
             self.model.stop_training = True
@@ -162,7 +162,8 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     def _write_last(self) -> None:
         """Write the state that the training ends with."""
         if self._link:
-            self._last = self._link.write(self._groups(), self._new_notes(), is_last=True)
+            self._last = self._link.begin(self._point(self._course.done, is_read_back=True))
+            self._link.write(self._last, self._groups(), self._new_notes())
 
     # --- what Training asks for ---
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import transformers
@@ -20,19 +20,16 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
-from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.loggers import Logger
-from unbroken.training.torch.framework_adapter import Adapter
-from unbroken.training.torch.framework_session import OFTEN, FrameworkSession, Wish, refuse
-from unbroken.training.torch.framework_shards import count_ranks, sharding_of, whole_weights
-from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
-from unbroken.training.torch.switches import modes_of, restore_modes
+from unbroken.training.torch.framework_session import Adapter, refuse
+from unbroken.training.torch.framework_shards import sharding_of, whole_weights
+from unbroken.training.torch.samples import SeededSamples, seed_samples
+from unbroken.training.torch.switches import MODES, Switches
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
 # What the Trainer does not save of the model.
-MODES_FILE = "modes.json"
+SWITCHES_FILE = "switches.json"
 REFUSED = {
     "load_best_model_at_end": "the best one may be of another segment; save it in on_evaluate of a callback of yours",
     "save_only_model": "nobody could go on from such a checkpoint",
@@ -50,21 +47,13 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     without one it saves nothing.  `saves` says how often; `loggers` get what the Trainer logs.
     """
 
-    def __init__(
-        self,
-        seed: int = 0,
-        *,
-        folder: str | os.PathLike[str] | None = None,
-        saves: Saves = OFTEN,
-        loggers: Sequence[Logger] = (),
-    ) -> None:
-        self._seed = seed
-        self._keeper = FrameworkSession({"transformers": transformers.__version__}, folder, saves, loggers)
-        self._wish = Wish.GO_ON
-        self._is_due = self._is_epoch_over = False
-        self._seeded: SeededSamples | None = None
-        self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch
-        self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet
+    _library = MappingProxyType({"transformers": transformers.__version__})
+    _is_due = _is_epoch_over = False
+    _steps = 0  # that the Trainer counts as an epoch
+    _seeded: SeededSamples | None = None
+    _switches: Switches  # of the model
+    _numbers: Mapping[str, float] | None = None  # of the data set, before the first epoch
+    _last: Path | None = None  # written by the Trainer at its end, and not handed over yet
 
     def output_dir(self, by_hand: str) -> str:
         """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
@@ -81,23 +70,24 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
+        self._switches = Switches({"model": kwargs["model"]}, MODES)
         if self._keeper.contract:
             _check_arguments(args, self.output_dir(""))
         self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
         if folder := self._keeper.resume:
-            self._keeper.check_ranks(count_ranks(path.name for path in folder.iterdir()))
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
             if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
                 refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
-            if (saved := folder / MODES_FILE).exists():  # not where another program made the checkpoint
-                restore_modes(kwargs["model"], json.loads(saved.read_text()))
+            if (saved := folder / SWITCHES_FILE).exists():  # not where another program made the checkpoint
+                self._switches.put_back(json.loads(saved.read_text()))
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
         self._is_epoch_over = False
+        self._steps = _steps_an_epoch(args, state, kwargs["train_dataloader"])
         if self._seeded:
-            self._seeded.begin(state.global_step // _steps_an_epoch(args, state, kwargs["train_dataloader"]))
-        if self._keeper.contract and self._numbers is None:
+            self._seeded.begin(state.global_step // self._steps)
+        if self._numbers is None:
             self._numbers = _numbers_of(kwargs["train_dataloader"])
 
     def on_step_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
@@ -108,12 +98,11 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """
         if self._keeper.contract is None:
             return control
-        steps = _steps_an_epoch(args, state, kwargs["train_dataloader"])
         # Where an epoch ends, two steps are a step and an evaluation apart.
-        at = state.global_step % steps
-        ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, steps - 1)))
-        self._wish = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
-        self._is_due = self._wish is not Wish.GO_ON or control.should_save
+        at = state.global_step % self._steps
+        ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, self._steps - 1)))
+        is_due = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
+        self._is_due = is_due or control.should_save
         is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
         control.should_save = self._is_due and not is_last
         return control
@@ -125,9 +114,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """
         if self._keeper.contract:
             self._is_epoch_over = True
-            self._say_what_counts(kwargs["train_dataloader"])
+            self._say_what_counts(_numbers_of(kwargs["train_dataloader"]))
             if not control.should_training_stop or state.global_step == 0:
-                _check_epoch(state, _steps_an_epoch(args, state, kwargs["train_dataloader"]), control)
+                _check_epoch(state, self._steps, control)
             # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, after this one: they may
             # end the training when this one was asked already.
             may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
@@ -142,8 +131,9 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
-        logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in _NO_METRICS}
-        self._keeper.log.log(state.global_step, logged, int(state.epoch or 0))
+        logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
+        numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
+        self._keeper.log.add(int(state.epoch or 0), state.global_step, numbers)
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
@@ -153,13 +143,11 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._is_due = False
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         if self._keeper.ranks.is_first:
-            (written / MODES_FILE).write_text(json.dumps(modes_of(kwargs["model"])))
+            (written / SWITCHES_FILE).write_text(json.dumps(self._switches.state()))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
             return
         self._keeper.hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
-        if self._wish is Wish.LEAVE:
-            self._keeper.leave()
 
     def on_train_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
@@ -174,7 +162,7 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
                     "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
                 )
-            self._keeper.log.finish()
+            self._keeper.log.finish(state.global_step)
             return
 
         def write(draft: Path) -> None:
@@ -186,37 +174,26 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
 
-    def _say_what_counts(self, loader: Any) -> None:
+    def _say_what_counts(self, numbers: Mapping[str, float]) -> None:
         """Log numbers that a pass over the data has changed: the first epoch after a restart begins without them."""
         before, self._numbers = self._numbers or {}, {}
-        for name, value in _numbers_of(loader).items():
-            if name in before and before[name] != value:
+        for name, value in numbers.items():
+            if before.get(name, value) != value:
                 say(
-                    f"{type(_data_of(loader)).__name__}.{name} was {before[name]} before the epoch and is {value} now, "
-                    "and after a restart it begins again; if the order depends on it, type a method "
-                    "set_epoch(self, epoch), which the Trainer calls"
+                    f"{name} was {before[name]} before the epoch and is {value} now, and after a restart it begins "
+                    "again; if the order depends on it, type a method set_epoch(self, epoch), which the Trainer calls"
                 )
 
-    def _move(self, source: Path, target: Path) -> None:
-        """Move the files, on the first rank alone; by now all ranks have written theirs."""
+    def _move(self, written: Path, draft: Path) -> None:
+        """Put the folder in the place of the empty one, on the first rank; by now all ranks have written theirs."""
         if self._keeper.ranks.is_first:
-            for path in sorted(source.iterdir()):
-                os.rename(path, target / path.name)
-            source.rmdir()
+            written.rename(draft)
 
     def _progress(self, args: Arguments, state: State) -> Progress:
-        contract = self._keeper.contract
-        logged = {key: value for row in state.log_history[-2:] for key, value in row.items() if key not in _NO_METRICS}
-        if contract and contract.goal_unit == "epochs":
-            return Progress(state.epoch or 0.0, _finite(args.num_train_epochs), "epochs", logged)
-        return Progress(state.global_step, _finite(state.max_steps), "steps", logged)
-
-
-_NO_METRICS = {"epoch", "step"}
-
-
-def _finite(goal: float) -> float | None:
-    return float(goal) if math.isfinite(goal) else None
+        logged = dict(self._keeper.log.metrics.latest)
+        if self._keeper.unit == "epochs":
+            return Progress(state.epoch or 0.0, float(args.num_train_epochs), "epochs", logged)
+        return Progress(state.global_step, float(state.max_steps), "steps", logged)
 
 
 def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
@@ -225,17 +202,12 @@ def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
     return math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
 
 
-def _numbers_of(loader: Any) -> dict[str, Any]:
+def _numbers_of(loader: Any) -> dict[str, float]:
     """Return the numbers that the data set keeps, unless the Trainer tells it the epoch."""
-    data = _data_of(loader)
-    if data is None or hasattr(data, "set_epoch"):
-        return {}
-    return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, (int, float))}
-
-
-def _data_of(loader: Any) -> Any:
     data = getattr(loader, "dataset", None)
-    return data.dataset if isinstance(data, SeededSamples) else data
+    data = data.dataset if isinstance(data, SeededSamples) else data
+    kept = {} if hasattr(data, "set_epoch") else getattr(data, "__dict__", {})
+    return {f"{type(data).__name__}.{name}": each for name, each in kept.items() if isinstance(each, (int, float))}
 
 
 def _check_epoch(state: State, steps: int, control: Control) -> None:

@@ -1,11 +1,11 @@
-"""Pass the steps that a checkpoint holds to the loggers of a training, each step once."""
+"""Pass the steps that a checkpoint holds to a logger of a training, each step once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from unbroken.store.trackers import FILE_NAME, FORMAT
 from unbroken.training.core.metrics import Metrics
@@ -13,111 +13,78 @@ from unbroken.training.core.process_group import Processes
 from unbroken.training.loggers import Logger
 
 
-@dataclass
-class _Target:
-    """Hold a logger, the name under which its steps are noted, and how many rows it has got, and has safe."""
+class Delivery:
+    """Pass metrics to one logger.
 
-    name: str
-    logger: Logger
-    before: int = -1  # the last step that was noted when this process began,
-    held: int = -1  # and the last one that the logger had
-    rows: int = 0
-    safe: int = 0
-    has_begun: bool = False
-    is_failing: bool = False
-
-    def call(self, method: str, *args: int) -> int | None:
-        """Call a method that the logger may have."""
-        return getattr(self.logger, method)(*args) if hasattr(self.logger, method) else None
-
-
-class Loggers:
-    """Pass the rows of `metrics` on, of several ranks by the first one.
-
-    The last step of each logger is noted in the folder of live files, so that none gets a step twice, and a logger that
-    is added later gets all from the first step on.  A logger that fails ends no training, but for its first beginning:
+    Its last step is noted under `name` in the folder of live files, so that it gets no step twice, and a logger that is
+    added later gets all from the first step on.  A logger that fails ends no training, but for its first beginning:
     that is said, and what it did not take comes again with the next checkpoint.
     """
 
-    def __init__(self, loggers: Sequence[Logger], metrics: Metrics) -> None:
-        check_loggers(loggers)
-        self._metrics, self._ranks = metrics, Processes()
-        names = [type(each).__name__ for each in loggers]
-        numbered = [f"{name} {names[:at].count(name) + 1}".removesuffix(" 1") for at, name in enumerate(names)]
-        self._targets = [_Target(name, each) for name, each in zip(numbered, loggers, strict=True)]
-        self._live: Path | None = None
-        self._resumed_at = 0
+    _path: Path | None = None  # of the note; nothing is noted where nothing is saved
+    _has_begun = _is_failing = False
+    _held = _noted = -1  # the last step that the logger has, and the last one of which that is noted
+    _resumed_at = 0
 
-    def open(self, ranks: Processes, live: Path | None, step: int) -> None:
-        """Begin after what was logged before; the training resumes from `step`.  Without a folder nothing is noted."""
-        self._ranks, self._live, self._resumed_at = ranks, live, step
-        if not ranks.is_first:
-            self._targets = []
-        logged = FORMAT.found(live / FILE_NAME).get("logged", {}) if live else {}
-        for target in self._targets:
-            target.before = logged.get(target.name, -1)
-            if target.before < 0:  # what is wrong with it is better known now
-                self._begin(target)
-            else:
-                self._try(target, self._begin, target)
+    def __init__(self, name: str, logger: Logger, metrics: Metrics) -> None:
+        self._name, self._logger, self._metrics, self._processes = name, logger, metrics, Processes()
 
-    def published(self, step: int) -> None:
-        """Pass on the steps before that of a checkpoint, which itself may still get values."""
-        self._pass_on(self._metrics.rows_before(step))
+    def open(self, processes: Processes, step: int, live: Path | None) -> None:
+        """Begin after what was logged before; the training resumes from `step`."""
+        self._processes, self._resumed_at = processes, step
+        if live:
+            self._path = live / FILE_NAME
+            self._noted = self._notes().get(self._name, -1)
+        if self._noted < 0:  # what is wrong with it is better known now
+            self._begin()
+        else:
+            self._try(self._begin)
 
-    def close(self, *, is_over: bool = False) -> None:
-        """Close the loggers; if the training is over, they get all that is left."""
-        if is_over:
-            self._pass_on(self._metrics.size)
-        for target in self._targets:
-            if target.has_begun:
-                self._try(target, target.call, "close")
-        self._targets = []
+    def pass_on(self, end: int) -> None:
+        """Pass on the numbers before a place that the logger does not have."""
+        self._try(lambda: self._pass_on(end))
+
+    def close(self) -> None:
+        """Close the logger."""
+        if self._has_begun:
+            self._try(lambda: self._call("close"))
+
+    def _begin(self) -> None:
+        step = self._resumed_at
+        held = self._call("begin", min(self._noted, step - 1))
+        self._held = self._noted = self._noted if held is None else held
+        self._has_begun = True
+        if self._held > step:
+            self._processes.say(f"{self._name} has steps {step + 1} to {self._held} already; they are not logged again")
 
     def _pass_on(self, end: int) -> None:
-        for target in self._targets:
-            if target.safe < end:
-                self._try(target, self._pass_to, target, end)
+        if not self._has_begun:
+            self._begin()
+        rows = self._metrics.rows(self._metrics.before(self._held + 1), end)
+        for step, same in groupby(rows, itemgetter(1)):  # where an epoch begins, two rows may have a step
+            self._logger.log(step, {name: value for *_, values in same for name, value in values.items()})
+            self._held = step
+        if self._held > self._noted:
+            self._call("flush", self._held)
+            if self._path:
+                FORMAT.update(self._path, {"logged": {**self._notes(), self._name: self._held}})
+            self._noted = self._held
+        self._is_failing = False
 
-    def _begin(self, target: _Target) -> None:
-        before, step = target.before, self._resumed_at
-        held = target.call("begin", min(before, step - 1))
-        target.held = before if held is None else held
-        target.rows = target.safe = self._metrics.rows_before(target.held + 1)
-        target.has_begun = True
-        if target.held > step:
-            self._ranks.say(f"{target.name} has steps {step + 1} to {target.held} already; they are not logged again")
+    def _notes(self) -> dict[str, int]:
+        """Return the last steps of all loggers."""
+        return dict(FORMAT.found(self._path).get("logged", {})) if self._path else {}
 
-    def _pass_to(self, target: _Target, end: int) -> None:
-        if not target.has_begun:
-            self._begin(target)
-        for _, step, values in self._metrics.rows(target.rows, end):
-            if step > target.held:
-                target.logger.log(step, values)
-            target.rows += 1
-        last = self._metrics.step_of(end - 1)
-        if last > target.held:
-            target.call("flush", last)
-        target.safe, target.is_failing = end, False
-        if self._live and last > target.before:
-            path = self._live / FILE_NAME
-            FORMAT.update(path, {"logged": {**FORMAT.found(path).get("logged", {}), target.name: last}})
+    def _call(self, method: str, *args: int) -> int | None:
+        """Call a method that the logger may have."""
+        return getattr(self._logger, method)(*args) if hasattr(self._logger, method) else None
 
-    def _try(self, target: _Target, act: Callable[..., object], *args: Any) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
-            act(*args)
+            act()
         except Exception as error:  # noqa: BLE001  (a tracker that is out of reach ends no training)
-            if not target.is_failing:
-                self._ranks.say(
-                    f"loggers: {target.name}: {str(error) or repr(error)}; tried again at the next checkpoint"
+            if not self._is_failing:
+                self._processes.say(
+                    f"loggers: {self._name}: {str(error) or repr(error)}; tried again at the next checkpoint"
                 )
-            target.is_failing = True
-
-
-def check_loggers(loggers: object) -> None:
-    """Raise TypeError for what is no list of loggers."""
-    if not isinstance(loggers, list | tuple) or not all(callable(getattr(each, "log", None)) for each in loggers):
-        raise TypeError(
-            f"loggers={loggers!r}, allowed: a list of objects with a method log(step, metrics), such as "
-            "[TensorBoard('board')] of unbroken.training.loggers"
-        )
+            self._is_failing = True

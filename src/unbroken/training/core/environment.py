@@ -10,15 +10,16 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from unbroken.program.contract import HANDOVER_FILE, READY
+from unbroken.program.contract import HANDOVER_FILE, READY, Kind, Verdict, write_verdict
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.store.checkpoint import FILE_NAME
 from unbroken.store.history import EndCause, EndKind
@@ -240,3 +241,18 @@ class Outbox(SavePlace):
     def hand_over(self, draft: Path, handover: Handover) -> None:
         (draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json(), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
+
+
+def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Report to the process that started us, if there is one that listens."""
+    if path := environment.get("UNBROKEN_VERDICT"):
+        write_verdict(Path(path), Verdict(kind, message))
+
+
+def end_as_failed(kind: Kind, message: str, place: SavePlace | None, clean_up: Callable[[], None]) -> NoReturn:
+    """End this process without saving, in one line."""
+    give_verdict(kind, message)
+    if place:
+        place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
+    clean_up()
+    sys.exit(f"unbroken: {message}")

@@ -12,14 +12,14 @@ from typing import Any, NoReturn, Protocol
 
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
+from unbroken.training.core.environment import end_as_failed
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
-from unbroken.training.core.validation import end_as_failed
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "
@@ -43,8 +43,8 @@ class Feed(Protocol):
 class Loop(Placed, ABC):
     """Share the part of `Training` that does not depend on the framework; `_link` is None if nothing is saved."""
 
-    _book: Book
     _course: Course
+    _log: MetricsLog
     _ranks: Processes
     _link: Connection | None
     _is_save_asked = False
@@ -59,18 +59,18 @@ class Loop(Placed, ABC):
         """Note metrics of this step, a number each, for the progress and for final/metrics.csv."""
         if self._is_repeating:
             return  # a restart repeats the beginning of an epoch, which was noted when it first ran
-        numbers = {name: float(value) for name, value in values.items()}
-        if wrong := self._book.log(self._course, numbers):
+        numbers, at = {name: float(value) for name, value in values.items()}, self._course.position
+        if wrong := self._log.add(at.epoch, at.step + self._course.is_in_batch, numbers):
             self._give_up(Kind.HOPELESS, wrong)
 
     def mean(self, name: str) -> float:
         """Return the mean of what this epoch's batches logged under the name, those before a restart among them."""
-        return self._book.metrics.mean(name, self._course.position.epoch)
+        return self._log.metrics.mean(name, self._course.position.epoch)
 
     @property
     def is_best(self) -> bool:
         """Return True if the `best` metric that was logged last was better than all before."""
-        return self._book.watch.was_best
+        return self._log.watch.was_best
 
     @property
     def resumed(self) -> bool:
@@ -102,7 +102,7 @@ class Loop(Placed, ABC):
 
     def timer(self, name: str) -> AbstractContextManager[None]:
         """Add the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside."""
-        return self._book.timers.timed(name)
+        return self._log.timers.timed(name)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
@@ -149,7 +149,7 @@ class Loop(Placed, ABC):
 
     def _figures(self) -> dict[str, Metric]:
         """Return what to show with the progress."""
-        return self._book.figures(self._course)
+        return self._log.figures(self._course)
 
     # --- what they share ---
 
@@ -159,8 +159,17 @@ class Loop(Placed, ABC):
             self._give_up(Kind.BAD_CHECKPOINT, error)
         if note := link.import_note:
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
-        self._book.open(self._course.position.step, link.contract.live)
-        link.pace.when_saved = self._book.published
+        self._log.open(self._ranks, self._course.position.step, link.contract.live)
+        link.pace.when_saved = self._log.published
+
+    def _common_state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds in all frameworks, in JSON's terms."""
+        return {"position": {**vars(self._course.position)}, **self._log.state()}
+
+    def _restore_common(self, state: Mapping[str, Any]) -> None:
+        """Take over what `_common_state` returned."""
+        self._course.restore(state["position"])
+        self._log.restore(state)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         if self._link and (unread := self._link.unread_import(LOADING + self._loading)):
@@ -169,7 +178,7 @@ class Loop(Placed, ABC):
 
     def _train(self, stream: Iterator[Any], feed: Feed) -> Iterator[Any]:
         """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
-        course, timers = self._course, self._book.timers
+        course, timers = self._course, self._log.timers
         phase, is_over = Phase.START, course.is_epoch_over
         while not is_over:
             with timers.timed(DATA):
@@ -192,12 +201,11 @@ class Loop(Placed, ABC):
     def _finish(self, files: Mapping[str, object]) -> None:
         """Hand over the last checkpoint, with the files and the metrics as results."""
         self._course.count_batch()
-        step, is_best = self._course.position.step, self._book.watch.is_new_best
-        self._book.finish(step)
-        if self._link is None:
-            self._book.published(step)
-        else:
-            self._save(self._course.done, is_best=is_best, results={**files, **self._book.results(self._course)})
+        step, is_best = self._course.position.step, self._log.watch.is_new_best
+        self._log.finish(step)
+        self._log.note_times(step)
+        if self._link:
+            self._save(self._course.done, is_best=is_best, results={**files, **self._log.results(self._course)})
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:
@@ -207,7 +215,6 @@ class Loop(Placed, ABC):
         """Save between two steps if it is time to, and leave if it must."""
         link = self._link
         if link is None:
-            self._book.published(self._course.position.step)  # no restart brings a step again
             return
         link.pace.end_step(ended)
         if self._is_repeating:
@@ -215,7 +222,7 @@ class Loop(Placed, ABC):
         else:
             link.note_step()
         if self._ranks.is_first and link.report(lambda: self._progress(self._course.reported)):
-            self._book.show()
+            self._log.show()
         # Between epochs all wait for each other: there a request is granted at once.
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
         if wish.stop:
@@ -223,10 +230,10 @@ class Loop(Placed, ABC):
         if wish.is_to_save:
             self._save(self._course.reported, is_best=wish.best, is_last=wish.stop)
             self._is_save_asked = False
-            self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
-            self._book.note_times(self._course.position.step)
+            self._log.watch.is_new_best = self._log.watch.is_new_best and not wish.best
+            self._log.note_times(self._course.position.step)
         if wish.stop:
-            self._book.close()
+            self._log.close()
             self._clean_up()
             self._ranks.leave()
             sys.exit(EXIT_PAUSED)
@@ -237,7 +244,7 @@ class Loop(Placed, ABC):
         is_asked = self._is_save_asked and not link.pace.is_saving and link.place.has_room
         if not self._ranks.is_first:  # it knows neither the metrics nor the room
             return RankRequest(stop=link.pace.must_stop(following), due=is_asked)
-        watch = self._book.watch
+        watch = self._log.watch
         is_new_best = watch.is_new_best and watch.is_sound
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
@@ -257,5 +264,5 @@ class Loop(Placed, ABC):
         return f"at step {at.step + self._course.is_in_batch} in epoch {at.epoch}"
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
-        self._book.close()
+        self._log.close()
         end_as_failed(kind, message, self._link.place if self._link else None, self._clean_up)

@@ -10,8 +10,7 @@ from typing import NoReturn
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind
-from unbroken.training.core.environment import Contract
-from unbroken.training.core.validation import give_verdict
+from unbroken.training.core.environment import Contract, give_verdict
 
 # This concerns only this process: a training may continue in another process.
 _begun: set[tuple[Path, Path | None]] = set()

@@ -8,14 +8,16 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoint import Imported, read_import
@@ -32,10 +34,12 @@ from unbroken.training.core.environment import (
     say,
 )
 from unbroken.training.core.point import NonFiniteState, Point
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
 Part = TypeVar("Part")
+AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
@@ -59,55 +63,38 @@ _CHANGING_DIGITS = {
 }
 
 
-class AsyncSave:
-    """Save in a thread that begins at once and does not outlive the process: call `wait` to see it done.
+def in_thread(work: Callable[[], Part]) -> Future[Part]:
+    """Let a thread work that begins at once and does not outlive the process; return what its result will be."""
+    future: Future[Part] = Future()
 
-    `write` returns the seconds that it took; `stall_seconds` is how long the training has paused for it.
-    """
-
-    _error: BaseException | None = None
-
-    def __init__(self, write: Callable[[], float], stall_seconds: float = 0.0) -> None:
-        self.seconds, self.stall_seconds = 0.0, stall_seconds
-        self._write = write
-        self._thread = threading.Thread(target=self._run, name="unbroken-save", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Return True until the save is done or has failed."""
-        return self._thread.is_alive()
-
-    def wait(self, patience_seconds: float | None = None) -> None:
-        """Return when the save is over; raise its error, or CheckpointError if it takes longer."""
-        self._thread.join(patience_seconds)
-        if self._thread.is_alive():
-            raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
-        if self._error:
-            raise self._error
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self.seconds = self._write()
-        except BaseException as error:  # noqa: BLE001  (raised again by wait)
-            self._error = error
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (raised again where the result is taken)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="unbroken-save", daemon=True).start()
+    return future
 
 
 class Connection:
     """Hold what this process received at its start, its clock, and the destination of its checkpoints.
 
-    `guessed_bytes` is how much the first save may write.  Make it before any worker process, because those inherit the
-    signal handlers.
+    `guessed_bytes` is how much the first save may write; `ranks` are all processes of the training, of which the first
+    hands over.  Make it before any worker process, because those inherit the signal handlers.
     """
 
     background_bytes = BACKGROUND_BYTES  # what is smaller is written while the training waits
-    _async_save: AsyncSave | None = None
+    _async_save: Future[tuple[float, float | None]] | None = None
     _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
     _is_import_read = False
     _has_stepped = False
 
-    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
+    def __init__(
+        self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int, ranks: Processes | None = None
+    ) -> None:
         self.contract, self.place, self.saves = contract, place, contract.saves(saves)
+        self.ranks = ranks or Processes()
         self.signals = Signals()
         self.signals.install()
         self.pace = SaveSchedule(contract, self.saves, self.signals, guessed_bytes / GUESSED_BYTES_PER_SECOND)
@@ -130,9 +117,6 @@ class Connection:
     def _made_with(self) -> Mapping[str, str]:
         """Return what a manifest says of the means of this process."""
         return {}
-
-    def _say(self, line: str) -> None:
-        say(line)
 
     # --- between two steps ---
 
@@ -160,7 +144,7 @@ class Connection:
 
     def poll(self) -> None:
         """See how the save in the background is doing, and raise what went wrong with it."""
-        if self._async_save and not self._async_save.is_running:
+        if self._async_save and self._async_save.done():
             self.wait()
 
     def wait(self) -> None:
@@ -205,7 +189,7 @@ class Connection:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
         versions = manifest_of(self.contract.resume).get("versions") if self.contract.resume else None
         if other := differences(versions or {}, self._made_with()):
-            self._say(
+            self.ranks.say(
                 f"environment changed since this checkpoint ({other}): training continues but is not bit-identical"
             )
 
@@ -230,17 +214,56 @@ class Connection:
 
     # --- saves ---
 
-    def write_now(self, point: Point, write: Callable[[], float]) -> None:
-        """Save while the training waits; `write` returns the seconds that it took."""
+    def begin(self, point: AnyPoint) -> AnyPoint:
+        """Return the point, whose save begins now on all ranks, with a draft; wait for the save before."""
+        self.wait()
+        began = time.monotonic()
+        draft = self.ranks.by_first(self._new_draft)
+        self.pace.begin_save(point.step)
+        return replace(point, draft=draft, began=began)
+
+    def complete(
+        self,
+        point: AnyPoint,
+        write: Callable[[AnyPoint], object],
+        hold: Callable[[AnyPoint], AnyPoint] | None = None,
+        size_bytes: int = 0,
+    ) -> None:
+        """Save a point of `begin`: let `write` fill its draft on all ranks, and `hand_over`; a kill leaves a draft.
+
+        With `hold`, which returns a copy of `size_bytes` that does not change, it is written in the background if the
+        training continues and has memory for the copy.
+        """
+        if hold and not point.is_over and self._may_be_in_background(size_bytes):
+            held = hold(point)
+            held = replace(held, stall_seconds=time.monotonic() - point.began)
+            self._async_save = in_thread(lambda: self._written(held, write))
+            self.pace.is_saving = True
+            return
         with self._giving_up():
-            self.pace.saved(write())
+            self.pace.saved(*self._written(point, write))
         if point.is_last or point.results is not None:
             self.close_place(is_paused=point.is_last)
 
-    def write_in_background(self, write: Callable[[], float], stall_seconds: float) -> None:
-        """Save while the training continues, which has paused for so long."""
-        self._async_save = AsyncSave(write, stall_seconds)
-        self.pace.is_saving = True
+    def hand_over(self, point: Point, **more: Any) -> None:
+        """Give the draft away, which is complete; only the first rank does it.  `more` are fields of Handover."""
+        self.place.hand_over(point.draft, point.handover(**{"versions": self._made_with(), **more}))
+
+    def _new_draft(self) -> Path:
+        # Other ranks wait as well, so there is no clock to watch; unbroken takes folders as long as it lives.
+        while self.ranks.size > 1 and not self.place.has_room:
+            time.sleep(WAIT_POLL_SECONDS)
+        return self.place.new_draft()
+
+    def _written(self, point: AnyPoint, write: Callable[[AnyPoint], object]) -> tuple[float, float | None]:
+        """Write a point; return the seconds that its save took, and for how long the training has paused if less."""
+        try:
+            write(point)
+        except BaseException:
+            if self.ranks.size == 1:  # else the ranks would not learn of it at the same time
+                shutil.rmtree(point.draft, ignore_errors=True)
+            raise
+        return time.monotonic() - point.began, point.stall_seconds
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -258,14 +281,16 @@ class Connection:
             lack = self._lack_of_memory(size_bytes)
             self._has_memory = not lack
             if lack:
-                self._say(f"no async checkpoints, saves stop the training: not enough free memory for {lack}")
+                self.ranks.say(f"no async checkpoints, saves stop the training: not enough free memory for {lack}")
         return self._has_memory
 
     def _end_async_save(self, patience_seconds: float | None = None) -> None:
         save, self._async_save, self.pace.is_saving = self._async_save, None, False
-        if save:
-            save.wait(patience_seconds)
-            self.pace.saved(save.seconds, save.stall_seconds)
+        if save is None:
+            return
+        if save not in wait([save], patience_seconds).done:
+            raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
+        self.pace.saved(*save.result())
 
 
 def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[str, Part]:

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
-
-from unbroken.program.contract import Kind, Verdict, write_verdict
-from unbroken.store.history import EndCause, EndKind
-from unbroken.training.core.environment import SavePlace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,22 +27,27 @@ class Validate:
             )
 
 
-class Validation(ABC):
-    """Check a training by what it does; without `validate` there is nothing to compare."""
+class Validation:
+    """Check a training by what it does; without `validate` there is nothing to compare.
 
-    def __init__(self, validate: Validate | Callable[[], Any] | None) -> None:
-        is_whole = validate is None or isinstance(validate, Validate)
-        self._validate: Validate | None = validate if is_whole else Validate(validate)  # type: ignore[assignment, arg-type]
+    `numbers` calls the function for a prediction, and returns every number in it, as they are saved.
+    """
 
-    @abstractmethod
-    def _numbers(self, predict: Callable[[], Any]) -> Any:
-        """Return every number in a prediction, as it is saved; raise TypeError if there is none."""
+    def __init__(
+        self, validate: Validate | Callable[[], Any] | None, numbers: Callable[[Callable[[], Any]], Any]
+    ) -> None:
+        self._numbers = numbers
+        self._validate = validate if validate is None or isinstance(validate, Validate) else Validate(validate)
 
     def state(self) -> dict[str, Any] | None:
         """Return the prediction of now and its tolerance, to be saved with the checkpoint."""
         if self._validate is None:
             return None
         prediction = self._numbers(self._validate.predict)
+        if not len(prediction):
+            raise TypeError(
+                "validate: the prediction holds no number, allowed: tensors, numbers, or containers of them"
+            )
         return {"prediction": prediction, "rtol": self._validate.rtol, "atol": self._validate.atol}
 
     def validation_error(self, saved: Mapping[str, Any] | None) -> str:
@@ -65,11 +62,6 @@ class Validation(ABC):
         if state is not None and not all(map(math.isfinite, _listed(state["prediction"]))):
             return "the prediction (validate) holds NaN or infinity"
         return ""
-
-
-def no_number() -> TypeError:
-    """Return what to raise for a prediction without any."""
-    return TypeError("validate: the prediction holds no number, allowed: tensors, numbers, or containers of them")
 
 
 def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: float) -> str:
@@ -87,21 +79,6 @@ def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: f
         f"{by:.3g} (number {worst}: {then[worst]:.6g} then, {now[worst]:.6g} now; "
         f"allowed: {atol:g} + {rtol:g} * |number|)"
     )
-
-
-def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Report to the process that started us, if there is one that listens."""
-    if path := environment.get("UNBROKEN_VERDICT"):
-        write_verdict(Path(path), Verdict(kind, message))
-
-
-def end_as_failed(kind: Kind, message: str, place: SavePlace | None, clean_up: Callable[[], None]) -> NoReturn:
-    """End this process without saving, in one line."""
-    give_verdict(kind, message)
-    if place:
-        place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
-    clean_up()
-    sys.exit(f"unbroken: {message}")
 
 
 def _listed(prediction: Any) -> list[float]:

@@ -14,11 +14,11 @@ from unbroken.errors import SegmentError
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Feed, Loop
-from unbroken.training.core.notes import FILE_NAME, check, notes_of, read_json, take_over
+from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.notes import read_notes
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import connect
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.position import Positions, global_random
@@ -69,13 +69,13 @@ class Training(Loop, Feed):
             )
         self._state, self._data, self._random = State(state), Positions(data), global_random()
         self._seed, self._course, self._ranks = seed, Course(), Processes()
-        self._book = Book(guard, best, self._ranks, loggers)
+        self._log = MetricsLog(loggers, guard, best)
         self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
         self._restored: Any = None
         self._is_updated = self._state.is_in_place
         if (found := connect(folder, saves)) is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
-            self._book.open(0)
+            self._log.open(self._ranks, 0)
             return
         self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
         self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
@@ -113,13 +113,7 @@ class Training(Loop, Feed):
         The results are metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or a pytree
         or NNX objects, of which a folder of Orbax is made.
         """
-        self._course.count_batch()
-        self._book.finish(self._course.position.step)
-        if self._link is None:
-            self._book.published(self._course.position.step)
-        else:
-            results = {**(files or {}), **self._book.results(self._course)}
-            self._save(self._course.done, is_best=self._book.watch.is_new_best, results=results)
+        self._finish(files or {})
 
     # --- what the loop asks for ---
 
@@ -133,15 +127,14 @@ class Training(Loop, Feed):
         self._is_updated = self._state.is_in_place
 
     def _restore(self, folder: Path) -> str:
-        notes = read_json(folder / FILE_NAME)
-        check(notes, self._seed, folder)
+        notes = read_notes(folder, self._seed)
         rows, tree = jax_tree.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
         leaves, structure = jax.tree.flatten(tree)
         triples = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
         self._restored = jax.tree.unflatten(structure, [jax_tree.restored(*each) for each in triples])
         self._state.replace(self._restored)
         self._data.restore(notes["data"], str(folder))
-        take_over(notes, self._course, self._book)
+        self._restore_common(notes)
         self._notes = {**notes, "folder": str(folder)}
         return ""
 
@@ -163,9 +156,9 @@ class Training(Loop, Feed):
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if self._link is None:
             return
-        notes = notes_of(self._seed, self._course, self._book)
-        notes |= {"random": self._random.state(), "data": self._data.state()}
+        positions = {"random": self._random.state(), "data": self._data.state()}
+        notes = {"seed": self._seed, **self._common_state(), **positions}
         tree, rows = self._state.tree, self._state.table()
-        more |= {"is_best": is_best, "is_finite": bool(self._book.watch.guard.finite), "notes": notes}
+        more |= {"is_best": is_best, "is_finite": bool(self._log.watch.guard.finite), "notes": notes}
         step = self._course.position.step
         self._link.save(JaxPoint(tree=tree, rows=rows, progress=self._progress(done), step=step, **more))

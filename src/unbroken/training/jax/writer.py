@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +15,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import FINAL
 from unbroken.system import fs
 from unbroken.system.memory import available_bytes
 from unbroken.training.core.notes import write_notes
 from unbroken.training.core.point import NonFiniteState, Point
-from unbroken.training.core.results import write_result
 from unbroken.training.core.session import Connection
 from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.tree import Row
@@ -49,32 +45,18 @@ class JaxWriter(Connection):
 
     def save(self, point: JaxPoint) -> None:
         """Hand over one checkpoint; a kill inside leaves only a draft."""
-        self.wait()
-        draft, began = self.place.new_draft(), time.monotonic()
-        self.pace.begin_save(point.step)
-        leaves, structure = jax.tree.flatten(point.tree)
-        if not point.is_over and self._may_be_in_background(jax_tree.size_bytes(leaves)):
-            copied = replace(point, tree=jax.tree.unflatten(structure, jax_tree.held(leaves)))
-            stall = time.monotonic() - began
-            self.write_in_background(lambda: self._write(copied, draft, stall), stall)
-            return
-        self.write_now(point, lambda: self._write(point, draft))
+        self.complete(self.begin(point), self._write, _held, jax_tree.size_bytes(jax.tree.leaves(point.tree)))
 
-    def _write(self, point: JaxPoint, draft: Path, stall_seconds: float | None = None) -> float:
-        began = time.monotonic()
+    def _write(self, point: JaxPoint) -> None:
         tree = jax.tree.map(jax_tree.on_host, point.tree)
-        arrays = jax.tree.leaves(tree)
-        if point.is_finite and (wrong := jax_tree.not_a_number(point.rows, arrays)):
-            shutil.rmtree(draft)
+        if point.is_finite and (wrong := jax_tree.not_a_number(point.rows, jax.tree.leaves(tree))):
             raise NonFiniteState(f"{wrong}, at step {point.step}")
-        write_tree(draft / ARRAYS, tree)
-        write_notes(draft, {**point.notes, "leaves": point.rows})
+        write_tree(point.draft / ARRAYS, tree)
+        write_notes(point.draft, {**point.notes, "leaves": point.rows})
         if point.is_over:  # then no other process can write it again
-            _read_back(draft, point.rows, tree)
-        for name, content in (point.results or {}).items():
-            write_result(draft / FINAL, name, content, _write_other)
-        self.place.hand_over(draft, point.handover(began, stall_seconds, versions=self._made_with()))
-        return time.monotonic() - began
+            _read_back(point.draft, point.rows, tree)
+        point.write_results(_write_other)
+        self.hand_over(point)
 
     def _lack_of_memory(self, size_bytes: int) -> str:
         is_enough = available_bytes() > NEEDED_MEMORY * size_bytes
@@ -92,6 +74,12 @@ class JaxWriter(Connection):
             "devices": f"{len(kinds)} x {kinds[0]}",
             "threads": str(len(os.sched_getaffinity(0))) if kinds[0] == "cpu" else "any",  # XLA sums by them
         }
+
+
+def _held(point: JaxPoint) -> JaxPoint:
+    """Return the point with numbers that stay as they are."""
+    leaves, structure = jax.tree.flatten(point.tree)
+    return replace(point, tree=jax.tree.unflatten(structure, jax_tree.held(leaves)))
 
 
 def write_tree(folder: Path, tree: Any) -> None:

@@ -13,9 +13,9 @@ import math
 import os
 import platform
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,13 +25,10 @@ import numpy as np
 import tensorflow as tf
 
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.program.contract import FINAL
-from unbroken.store.progress import Handover
 from unbroken.system import fs
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
-from unbroken.training.core.notes import FILE_NAME, read_json, write_notes
+from unbroken.training.core.notes import read_notes, write_notes
 from unbroken.training.core.point import Point
-from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
@@ -48,12 +45,10 @@ Groups = Mapping[str, list[Any]]
 class Checkpoints(Connection):
     """Connect a TensorFlow training, which stops for each save: reading a variable may take all workers."""
 
-    _seconds = 0.0  # that the last save took
-
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, workers: Workers) -> None:
         if saves.in_background:
             raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
-        super().__init__(contract, place, saves, GUESSED_BYTES)
+        super().__init__(contract, place, saves, GUESSED_BYTES, workers)
         self._workers = workers
 
     @classmethod
@@ -69,34 +64,27 @@ class Checkpoints(Connection):
         workers.say("started by hand without a folder, so nothing is saved")
         return None
 
-    def write(self, groups: Groups, notes: Mapping[str, Any], *, is_last: bool) -> Path:
+    def write(self, point: Point, groups: Groups, notes: Mapping[str, Any]) -> None:
         """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
-        began, workers = time.monotonic(), self._workers
-        with self._own_folder() as draft:
-            write_variables(groups, draft)
-            write_notes(draft, {**notes, "workers": workers.size, "random": workers.gather(random_state())})
-            if is_last and workers.is_first:
-                read_back(draft)
-        self._seconds = time.monotonic() - began
-        return draft
+        workers = self._workers
+        with self._own_folder(point) as folder:
+            write_variables(groups, folder)
+            write_notes(folder, {**notes, "workers": workers.size, "random": workers.gather(random_state())})
+            if point.is_over and workers.is_first:
+                read_back(folder)
 
-    def hand_over(self, draft: Path, point: Point) -> float:
-        """Publish what was written last, with the results in `final/`; return the seconds that the writing took."""
-        if (results := point.results) is not None:
-            with self._own_folder(draft) as folder:
-                for name, content in results.items():
-                    write_result(folder / FINAL, name, content, _write_other)
+    def publish(self, point: Point) -> None:
+        """Hand over what was written, with the results in `final/`."""
+        if point.results is not None:
+            with self._own_folder(point) as folder:
+                replace(point, draft=folder).write_results(_write_other)
             self._workers.meet()
         if self._workers.is_first:
-            versions, seconds = self._made_with(), round(self._seconds, 3)
-            is_finished = results is not None
-            handover = Handover(point.progress, point.is_best, is_finished, versions=versions, save_seconds=seconds)
-            self.place.hand_over(draft, handover)
-        return self._seconds
+            self.hand_over(point)
 
-    def read_notes(self, folder: Path) -> dict[str, Any]:
+    def read_notes(self, folder: Path, seed: int) -> dict[str, Any]:
         """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
-        notes = read_json(folder / FILE_NAME)
+        notes = read_notes(folder, seed)
         made_by, size = notes.get("workers"), self._workers.size
         if made_by != size:
             raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
@@ -113,14 +101,11 @@ class Checkpoints(Connection):
             "gpus": str(len(tf.config.list_physical_devices("GPU"))),
         }
 
-    def _say(self, line: str) -> None:
-        self._workers.say(line)
-
     @contextmanager
-    def _own_folder(self, draft: Path | None = None) -> Iterator[Path]:
+    def _own_folder(self, point: Point) -> Iterator[Path]:
         """Yield the draft on the first worker; on another one a folder that is then removed."""
         if self._workers.is_first:
-            yield draft or self.place.new_draft()
+            yield point.draft
         else:
             with TemporaryDirectory(prefix="worker-", dir=self.contract.save) as folder:
                 yield Path(folder)

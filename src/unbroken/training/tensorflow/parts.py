@@ -10,8 +10,6 @@ import numpy as np
 import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
-from unbroken.training.core.validation import Validate, Validation, no_number
-
 
 def groups_of(parts: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the variables of all parts, of the optimizers that models were compiled with, and of Keras's generator."""
@@ -84,24 +82,16 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
             optimizer.build(model.trainable_variables)
 
 
-class KerasValidation(Validation):
-    """Check Keras models: their output on a fixed batch, and that their weights are finite."""
+def predicted(predict: Callable[[], Any]) -> list[float]:
+    """Return every number in a prediction."""
+    leaves = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(predict())]
+    return [number for leaf in leaves for number in np.ravel(leaf).astype(float).tolist()]
 
-    def __init__(self, validate: Validate | Callable[[], Any] | None, models: Sequence[Any]) -> None:
-        super().__init__(validate)
-        self._models = models
 
-    def divergence(self, state: Mapping[str, Any] | None) -> str:
-        """Return which weight, or which number of the prediction in `state`, is none; empty if all are."""
-        # All are asked before the first answer is read: on a GPU each answer is waited for.
-        weights = [weight for model in self._models for weight in model.trainable_weights]
-        asked = [(weight.path, tf.reduce_all(tf.math.is_finite(weight.value))) for weight in weights]
-        bad = next((path for path, is_finite in asked if not is_finite), None)
-        return f"the weights {bad} hold NaN or infinity" if bad else self.non_finite_prediction(state)
-
-    def _numbers(self, predict: Callable[[], Any]) -> list[float]:
-        leaves = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(predict())]
-        numbers: list[float] = [number for leaf in leaves for number in np.ravel(leaf).astype(float).tolist()]
-        if not numbers:
-            raise no_number()
-        return numbers
+def non_finite_weight(models: Sequence[Any]) -> str:
+    """Name the first weight that holds NaN or infinity; return "" if all are finite."""
+    # All are asked before the first answer is read: on a GPU each answer is waited for.
+    weights = [weight for model in models for weight in model.trainable_weights]
+    asked = [(weight.path, tf.reduce_all(tf.math.is_finite(weight.value))) for weight in weights]
+    bad = next((path for path, is_finite in asked if not is_finite), None)
+    return f"the weights {bad} hold NaN or infinity" if bad else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,18 +14,17 @@ import keras
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
-from unbroken.training.core.notes import check, notes_of, take_over
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.position import Course
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import checkpoint
 from unbroken.training.tensorflow.checkpoint import Checkpoints
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.parts import KerasValidation, build_optimizers, groups_of, models_of
+from unbroken.training.tensorflow.parts import build_optimizers, groups_of, models_of, non_finite_weight, predicted
 from unbroken.training.tensorflow.workers import Workers
 
 NORMAL, OFTEN = Guard(), Saves()
@@ -49,7 +49,7 @@ class Training(Loop):
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Path | None = None  # the state that the training ends with, if it was written before `finish`
+    _last: Point | None = None  # the one that the training ends with, if its state was written before `finish`
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Training(Loop):
         parts = together(state, {})
         groups_of(parts)  # what cannot be saved is known here
         self._course, self._seed, self._ranks = Course(), seed, Workers.of(models_of(parts))
-        self._book = Book(guard, best, self._ranks, loggers)
+        self._log = MetricsLog(loggers, guard, best)
         self._link = Checkpoints.of(folder, saves, self._ranks)
         self._take(parts, validate)
 
@@ -109,20 +109,18 @@ class Training(Loop):
 
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
         build_optimizers(parts)
-        self._parts, self._trust = parts, KerasValidation(validate, models_of(parts))
+        self._parts, self._trust = parts, Validation(validate, predicted)
         if self._link:
             self._resume(self._link)
         else:
-            self._book.open(0)
+            self._log.open(self._ranks, 0)
 
     def _restore(self, folder: Path) -> str:
         if self._link is None:
             return ""
-        notes = self._link.read_notes(folder)
-        check(notes, self._seed, folder)
-        self._notes = notes
+        self._notes = notes = self._link.read_notes(folder, self._seed)
         checkpoint.put_back(self._groups(), folder)
-        take_over(notes, self._course, self._book)
+        self._restore_common(notes)
         return self._trust.validation_error(notes["trust"])
 
     @property
@@ -137,20 +135,29 @@ class Training(Loop):
 
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         if link := self._link:
-            point = Point(progress=self._progress(done), step=self._course.position.step, is_best=is_best, **more)
-            link.pace.begin_save(point.step)
-            draft = self._last or link.write(self._groups(), self._new_notes(), is_last=point.is_over)
-            link.write_now(point, lambda: link.hand_over(draft, point))
+            point = self._last or link.begin(self._point(done))
+            link.complete(replace(point, is_best=is_best, **more), self._fill)
+
+    def _fill(self, point: Point) -> None:
+        if self._link is None:
+            return
+        if self._last is None:
+            self._link.write(point, self._groups(), self._new_notes())
+        self._link.publish(point)
+
+    def _point(self, done: float, **more: Any) -> Point:
+        return Point(progress=self._progress(done), step=self._course.position.step, **more)
 
     def _groups(self) -> dict[str, list[Any]]:
         return groups_of(self._parts)
 
     def _new_notes(self) -> dict[str, Any]:
-        trust, watch = self._trust.state(), self._book.watch
-        diverged = self._trust.divergence(trust) or watch.non_finite(self._running)
+        trust, watch = self._trust.state(), self._log.watch
+        diverged = non_finite_weight(models_of(self._parts)) or self._trust.non_finite_prediction(trust)
+        diverged = diverged or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
-        return {**notes_of(self._seed, self._course, self._book), "trust": trust}
+        return {"seed": self._seed, **self._common_state(), "trust": trust}
 
 
 def seed_everything(seed: int) -> None:

@@ -12,11 +12,12 @@ from typing import Any, NoReturn, TypeAlias
 
 from unbroken.program.contract import Kind
 from unbroken.store.progress import Progress
+from unbroken.training.core.environment import end_as_failed
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
-from unbroken.training.core.validation import Validate, end_as_failed
+from unbroken.training.core.validation import Validate
 from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.content import Content, Extra
@@ -24,7 +25,7 @@ from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.unsaved import make_persistent
-from unbroken.training.torch.validation import non_finite_weight
+from unbroken.training.torch.validation import non_finite_weight, weights_of
 from unbroken.training.torch.writer import Point, TorchWriter, linked
 
 OFTEN = Saves()
@@ -189,7 +190,7 @@ class Checkpoints:
         if self.link:
             # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
             state = self._state()
-            weights = self.content.trust.weights() if self._record.finite else {}
+            weights = weights_of(self.content.parts) if self._record.finite else {}
             more |= {"is_best": is_best, "where": self._where()}
             self.link.save(Point(state=state, weights=weights, progress=progress, step=step, **more))
 
@@ -204,7 +205,7 @@ class Checkpoints:
         if self._record.finite:
             non_finite = trust.non_finite_prediction(state["trust"])
             if non_finite or self.link is None:  # else the weights are asked in the copy of them that is saved
-                non_finite = non_finite_weight(trust.weights()) or non_finite
+                non_finite = non_finite_weight(weights_of(self.content.parts)) or non_finite
             if non_finite:
                 self._give_up(Kind.HOPELESS, non_finite)
         return state

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unbroken.training.core.validation import Validate
+from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
@@ -23,9 +23,8 @@ from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved
-from unbroken.training.torch.validation import TorchValidation
+from unbroken.training.torch.validation import predicted
 
-FORMAT = 3
 SWITCHES = "switches"
 
 
@@ -57,14 +56,14 @@ class Content:
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
-        self.parts = {name: self.stateful.get(name) or sharded_state.own_part(part) for name, part in others.items()}
+        self.parts = {name: self.stateful.get(name) or torch_state.own_part(part) for name, part in others.items()}
         self._loaders = [*torch_state.only(others, Loaders).values()]
         if loaders:
             self._loaders.append(loaders)
             self._extras["loaders"] = (loaders.state_dict, loaders.load_state_dict)
-        self.trust = TorchValidation(validate, self.parts, self._generators)
+        self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
-        self.switches = Switches(self.parts, self.gradients.parameters)
+        self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
@@ -78,7 +77,6 @@ class Content:
         """Return all of it in a form that can be saved."""
         parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
-            "format": FORMAT,
             "seed": self._seed,
             **{name: give() for name, (give, _) in self._extras.items()},
             "trust": self.trust.state(),
@@ -94,8 +92,7 @@ class Content:
 
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
-        state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
-        torch_state.check_origin(state, FORMAT, self._seed, source)
+        state, source = rank_checkpoint.read(folder, self._ranks, self._seed), str(folder)
         seed = self._seed_of_rank(state["position"]["step"])
         random = state["random"] or random_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
@@ -105,7 +102,7 @@ class Content:
         self.switches.fit_groups(self._saved_switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
-        likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
+        likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
@@ -128,14 +125,8 @@ class Content:
             self._said.add(key)
             self._ranks.say(line)
 
-    def check_generators(self) -> None:
-        """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
-        for loaders in self._loaders:
-            loaders.check_generators([*self._generators.values()])
-
     def check_loaders(self) -> None:
         """Raise TypeError if a loader is used in a way that no restart can continue."""
-        self.check_generators()
         for loaders in self._loaders:
             loaders.check_passes()
         for loader in self.stateful.values():
@@ -176,7 +167,7 @@ class Content:
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""
         models = torch_state.only(self.parts, torch.nn.Module)
-        state = rank_checkpoint.read(folder, self._ranks)["parts"]
+        state = rank_checkpoint.read(folder, self._ranks, self._seed)["parts"]
         states = {name: state[name] for name in models}
         put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,18 +14,17 @@ import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
-from unbroken.store.progress import FileDigest, Handover, Progress
+from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, manifest_of, read_contract
-from unbroken.training.core.framework_log import FrameworkLog
+from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
+from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
-from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.core.validation import give_verdict
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import framework_shards
 from unbroken.training.torch import state as torch_state
@@ -42,14 +37,6 @@ from unbroken.training.torch.writer import connect_all
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 OFTEN = Saves()
-
-
-class Wish(Enum):
-    """Name what to do between two steps."""
-
-    GO_ON = "go on"
-    SAVE = "save, then go on"
-    LEAVE = "save, then leave"
 
 
 def refuse(kind: type[Exception], message: str) -> NoReturn:
@@ -76,7 +63,10 @@ class FrameworkSession:
     `Home` does.
     """
 
-    _link: Connection  # where there is a contract
+    _has_begun, _step = False, 0
+    _is_save_asked = False
+    _agreed = RankRequest()  # what all ranks will do, and have not done yet
+    sharding = Sharding()
 
     def __init__(
         self,
@@ -85,18 +75,15 @@ class FrameworkSession:
         saves: Saves = OFTEN,
         loggers: Sequence[Logger] = (),
     ) -> None:
-        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), FrameworkLog(loggers)
+        self.ranks, self.log = Ranks.here() if here().size > 1 else Ranks(), MetricsLog(loggers)
+        # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
+        self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        self.contract: Contract | None = None
-        self._has_begun, self._step = False, 0
-        self._is_save_asked = False
-        self.sharding = Sharding()
-        self._agreed = RankRequest()  # what all ranks will do, and have not done yet
-        found = connect(folder, saves) if self.ranks.size == 1 else connect_all(folder, saves, self.ranks)
-        if found:
-            self.contract = found[0]
-            self._link = Connection(*found, saves, GUESSED_BYTES)
+        found = connect_all(folder, saves, self.ranks)
+        self.link = Connection(*found, saves, GUESSED_BYTES) if found else None
+        self.contract = self.link.contract if self.link else None
+        self.import_note = self.link.import_note if self.link else None  # of a checkpoint of the library's alone
 
     @property
     def resume(self) -> Path | None:
@@ -104,175 +91,183 @@ class FrameworkSession:
         return self.contract.resume if self.contract else None
 
     @property
-    def counts_steps(self) -> bool:
-        """Return True if the contract counts steps."""
-        return self.contract is not None and self.contract.goal_unit == "steps"
+    def unit(self) -> str | None:
+        """Return what the goal of the configuration counts; None if it says nothing."""
+        return self.contract.goal_unit if self.contract else None
 
-    @property
-    def stop_requested(self) -> bool:
-        """Return True if this process was asked to stop, or its time is up."""
-        return self.contract is not None and self._link.pace.must_stop(Phase.BATCH)
-
-    def save(self) -> None:
+    def ask(self) -> None:
         """Ask for a checkpoint between this step and the next."""
         self._is_save_asked = True
 
-    def join(self, find: Callable[[], Sharding] = Sharding) -> None:
+    def join(self, find: Callable[[], Sharding] = Sharding, *, is_import_of_any: bool = False) -> None:
         """Join the other ranks; call it once torch.distributed is started, before the first step.
 
         `find` returns how they share the model, and raises CheckpointError if that is not saved.  Raise it too if they
-        shared it otherwise when the checkpoint was made.
+        shared it otherwise when the checkpoint was made, or other ranks made it; with `is_import_of_any`, a checkpoint
+        that was imported may be of any.
         """
-        if self.contract:
+        if link := self.link:
             with refusing():
                 self.sharding = find()
-            before = (manifest_of(self.resume).get("versions") or {}).get("sharding") if self.resume else None
-            if before not in (None, str(self.sharding)):
-                refuse(
-                    CheckpointError,
-                    f"the checkpoint was made with {before}, and now it is {self.sharding}; type {before}",
-                )
-            self.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
-            self._versions = {**self._versions, "ranks": str(self.ranks.size), "sharding": str(self.sharding)}
-            self.look_ahead(0)
-        self.log.begin(self.ranks if self.contract else here(), self._link if self.contract else None)
+            self.ranks = link.ranks = self.ranks if self.ranks.size > 1 else Ranks.here()
+            self._versions |= {"ranks": str(self.ranks.size), "sharding": str(self.sharding)}
+            # What several ranks decide together is done a step later.
+            link.pace.steps_ahead = int(self.ranks.size > 1)
+            link.pace.when_saved = self.log.published
+            if self.resume:
+                with refusing():
+                    self._check_origin(self.resume, is_import_of_any=is_import_of_any)
+        step = self.log.read(self.resume) if self.resume else 0
+        self.log.open(self.ranks if link else here(), step, link.contract.live if link else None)
         if self.resume and manifest_of(self.resume).get("is_finished"):  # the framework may train no step more
             self.log.show(is_over=True)
 
-    def listen(self) -> None:
-        """Take the signals back from a framework that has taken them over."""
-        if self.contract:
-            self._link.signals.install()
-
-    def look_ahead(self, steps: int) -> None:
-        """Say how many steps more than the following one may come before there can be a checkpoint."""
-        if self.contract:  # what several ranks decide together is done a step later
-            self._link.pace.steps_ahead = steps + (self.ranks.size > 1)
-
-    def note_saved(self, step: int) -> None:
-        """Note that there is a checkpoint of this step already."""
-        if self.contract:
-            self._link.pace.begin_save(step)
-
-    def check_ranks(self, saved: int) -> None:
-        """Raise CheckpointError if the checkpoint to resume from lacks a shard, or other ranks made it."""
-        here = self.ranks.size
-        if self.contract and saved != here:
-            refuse(
-                CheckpointError,
-                f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}",
+    def _check_origin(self, folder: Path, *, is_import_of_any: bool) -> None:
+        """Raise CheckpointError if other ranks made the checkpoint, or it lacks a shard."""
+        made, here = manifest_of(folder).get("versions") or {}, self.ranks.size
+        if made.get("sharding", str(self.sharding)) != str(self.sharding):
+            was = made["sharding"]
+            raise CheckpointError(f"the checkpoint was made with {was}, and now it is {self.sharding}; type {was}")
+        names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
+        saved = int(made.get("ranks") or (here if is_import_of_any else framework_shards.count_ranks(names)))
+        if saved != here:
+            raise CheckpointError(
+                f"{made_by(saved, here)}, which would train other data than are left; type ranks: {saved}"
             )
-        if self.resume and here > 1:
-            names = [str(path.relative_to(self.resume)) for path in self.resume.rglob("*")]
-            with refusing():
-                framework_shards.check_shards(names, here, self.sharding.zero, self.resume)
+        if here > 1:
+            framework_shards.check_shards(names, here, self.sharding.zero, folder)
 
-    def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
-        """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
+    def step(self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> bool:
+        """Return True if a checkpoint is to be handed over now, between two steps of the kinds `ended` and `following`.
 
-        `ended` and `following` are the kinds of the two.
+        `step` of the whole training are done, which `Saves(steps=...)` counts.
         Raise CheckpointError if this process has trained for the same contract before.
         """
-        if self.contract is None:
-            return Wish.GO_ON
+        if (link := self.link) is None:
+            return False
         self._step = step
         if self._has_begun:
-            self._link.pace.end_step(ended)
-            self._link.place.note("first_step")
+            link.pace.end_step(ended)
+            link.note_step()
         else:
-            once.check_run(self.contract)
-            once.note_begun(self.contract)
+            once.check_run(link.contract)
+            once.note_begun(link.contract)
         self._has_begun = True
-        if self.ranks.is_first:
-            self._link.report(lambda: progress)
-        self._link.pace.begin_step()
-        return self._wish(following)
-
-    def _wish(self, following: Phase) -> Wish:
+        if self.ranks.is_first and link.report(lambda: progress):
+            self.log.show()
+        link.pace.begin_step()
         # Between epochs all ranks wait for each other: there a request is granted at once.
-        said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
+        said = self.ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
         # While gradients are added up, a request has to wait, and must not be forgotten.
         self._agreed = RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
-        if self._agreed.stop:
-            return Wish.LEAVE
-        self.ranks.ask(lambda: self._own(following))
-        return Wish.SAVE if self._agreed.due else Wish.GO_ON
+        if not self._agreed.stop:
+            self.ranks.ask(lambda: self._wish(link, following))
+        return self._agreed.is_to_save
 
-    def _own(self, following: Phase) -> RankRequest:
+    def _wish(self, link: Connection, following: Phase) -> RankRequest:
         asked, self._is_save_asked = self._is_save_asked, False
-        is_due = self.ranks.is_first and not self._agreed.due and self._link.is_save_due(self._step)
-        return RankRequest(stop=self._link.pace.must_stop(following), due=is_due or asked)
+        is_due = self.ranks.is_first and not self._agreed.due and link.is_save_due(self._step)
+        return RankRequest(stop=link.pace.must_stop(following), due=is_due or asked)
 
     def hand_over(self, write: Callable[[Path], None], progress: Progress, *, is_finished: bool = False) -> None:
-        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken."""
+        """Hand over a folder that `write` fills; a kill inside leaves only a draft.  Write nothing without unbroken.
+
+        End the process as paused, as all ranks do, if `step` has found that it is time to leave.
+        """
         if is_finished:
-            self.log.finish()
-        if self.contract is None:
+            self.log.finish(self._step)
+        if (link := self.link) is None:
             return
-        began, place = time.monotonic(), self._link.place
-        self.ranks.meet()
-        draft = Path(self.ranks.by_first(lambda: str(place.new_draft())))
-        try:
-            write(draft)
-            if self.ranks.is_first:
-                self.log.write(draft, self._step)
-        except BaseException:  # what is torn is of no use
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        digests = self._digests(draft)
-        seconds = time.monotonic() - began
-        handover = Handover(
-            progress,
-            is_finished=is_finished,
-            versions=self._versions,
-            save_seconds=round(seconds, 3),
-            algorithm=preferred_algorithm(),
-            digests=digests,
-        )
-        self.ranks.by_first(lambda: place.hand_over(draft, handover))
-        self._agreed = replace(self._agreed, due=False)
+        is_last = self._agreed.stop and not is_finished
+        point = Point(progress=progress, step=self._step, is_last=is_last, results={} if is_finished else None)
+        link.complete(link.begin(point), lambda point: self._fill(link, point, write))
+        link.pace.begin_step()
         if is_finished:
             self.ranks.settle()
-        self._link.pace.begin_save(self._step)
-        self._link.pace.saved(seconds)
-        self._link.pace.begin_step()
+        elif is_last:
+            self.ranks.leave()
+            self.log.close()
+            sys.exit(EXIT_PAUSED)
+        self._agreed = RankRequest()
+
+    def _fill(self, link: Connection, point: Point, write: Callable[[Path], None]) -> None:
+        write(point.draft)
+        if self.ranks.is_first:
+            self.log.write(point.draft, self._step)
+        told = {"algorithm": preferred_algorithm(), "digests": self._digests(point.draft), "versions": self._versions}
+        self.ranks.by_first(lambda: link.hand_over(point, **told))
 
     def _digests(self, draft: Path) -> dict[str, FileDigest]:
         """Flush what each of several ranks has written, on its own node, and return the digests of that.
 
         Raise CheckpointError, on all ranks, if the shard of one is missing.
         """
+        if self.ranks.size == 1:
+            return {}
         self.ranks.meet()
         mine = {}
-        for path in framework_shards.files_of(draft, self.ranks.rank) if self.ranks.size > 1 else ():
+        for path in framework_shards.files_of(draft, self.ranks.rank):
             fs.flush(path)
             digest = digest_file(path, preferred_algorithm())
             mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
         found = {name: digest for each in self.ranks.all_gather(mine) for name, digest in each.items()}
-        if self.ranks.size > 1:
-            framework_shards.check_shards(found, self.ranks.size, self.sharding.zero, draft)
-            self.ranks.by_first(lambda: framework_shards.check_described(draft))
+        framework_shards.check_shards(found, self.ranks.size, self.sharding.zero, draft)
+        self.ranks.by_first(lambda: framework_shards.check_described(draft))
         return found
 
-    def leave(self) -> NoReturn:
-        """End the process as paused, as all ranks do."""
-        self.ranks.leave()
-        self.log.close()
-        self._link.close_place(is_paused=True)
-        sys.exit(EXIT_PAUSED)
-
-    def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
+    def write_own(self, state: Callable[[], dict[str, Any]], draft: Path) -> None:
         """Write on another rank what the framework saves only of the first."""
         if not self.ranks.is_first:
             path = draft / OWN_FILE.format(self.ranks.rank)
             path.parent.mkdir(exist_ok=True)
-            save_verified(torch_state.canonical(dict(state), "state"), path)
+            save_verified(torch_state.canonical(state(), "state"), path)
 
     def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what this rank wrote into the checkpoint from which it resumes; the first rank wrote `of_first`."""
         if self.resume is None or self.ranks.is_first:
             return of_first
         return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
+
+
+class Adapter:
+    """Offer what all adapters have in common; `folder`, `saves` and `loggers` are those of `Training`."""
+
+    _library: Mapping[str, str]  # its name and version, for the manifest
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        self._seed, self._keeper = seed, FrameworkSession(self._library, folder, saves, loggers)
+
+    @property
+    def resumed(self) -> bool:
+        """Return True if there is a checkpoint to resume from."""
+        return self._keeper.resume is not None
+
+    @property
+    def resume(self) -> str | None:
+        """Return the checkpoint to resume from, as the framework takes it; None if the training begins at zero."""
+        return str(self._keeper.resume) if self._keeper.resume else None
+
+    @property
+    def goal(self) -> Any:
+        """Return the goal of the configuration, an int where it is one; None where it names none, and by hand."""
+        goal = self._keeper.contract.goal if self._keeper.contract else None
+        return goal if goal is None or goal % 1 else int(goal)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if this process was asked to stop or its time is up: it saves and leaves after this step."""
+        return self._keeper.link is not None and self._keeper.link.pace.must_stop(Phase.BATCH)
+
+    def save(self) -> None:
+        """Ask for a checkpoint after this step; of several ranks one is enough, and it comes a step later."""
+        self._keeper.ask()
 
 
 def _check_options(ranks: Ranks, folder: str | os.PathLike[str] | None, saves: Saves) -> None:

@@ -79,16 +79,17 @@ def sharding_of(state: object | None) -> Sharding:
     for name, kind in REFUSED.items():
         if has.get(name) is not None:
             raise CheckpointError(f"Accelerate trains with {kind}, allowed: {ALLOWED}; type no {name}")
-    plugins, fsdp = has.get("deepspeed_plugins"), has.get("fsdp_plugin")
-    for name, variable, plugin in (("FSDP", "FSDP", fsdp), ("DeepSpeed", "DEEPSPEED", plugins)):
-        if os.environ.get(f"ACCELERATE_USE_{variable}", "").lower() == "true" and plugin is None:
+    deepspeed, fsdp = has.get("deepspeed_plugins"), has.get("fsdp_plugin")
+    for name, plugin in (("FSDP", fsdp), ("DeepSpeed", deepspeed)):
+        variable = f"ACCELERATE_USE_{name.upper()}"
+        if os.environ.get(variable, "").lower() == "true" and plugin is None:
             raise CheckpointError(
                 f"{name} was asked for, and Accelerate trains without it, as it does with cpu=True or without a GPU; "
-                f"allowed: {ALLOWED}; type no {name}, or unset ACCELERATE_USE_{variable}"
+                f"allowed: {ALLOWED}; type no {name}, or unset {variable}"
             )
     if fsdp is not None:
         _check_fsdp(fsdp)
-    return Sharding(_zero_stage(plugins), fsdp is not None)
+    return Sharding(_zero_stage(deepspeed), fsdp is not None)
 
 
 def _check_fsdp(plugin: Any) -> None:
@@ -101,24 +102,21 @@ def _check_fsdp(plugin: Any) -> None:
 
 
 def _zero_stage(plugins: Any) -> int:
+    """Return the stage of the plugin, or of the only one of several by name; 0 if there is none."""
     if plugins is None:
         return 0
     if isinstance(plugins, dict) and len(plugins) > 1:
         raise CheckpointError(f"Accelerate has {len(plugins)} DeepSpeed plugins, allowed: one")
-    plugin: Any = next(iter(plugins.values())) if isinstance(plugins, dict) else plugins
-    _check_config(plugin.deepspeed_config)
-    return int(plugin.zero_stage)
-
-
-def _check_config(config: Any) -> None:
+    config: Any = (next(iter(plugins.values())) if isinstance(plugins, dict) else plugins).deepspeed_config
     for path, why in OUTSIDE.items():
         found = config
         for name in path:
             found = found.get(name) if isinstance(found, dict) else (found == name or None)
         if found is not None and found is not False:
             raise CheckpointError(f"DeepSpeed's configuration has {'.'.join(map(str, path))}; {why}; type no {path[0]}")
-    if not (config.get("zero_optimization") or {}).get("stage"):
+    if not (stage := (config.get("zero_optimization") or {}).get("stage")):
         raise CheckpointError(f"DeepSpeed trains with ZeRO stage 0, allowed: {ALLOWED}")
+    return int(stage)
 
 
 def files_of(folder: Path, rank: int) -> list[Path]:

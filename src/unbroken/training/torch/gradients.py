@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.state import modules_in, only, parameters_of
+from unbroken.training.torch.state import modules_in, parameters_in, parameters_of
 
 
 class Gradients:
@@ -30,23 +30,12 @@ class Gradients:
         self.steppers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of this process
         self._are_replaced = False  # after a step there came new gradients,
         self._are_kept = False  # and never one that a step had used before
-        self._pending: list[tuple[torch.Tensor, torch.Tensor | None, bool | None]] | None = None  # to be put back
+        self._saved: Mapping[str, Any] | None = None  # to be put back
         _watching().add(self)
-
-    def parameters(self) -> dict[str, torch.Tensor]:
-        """Return all parameters, by their part and their name in it, or their number if the part is an optimizer."""
-        first: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, module in only(self._parts, torch.nn.Module).items():
-            for key, parameter in module.named_parameters():
-                first.setdefault(id(parameter), (f"{name}.{key}", parameter))
-        for name, optimizer in only(self._parts, torch.optim.Optimizer).items():
-            for number, each in enumerate(parameters_of(optimizer)):
-                first.setdefault(id(each), (f"{name}.{number}", each))
-        return dict(first.values())
 
     def state(self) -> dict[str, Any]:
         """Return the gradients that the training still needs, and what was observed of its steps."""
-        parameters = self.parameters()
+        parameters = parameters_in(self._parts)
         held = {name: each.grad for name, each in parameters.items() if each.grad is not None}
         if self._are_replaced and not self._are_kept:
             held = {name: gradient for name, gradient in held.items() if not self._is_as_used(gradient)}
@@ -71,23 +60,24 @@ class Gradients:
 
     def restore(self, state: Mapping[str, Any], source: str) -> None:
         """Keep what `state` gave, for `put_back`; raise CheckpointError if a parameter is missing."""
-        parameters, tensors = self.parameters(), state["tensors"]
-        unknown = sorted({*tensors, *state["stepped"]} - parameters.keys())
-        if unknown:
+        if unknown := sorted({*state["tensors"], *state["stepped"]} - parameters_in(self._parts).keys()):
             raise CheckpointError(f"{source}: holds the gradient of {unknown[0]}, which is no parameter now")
-        self._are_replaced, self._are_kept = state["are_replaced"], state["are_kept"]
-        for name in state["stepped"]:
-            self._stepped[parameters[name]] = True
-        self._pending = [(each, tensors.get(name), state["used"].get(name)) for name, each in parameters.items()]
+        self._saved = state
 
     def put_back(self) -> None:
         """Give each parameter the gradient that it had, or none."""
-        pending, self._pending = self._pending or [], None
-        for parameter, gradient, is_as_used in pending:
+        state, self._saved = self._saved, None
+        if state is None:
+            return
+        self._are_replaced, self._are_kept = state["are_replaced"], state["are_kept"]
+        for name, parameter in parameters_in(self._parts).items():
+            gradient = state["tensors"].get(name)
             parameter.grad = None if gradient is None else _own_memory(gradient.to(parameter.device))
-            if is_as_used is not None and parameter.grad is not None:
+            if parameter.grad is not None and name in state["used"]:
                 own = _own(parameter.grad)
-                self._used[own] = own._version if is_as_used else None
+                self._used[own] = own._version if state["used"][name] else None
+            if name in state["stepped"]:
+                self._stepped[parameter] = True
 
     def _is_as_used(self, gradient: torch.Tensor) -> bool:
         """Return True if a step has used the gradient and nothing has changed it since."""

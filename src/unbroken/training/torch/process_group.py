@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from unbroken.errors import CheckpointError
-from unbroken.training.core.batch_order import Share
 from unbroken.training.core.process_group import Processes, RankRequest
+from unbroken.training.torch.samplers import Share
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)

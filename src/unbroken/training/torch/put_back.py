@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+import pickle
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.state import (
-    COMPILED,
     Stateful,
     local,
     only,
     parameters_of,
+    places,
+    plainly_named,
     state_of,
-    unwrapped,
 )
-
-_PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
@@ -28,15 +27,14 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
     groups = {name: part.param_groups for name, part in only(parts, torch.optim.Optimizer).items()}
     for name, part in parts.items():
         try:
-            part.load_state_dict(_named_as_in(part, states[name]))
+            with plainly_named(part):
+                part.load_state_dict(states[name])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{source}: the state of {name!r} does not fit: {error}") from error
         if isinstance(part, torch.optim.Optimizer):
             _undo_casts(part, states[name])
         if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
-            is_exact = isinstance(part, torch.optim.Optimizer)  # a module may make of what it loads what it likes
-            if place := _first_difference(states[name], state_of(part), name, is_exact=is_exact):
-                raise CheckpointError(f"{source}: {place}")
+            _check_taken(name, part, states[name], source)
     _share_again(parts, groups)
 
 
@@ -61,25 +59,36 @@ def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
                 state[key] = value.detach().clone().to(here.device)
 
 
-def _first_difference(saved: Any, here: Any, where: str, *, is_exact: bool) -> str:
-    """Describe the first tensor that differs from the saved one in type or bits; return "" if none does."""
-    if isinstance(saved, torch.Tensor) and isinstance(here, torch.Tensor):
-        if saved.dtype != here.dtype:
-            return f"{where} was saved as {saved.dtype}, and here it is {here.dtype}; allowed: the same type"
-        is_same = not is_exact or _has_same_bits(local(saved), local(here))
-        return "" if is_same else f"{where} has other values after it was loaded: its optimizer cannot go on exactly"
-    if isinstance(saved, Mapping) and isinstance(here, Mapping):
-        pairs = [(key, saved[key], here[key]) for key in saved if key in here]
-    elif isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple)):
-        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here, strict=False))]
-    else:
-        return ""
-    found = (_first_difference(one, other, f"{where}.{key}", is_exact=is_exact) for key, one, other in pairs)
-    return next(filter(None, found), "")
+def _check_taken(name: str, part: Stateful, saved: Any, source: str) -> None:
+    """Raise CheckpointError if a tensor has another type than the saved one, or one of an optimizer other bits."""
+    here = dict(places(state_of(part), name))
+    for place, value in places(saved, name):
+        found, where = here.get(place), f"{source}: {place.replace('/', '.')}"
+        if not (isinstance(value, torch.Tensor) and isinstance(found, torch.Tensor)):
+            continue
+        if value.dtype != found.dtype:
+            raise CheckpointError(
+                f"{where} was saved as {value.dtype}, and here it is {found.dtype}; allowed: the same type"
+            )
+        # A module may make of what it loads what it likes.
+        if isinstance(part, torch.optim.Optimizer) and not are_same(value, found):
+            raise CheckpointError(f"{where} has other values after it was loaded: its optimizer cannot go on exactly")
 
 
-def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return True if both tensors have the same bits.  A NaN, which is not equal to itself, has the same bits."""
+def are_same(one: Any, other: Any) -> bool:
+    """Return True if two states are known to have the same values, bit for bit: a NaN is what it was."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and _have_same_bits(local(one), local(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [*one] == [*other] and all(are_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(are_same, one, other))
+    with suppress(AttributeError, TypeError, pickle.PicklingError):
+        return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)
+    return False
+
+
+def _have_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
         return True  # its bits are unknown
     return one.shape == other.shape and torch.equal(bits(one.to(other.device)), bits(other))
@@ -88,18 +97,6 @@ def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bits of a tensor, as a flat tensor of bytes."""
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
-
-
-def _named_as_in(part: object, state: Any) -> Any:
-    """Return a saved state by the names that the model has here, whose blocks may be compiled."""
-    here = part.state_dict() if isinstance(part, torch.nn.Module) else {}
-    if not any(COMPILED in key for key in here):
-        return state
-    names = {key.replace(COMPILED, ""): key for key in here}
-    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in state.items())
-    versions, modules = getattr(state, "_metadata", {}), getattr(here, "_metadata", {})
-    fresh._metadata = OrderedDict((name, versions.get(unwrapped(name), modules[name])) for name in modules)
-    return fresh
 
 
 class Repeated:
@@ -117,20 +114,9 @@ class Repeated:
             if isinstance(part, torch.optim.Optimizer):
                 for group, options in zip(part.param_groups, held, strict=False):
                     group.update(options)
-            elif not _is_same(held, part.state_dict()):  # one that adds what it loads to what it has is loaded once
+            elif not are_same(held, part.state_dict()):  # one that adds what it loads to what it has is loaded once
                 part.load_state_dict(held)
         return _versions(self._parts) != self._weights
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Return True if two states are known to have the same values."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.dtype == other.dtype and _has_same_bits(local(one), local(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return [*one] == [*other] and all(_is_same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return isinstance(one, _PLAIN) and type(one) is type(other) and one == other
 
 
 def _held_of(part: Stateful) -> Any:

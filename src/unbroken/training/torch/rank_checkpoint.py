@@ -1,13 +1,13 @@
 """Make checkpoints by several ranks together, and resume from one with the same or another number of ranks.
 
-The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
-generators and gradients (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`).
+The first rank writes the whole state as it is there (`state.pt`, as a single process does), each other one its own
+random generators, gradients and parts (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`).
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import SHARDS
 from unbroken.training.torch.state import STATE_FILE, is_wrapped_by_compile
 
+FORMAT = 4
 OWN_FILE = "ranks/{:05d}.pt"
 GRADIENTS = "unbroken.gradients"
 
@@ -35,9 +36,8 @@ Pieces = dict[str, Any]
 
 @dataclass(frozen=True)
 class Offer:
-    """Hold what a rank reports before a save: the draft if it is the first, and the size of a copy of its pieces."""
+    """Hold what a rank reports before a save: the size of a copy of its pieces."""
 
-    draft: str
     size_bytes: int
     has_memory: bool  # for a copy of each rank on its node, in addition to the training
 
@@ -53,19 +53,14 @@ class Said:
 
 def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> Pieces:
     """Return what this rank writes of a state, by the name of its file; `own` names the parts that each has itself."""
-    if ranks.size == 1:
-        return {STATE_FILE: state}
     shards: sharded_state.Shards = {}
-    common = {name: part for name, part in state["parts"].items() if name not in own}
-    common = {name: sharded_state.taken_out(part, name, shards) for name, part in common.items()}
-    mine = {"random": state["random"], "parts": {name: state["parts"][name] for name in own}}
+    mine = {"format": FORMAT, **state, "ranks": ranks.size, "own": sorted(own) if ranks.size > 1 else []}
+    mine["parts"] = {name: sharded_state.taken_out(part, name, shards) for name, part in state["parts"].items()}
     mine[GRADIENTS] = sharded_state.taken_out(state[GRADIENTS], GRADIENTS, shards)
-    pieces: Pieces = {OWN_FILE.format(ranks.rank): mine, SHARDS: shards}
-    if ranks.is_first:
-        whole = {key: value for key, value in state.items() if key != GRADIENTS}
-        whole |= {"parts": common, "ranks": ranks.size, "own": sorted(own)}
-        pieces[STATE_FILE] = torch_state.canonical(whole, "state")
-    return pieces
+    if not ranks.is_first:
+        parts = {name: mine["parts"][name] for name in mine["own"]}
+        mine = {"random": mine["random"], GRADIENTS: mine[GRADIENTS], "parts": parts}
+    return {_file_of(ranks.rank): torch_state.canonical(mine, "state"), SHARDS: shards}
 
 
 def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
@@ -74,43 +69,40 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
     if pieces.get(SHARDS):  # first, because all ranks must come here whatever becomes of their own files
         files = sharded_state.write(pieces[SHARDS], draft / SHARDS, ranks)
         made = {f"{SHARDS}/{path.name}": _digest(path) for path in files}
-    for name in sorted(pieces.keys() - {SHARDS}):
-        (draft / name).parent.mkdir(exist_ok=True)
-        made[name] = save_verified(pieces[name], draft / name)
-        if not ranks.is_first:  # unbroken flushes on the first rank's node
-            fs.flush(draft / name)
+    name = _file_of(ranks.rank)
+    (draft / name).parent.mkdir(exist_ok=True)
+    made[name] = save_verified(pieces[name], draft / name)
+    if not ranks.is_first:  # unbroken flushes on the first rank's node
+        fs.flush(draft / name)
     return {name: digest for name, digest in made.items() if digest}
 
 
-def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
+def read(folder: Path, ranks: Ranks, seed: int) -> dict[str, Any]:
     """Return the state with which this rank resumes; "random" is None if another number of ranks made it.
 
-    Sharded tensors stay notes (`sharded_state.put_in`).  Raise CheckpointError if anything is missing, before it is
-    used.
+    Sharded tensors stay notes (`sharded_state.put_in`).  Raise CheckpointError if a file is missing, or the training
+    has another seed.
     """
-    state = torch_state.load(folder, is_mapped=ranks.size > 1)
-    saved, names = int(state.get("ranks", 1)), list(state.get("own", ()))
-    files = [OWN_FILE.format(rank) for rank in range(saved)] if saved > 1 else []
-    if missing := [name for name in files if not (folder / name).exists()]:
+    first = torch_state.load(folder, is_mapped=ranks.size > 1)
+    torch_state.check_origin(first, FORMAT, seed, str(folder))
+    saved, own = first["ranks"], first["own"]
+    files = [folder / _file_of(rank) for rank in range(1, saved)]
+    if missing := [str(file.relative_to(folder)) for file in files if not file.exists()]:
         raise CheckpointError(f"{folder}: made by {saved} ranks, and {', '.join(missing)} is missing")
-    sharded_state.check(folder / SHARDS, state["parts"])
-    if saved == ranks.size == 1:
-        return state
     if saved == ranks.size:
-        mine = torch_state.load_file(folder / files[ranks.rank])
-        state |= {"random": mine["random"], "parts": {**state["parts"], **mine["parts"]}}
-        return {**state, GRADIENTS: _checked_gradients(folder, [mine])}
-    if names:
+        mine = first if ranks.is_first else torch_state.load_file(files[ranks.rank - 1])
+        return {**first, **mine, "parts": {**first["parts"], **mine["parts"]}}
+    if own:
         raise CheckpointError(
-            f"{folder}: made by {saved} ranks, each with a state of its own for {', '.join(names)}, which "
+            f"{folder}: made by {saved} ranks, each with a state of its own for {', '.join(own)}, which "
             f"{ranks.size} cannot share; allowed: {saved} ranks"
         )
     ranks.say(
         f"{made_by(saved, ranks.size)}: its state is brought into the new form, and the epoch "
         "goes on where it was; random generators are reseeded: training continues but is not bit-identical"
     )
-    each = [torch_state.load_file(folder / name) for name in files] or [state]
-    return {**state, "random": None, GRADIENTS: _checked_gradients(folder, each)}
+    each = [first[GRADIENTS], *(torch_state.load_file(file)[GRADIENTS] for file in files)]
+    return {**first, "random": None, GRADIENTS: gradients.shared(each)}
 
 
 def made_by(saved: int, here: int) -> str:
@@ -119,11 +111,9 @@ def made_by(saved: int, here: int) -> str:
     return f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there {now}"
 
 
-def _checked_gradients(folder: Path, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the files of ranks say of gradients, shared among all of them."""
-    said = [file[GRADIENTS] for file in files]
-    sharded_state.check(folder / SHARDS, said)
-    return said[0] if len(said) == 1 else gradients.shared(said)
+def _file_of(rank: int) -> str:
+    """Return the name of the file that a rank writes alone."""
+    return OWN_FILE.format(rank) if rank else STATE_FILE
 
 
 def _digest(path: Path) -> FileDigest:

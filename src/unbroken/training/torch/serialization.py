@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ SAFETENSORS = ".safetensors"
 CHUNK_BYTES = 1024 * 1024
 # blake2b would more than double the time of a save; the parent process can do it while the training continues.
 INLINE_ALGORITHM = "xxh3_128"
+_SWITCH = threading.Lock()
 
 
 def save_verified(obj: object, path: Path, *, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
@@ -34,31 +36,32 @@ def save_verified(obj: object, path: Path, *, zip_checksums: bool = False, **opt
     """
     is_inline = preferred_algorithm() == INLINE_ALGORITHM
     hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
-    with fs.storage_errors(path, tensor_bytes(obj)), path.open("wb", buffering=CHUNK_BYTES) as file:
-        writer = _Writer(file, hasher, ZipChecksums(is_wanted=zip_checksums or not is_inline))
+    with (
+        fs.storage_errors(path, tensor_bytes(obj)),
+        path.open("wb", buffering=CHUNK_BYTES) as file,
+        ExitStack() as switch,
+    ):
+        # The switch is one for the whole process, in which the user may save something in another thread.  torch has
+        # read it when it writes the first byte.
+        switch.enter_context(_zip_checksums(are_wanted=zip_checksums or not is_inline))
+        writer = _Writer(file, hasher, switch.close)
         try:
             torch.save(obj, writer, **options)  # type: ignore[arg-type]
-        except RuntimeError:
-            # torch replaces the error of `write` by one about the zip archive.
-            if writer.error is None:
-                raise
-            raise writer.error from None
-        finally:
-            writer.checksums.restore()
+        except RuntimeError as error:  # about the zip archive, in place of the error of `write`
+            raise writer.error or error from None
     return FileDigest(writer.size_bytes, hasher.hexdigest()) if hasher else None
 
 
 class _Writer:
     """Provide what torch.save needs of a file; `error` is why a write failed."""
 
-    def __init__(self, file: BinaryIO, hasher: Hasher | None, checksums: ZipChecksums) -> None:
-        self.checksums = checksums
+    def __init__(self, file: BinaryIO, hasher: Hasher | None, begin: Callable[[], None]) -> None:
         self.size_bytes = 0
         self.error: OSError | None = None
-        self._file, self._hasher = file, hasher
+        self._file, self._hasher, self._begin = file, hasher, begin
 
     def write(self, data: bytes | memoryview) -> int:
-        self.checksums.restore()
+        self._begin()
         view = memoryview(data)
         try:
             for start in range(0, len(view), CHUNK_BYTES):
@@ -76,25 +79,16 @@ class _Writer:
         self._file.flush()
 
 
-class ZipChecksums:
-    """Set torch's switch for zip checksums until the first byte is written: torch has read it by then.
-
-    The switch is one for the whole process, in which the user may save something in another thread.
-    """
-
-    _lock = threading.Lock()
-
-    def __init__(self, *, is_wanted: bool) -> None:
-        self._lock.acquire()
-        self._before: bool | None = torch.serialization.get_crc32_options()
-        torch.serialization.set_crc32_options(is_wanted)
-
-    def restore(self) -> None:
-        """Restore torch's setting; only the first call has an effect."""
-        if self._before is not None:
-            torch.serialization.set_crc32_options(self._before)
-            self._before = None
-            self._lock.release()
+@contextmanager
+def _zip_checksums(*, are_wanted: bool) -> Iterator[None]:
+    """Set torch's switch for zip checksums inside the context."""
+    with _SWITCH:
+        before = torch.serialization.get_crc32_options()
+        torch.serialization.set_crc32_options(are_wanted)
+        try:
+            yield
+        finally:
+            torch.serialization.set_crc32_options(before)
 
 
 def save_result(path: Path, content: object) -> FileDigest | None:

@@ -7,7 +7,8 @@ changed.  Other values stay in the state as they are; a note replaces each shard
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,14 +16,13 @@ import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.state import is_wrapped_by_compile, mapped, parameters_of, places, state_of
+from unbroken.training.torch.state import mapped, parameters_of, places, state_of
 
 SHARDS = "shards"
 _NOTE = "unbroken.shard"
@@ -54,17 +54,6 @@ def check_kinds(parts: Mapping[str, object]) -> None:
                 "holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
                 "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
             )
-
-
-def own_part(part: Any) -> Any:
-    """Return the part that has the state: for DDP or torch.compile the model inside, whose state has the same names."""
-    while True:
-        if isinstance(part, DistributedDataParallel):
-            part = part.module
-        elif is_wrapped_by_compile(part):
-            part = part._orig_mod
-        else:
-            return part
 
 
 class _Reader(FileSystemReader):
@@ -100,40 +89,23 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
 
     Raise CheckpointError on all ranks if one of them cannot.
     """
-    try:
+    with _failures_in(folder):
         state_dict_saver.save(dict(shards), storage_writer=FileSystemWriter(folder), process_group=ranks.group)
-    except CheckpointException as error:
-        told = "; ".join(f"rank {rank}: {failure!r}" for rank, (failure, _) in error.failures.items())
-        raise CheckpointError(f"{folder}: {told}") from error
     own = sorted(folder.glob(f"__{ranks.rank}_*"))
     return [*own, folder / METADATA] if ranks.is_first else own
-
-
-def check(folder: Path, states: Any) -> None:
-    """Raise CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
-    wanted = [each for _, each in places(states) if isinstance(each, Mapping) and _NOTE in each]
-    if not wanted:
-        return
-    try:
-        there = _Reader(folder).read_metadata().state_dict_metadata
-    except Exception as error:  # reading a pickle ends in whatever its bytes lead to
-        raise CheckpointError(f"{folder}: cannot be read ({error!r})") from error
-    for each in wanted:
-        found = there.get(each[_NOTE])
-        if not isinstance(found, TensorStorageMetadata) or list(found.size) != each["shape"]:
-            raise CheckpointError(f"{folder}: holds no {each[_NOTE]} of shape {each['shape']}")
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
     """Return the states with all tensors as the parts hold them now: sharded over the present ranks, or whole.
 
-    A part may be a mapping of tensors, too.
+    A part may be a mapping of tensors, too.  Raise CheckpointError if a tensor is missing, or has another shape.
     """
     shards: Shards = {}
-    filled = {name: _filled(state, name, _likes(parts[name], name), shards) for name, state in states.items()}
+    filled = {name: _filled(state, name, _likes(name, parts[name]), shards) for name, state in states.items()}
     if shards:
         reader, alone = _Reader(folder), ranks.size == 1
-        state_dict_loader.load(shards, storage_reader=reader, process_group=ranks.group, no_dist=alone)
+        with _failures_in(folder):
+            state_dict_loader.load(shards, storage_reader=reader, process_group=ranks.group, no_dist=alone)
     return filled
 
 
@@ -150,33 +122,36 @@ def whole(value: Any, *, is_kept: bool = True) -> Any:
     return mapped(value, lambda item, place: whole(item, is_kept=is_kept))
 
 
-def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
-    """Return a function from a place in a part's state to the tensor that shows how the one there is sharded."""
-    state = part if isinstance(part, Mapping) else state_of(part)
-    found = {where: each for where, each in places(state, name) if isinstance(each, torch.Tensor)}
-    if not isinstance(part, torch.optim.Optimizer):
-        return found.get
-    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters_of(part))}
-    # An optimizer has no state before its first step; what it will have for a parameter is spread like it.
-    return lambda where: found.get(where, at.get(where[: where.rfind("/") + 1]))
+@contextmanager
+def _failures_in(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointException as error:
+        told = "; ".join(f"rank {rank}: {failure!r}" for rank, (failure, _) in error.failures.items())
+        raise CheckpointError(f"{folder}: {told}") from error
 
 
-def _filled(value: Any, where: str, likes: Callable[[str], torch.Tensor | None], shards: Shards) -> Any:
+def _likes(name: str, part: Any) -> dict[str, DTensor]:
+    """Return the sharded tensors of a part by their places: they show how what is saved of it is sharded."""
+    state = dict(places(part if isinstance(part, Mapping) else state_of(part), name))
+    if isinstance(part, torch.optim.Optimizer):
+        # It has no state before its first step; what it will have for a parameter is sharded like it.
+        state |= {f"{name}/state/{number}": parameter for number, parameter in enumerate(parameters_of(part))}
+    return {where: value for where, value in state.items() if isinstance(value, DTensor)}
+
+
+def _filled(value: Any, where: str, likes: Mapping[str, DTensor], shards: Shards) -> Any:
+    like = likes.get(where, likes.get(where.rpartition("/")[0]))
     if isinstance(value, Mapping) and _NOTE in value:
-        shards[value[_NOTE]] = _empty(value, where, likes(where))
-        return shards[value[_NOTE]]
-    if isinstance(value, torch.Tensor):
-        like = likes(where)
-        if isinstance(like, DTensor) and like.shape == value.shape:
-            spread = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
-            return spread.to(like.device)  # torch has put it on the mesh's devices
-        return value
+        if like is None:
+            tensor = torch.empty(value["shape"], dtype=value["dtype"])
+        elif list(like.shape) == value["shape"]:
+            tensor = torch.empty_like(like, dtype=value["dtype"])
+        else:
+            raise CheckpointError(f"{where}: saved with shape {value['shape']}, and has {list(like.shape)} now")
+        shards[value[_NOTE]] = tensor
+        return tensor
+    if isinstance(value, torch.Tensor) and like is not None and like.shape == value.shape:
+        spread = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+        return spread.to(like.device)  # torch has put it on the mesh's devices
     return mapped(value, lambda item, place: _filled(item, place, likes, shards), where)
-
-
-def _empty(note: Mapping[str, Any], where: str, like: torch.Tensor | None) -> torch.Tensor:
-    if isinstance(like, DTensor) and list(like.shape) == note["shape"]:
-        return torch.empty_like(like, dtype=note["dtype"])
-    if isinstance(like, DTensor):
-        raise CheckpointError(f"{where}: saved with shape {note['shape']}, and has {list(like.shape)} now")
-    return torch.empty(note["shape"], dtype=note["dtype"])

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 
+T = TypeVar("T")
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
 # Whose memory is copied to pinned memory of the host.
@@ -26,15 +27,15 @@ def snapshot_bytes(state: object) -> int:
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 
-def on_this_gpu(work: Callable[[], float]) -> Callable[[], float]:
+def on_this_gpu(work: Callable[[T], object]) -> Callable[[T], None]:
     """Return the work for another thread: by itself it works on GPU 0, where each rank would take memory."""
     is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = torch.cuda.current_device() if is_used else None
 
-    def do() -> float:
+    def do(subject: T) -> None:
         if device is not None:
             torch.cuda.set_device(device)
-        return work()
+        work(subject)
 
     return do
 

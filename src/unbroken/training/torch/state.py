@@ -12,18 +12,18 @@ import sys
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from unbroken.errors import CheckpointError
 
 STATE_FILE = "state.pt"
-# What torch.compile puts before the names of what it has compiled.
-COMPILED = "_orig_mod."
 
 
 @runtime_checkable
@@ -118,21 +118,15 @@ def tensor_bytes(value: object) -> int:
     return sum(map(bytes_here, tensors_in(value)))
 
 
-def state_of(part: Stateful) -> Any:
-    """Return the part's state; a model's compiled blocks have the names that they have without `torch.compile`."""
-    state = part.state_dict()
-    return plainly_named(state) if isinstance(part, torch.nn.Module) else state
-
-
-def plainly_named(state: Mapping[str, Any]) -> Any:
-    """Return the state of a model by the names that it has without `torch.compile`."""
-    if not any(COMPILED in key for key in state):
-        return state
-    fresh: Any = OrderedDict((key.replace(COMPILED, ""), value) for key, value in state.items())
-    versions = getattr(state, "_metadata", None)
-    if versions is not None:  # by the names of modules, to which the wrappers belong too
-        fresh._metadata = OrderedDict((unwrapped(name), version) for name, version in versions.items())
-    return fresh
+def own_part(part: Any) -> Any:
+    """Return the part that has the state: for DDP or torch.compile the model inside, whose state has the same names."""
+    while True:
+        if isinstance(part, DistributedDataParallel):
+            part = part.module
+        elif is_wrapped_by_compile(part):
+            part = part._orig_mod
+        else:
+            return part
 
 
 def is_wrapped_by_compile(part: object) -> bool:
@@ -142,9 +136,25 @@ def is_wrapped_by_compile(part: object) -> bool:
     return compiler is not None and isinstance(part, compiler.OptimizedModule)
 
 
-def unwrapped(module: str) -> str:
-    """Return the name of a module without those of the wrappers around it."""
-    return f"{module}.".replace(COMPILED, "").removesuffix(".")
+@contextmanager
+def plainly_named(part: object) -> Iterator[None]:
+    """Give all in a model the names that it has without `torch.compile`: compiled blocks are as they were before."""
+    modules = [*part.modules()] if isinstance(part, torch.nn.Module) else []
+    children = [(each._modules, name, child) for each in modules for name, child in each._modules.items()]
+    compiled = [(around, name, child) for around, name, child in children if is_wrapped_by_compile(child)]
+    try:
+        for around, name, child in compiled:
+            around[name] = own_part(child)
+        yield
+    finally:
+        for around, name, child in compiled:
+            around[name] = child
+
+
+def state_of(part: Stateful) -> Any:
+    """Return the part's state; a model's compiled blocks have the names that they have without `torch.compile`."""
+    with plainly_named(part):
+        return part.state_dict()
 
 
 def only(parts: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
@@ -155,14 +165,27 @@ def only(parts: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
 def modules_in(parts: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module]]:
     """Yield all modules of the models by the names that they have without `torch.compile`."""
     for name, part in only(parts, torch.nn.Module).items():
-        for path, module in part.named_modules():
-            if not is_wrapped_by_compile(module):
-                yield f"{name}.{unwrapped(path)}".rstrip("."), module
+        with plainly_named(part):
+            modules = [*part.named_modules(prefix=name)]
+        yield from modules
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the parameters of all groups, in their order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def parameters_in(parts: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return all parameters, by their part and their name in it, or their number if the part is an optimizer."""
+    first: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, module in only(parts, torch.nn.Module).items():
+        with plainly_named(module):
+            for key, parameter in module.named_parameters(prefix=name):
+                first.setdefault(id(parameter), (key, parameter))
+    for name, optimizer in only(parts, torch.optim.Optimizer).items():
+        for number, each in enumerate(parameters_of(optimizer)):
+            first.setdefault(id(each), (f"{name}.{number}", each))
+    return dict(first.values())
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:

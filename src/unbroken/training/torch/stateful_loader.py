@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetR
 from unbroken.errors import CheckpointError
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
-from unbroken.training.torch.put_back import bits
+from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
-from unbroken.training.torch.resumable_loader import SeededSamples, seed_samples
 from unbroken.training.torch.samplers import seed_from
-from unbroken.training.torch.state import Stateful, places
+from unbroken.training.torch.samples import SeededSamples, seed_samples
+from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
 
 STREAM = "StatefulDataLoader(ResumableStream(dataset), ...)"
@@ -38,7 +38,7 @@ class StatefulLoader:
     """
 
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
-        self._name, self.loader, self.ranks = name, loader, ranks
+        self._name, self.loader, self.per_step = name, loader, ranks  # a step of all ranks takes so many batches
         self._seed = seed_from(seed, "loader", name)
         self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
@@ -74,11 +74,11 @@ class StatefulLoader:
 
     def state_dict(self) -> dict[str, Any]:
         state = self._state() if self._is_begun else self._saved
-        return {"ranks": self.ranks, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
+        return {"ranks": self.per_step, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from there in the next pass that begins; raise CheckpointError if this loader cannot."""
-        for name, here in (("ranks", self.ranks), ("workers", self.loader.num_workers)):
+        for name, here in (("ranks", self.per_step), ("workers", self.loader.num_workers)):
             if state[name] != here:
                 raise CheckpointError(
                     f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
@@ -86,7 +86,33 @@ class StatefulLoader:
                 )
         self._is_begun, self._number, self._saved = False, state["pass"], state["loader"]
 
-    def begin(self, number: int) -> Iterator[Any]:
+    # --- what a training needs of its batches ---
+
+    has_more = True
+
+    @property
+    def batches(self) -> int | None:
+        """Return how many batches an epoch has, all ranks together; None if that is unknown."""
+        return None if isinstance(self.loader.dataset, IterableDataset) else len(self.loader) * self.per_step
+
+    def end_after(self, place: int) -> int:
+        """Return how many batches are finished after the step that begins at a place."""
+        return place + self.per_step
+
+    def samples(self, start: int, end: int) -> int:
+        """Return how many samples there are from one place to another."""
+        return (end - start) * (self.loader.batch_size or 1)
+
+    def advance(self) -> None:
+        """Do nothing: the loader counts by itself."""
+
+    def enter_epoch(self, epoch: int) -> StatefulLoader:
+        """Return this, or raise TypeError if its batches are drawn elsewhere."""
+        if self._endless is not None:
+            raise TypeError("batches(): the StatefulDataLoader is in endless() already; type one loader for each")
+        return self
+
+    def begin_epoch(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
         saved, self._saved = self._saved, {}
         with random_state.kept(), start_of_workers(self.loader):
@@ -104,7 +130,7 @@ class StatefulLoader:
                 f"give other samples; allowed: a data set with state_dict and load_state_dict; type {STREAM}"
             )
         then = _worker_states(saved)
-        self._unread = {name: (_frozen(now), then[name]) for name, now in _worker_states(state).items() if then}
+        self._unread = {name: (copy.deepcopy(now), then[name]) for name, now in _worker_states(state).items() if then}
         return iterator
 
     def endless(self, check: Callable[[], None]) -> Iterator[Any]:
@@ -113,16 +139,12 @@ class StatefulLoader:
             self._endless = self._passes(check)
         return self._endless
 
-    @property
-    def is_endless(self) -> bool:
-        return self._endless is not None
-
     def _passes(self, check: Callable[[], None]) -> Iterator[Any]:
         number, is_new = self._number, not self._saved
         while True:
             is_empty = True
             check()
-            for batch in self.begin(number):
+            for batch in self.begin_epoch(number):
                 is_empty = False
                 yield batch
                 check()
@@ -160,7 +182,7 @@ class StatefulLoader:
         """Return the loader's state, in which a worker that gave nothing since the restart has that of before."""
         state: dict[str, Any] = self.loader.state_dict()  # type: ignore[attr-defined]
         workers = _worker_states(state)
-        unread = {name: then for name, (now, then) in self._unread.items() if _frozen(workers[name]) == now}
+        unread = {name: then for name, (now, then) in self._unread.items() if are_same(workers[name], now)}
         if not unread:
             return state
         return {**state, "_snapshot": {**state["_snapshot"], "_worker_snapshots": {**workers, **unread}}}
@@ -195,6 +217,19 @@ def _drawn() -> object:
     return random.getstate(), numbers[1].tobytes(), numbers[2], torch.get_rng_state().numpy().tobytes()
 
 
+def not_resumable(loader: object) -> TypeError:
+    """Return the error for a loader that cannot begin in the middle of an epoch."""
+    if is_stateful_loader(loader):
+        return TypeError(
+            "batches(): the StatefulDataLoader is no part of the training; type Training(state={'loader': loader}, ...)"
+        )
+    return TypeError(
+        f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; allowed: a "
+        "loader of training.loader(dataset, ...), or a StatefulDataLoader of torchdata that is a part of the training; "
+        f"type for a stream: loader = {STREAM} and Training(state={{'loader': loader}}, ...)"
+    )
+
+
 def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
     """Return True for a DataLoader with a state, such as that of torchdata, which is not imported for it."""
     return isinstance(part, DataLoader) and isinstance(part, Stateful)
@@ -203,15 +238,6 @@ def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
 def _worker_states(state: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = state.get("_snapshot", {}).get("_worker_snapshots", {})
     return found
-
-
-def _frozen(state: object) -> object:
-    """Return the values in a state in a form that can be compared."""
-    leaves = ((place, each) for place, each in places(state) if not isinstance(each, (Mapping, list, tuple)))
-    return [
-        (place, bits(each).cpu().numpy().tobytes() if isinstance(each, torch.Tensor) else pickle.dumps(each))
-        for place, each in leaves
-    ]
 
 
 def _has_stream(state: object) -> bool:

@@ -6,36 +6,36 @@ many updates a metric had), and which parameters a group of an optimizer has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.state import COMPILED, modules_in, only
+from unbroken.training.torch.put_back import are_same
+from unbroken.training.torch.state import modules_in, only, parameters_in
 
-Parameters = Callable[[], Mapping[str, torch.Tensor]]
 _MOST_NAMES = 3
-_ABSENT = object()
+# Of a module: `eval()` sets the first; Lightning's BaseFinetuning sets the second where it freezes BatchNorm.
+MODES = ("training", "track_running_stats")
 # What torch notes there for itself.
 _NOT_OURS = frozenset(["_is_full_backward_hook"])
 
 
 class Switches:
-    """Save the switches of all models and optimizers among the parts; `parameters` gives the parameters by their names.
+    """Save the switches of all models and optimizers among the parts.
 
-    A module's values are saved as far as they have changed since this object was made.
+    A module's values are saved as far as they have changed since this object was made; with `names` these alone.
     """
 
-    def __init__(self, parts: Mapping[str, object], parameters: Parameters) -> None:
-        self._parts, self._parameters = parts, parameters
+    def __init__(self, parts: Mapping[str, object], names: Collection[str] | None = None) -> None:
+        self._parts, self._names = parts, names
         self._optimizers = only(parts, torch.optim.Optimizer)
-        self._first = {path: _values_on(module) for path, module in modules_in(parts)}
+        self._first = {path: self._values_on(module) for path, module in modules_in(parts)}
 
     def state(self) -> dict[str, Any]:
         """Return all of it, by the names that parameters and modules have without `torch.compile`."""
-        parameters = self._named()
+        parameters = parameters_in(self._parts)
         return {
             "frozen": [name for name, each in parameters.items() if not each.requires_grad],
             "groups": {name: _groups_of(part, parameters) for name, part in self._optimizers.items()},
@@ -47,7 +47,7 @@ class Switches:
 
         Raise CheckpointError if a group has other parameters than it had.
         """
-        parameters = self._named()
+        parameters = parameters_in(self._parts)
         for name in saved.get("groups", {}).keys() & self._optimizers.keys():
             groups, here = self._optimizers[name].param_groups, _groups_of(self._optimizers[name], parameters)
             for number, (group, had, has) in enumerate(zip(groups, saved["groups"][name], here, strict=False)):
@@ -65,14 +65,14 @@ class Switches:
         if not saved:
             return ""  # of a checkpoint from before this was saved
         frozen, unlike = set(saved["frozen"]), []
-        for name, parameter in self._named().items():
+        for name, parameter in parameters_in(self._parts).items():
             if parameter.requires_grad == (name in frozen) and parameter.is_leaf:
                 parameter.requires_grad_(name not in frozen)
                 unlike.append(name)
         for path, module in modules_in(self._parts):
             wanted = {**self._first.get(path, {}), **saved["on_modules"].get(path, {})}
             here = vars(module)  # in which a tensor may have come to where nothing was
-            here.update({key: wanted[key] for key in wanted if key not in here or key in _values_on(module)})
+            here.update({key: wanted[key] for key in wanted if key not in here or key in self._values_on(module)})
         if not unlike:
             return ""
         value = "True" if unlike[0] not in frozen else "False"
@@ -81,15 +81,15 @@ class Switches:
             "change it, type: if training.epoch == ...: before batches()"
         )
 
-    def _named(self) -> dict[str, torch.Tensor]:
-        return {name.replace(COMPILED, ""): each for name, each in self._parameters().items()}
-
     def _changed(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for path, module in modules_in(self._parts):
-            first = self._first.get(path, {})
-            now = _values_on(module).items()
-            # `is`: NaN is what it was.
-            yield path, {key: value for key, value in now if not _is_same(first.get(key, _ABSENT), value)}
+            first, now = self._first.get(path, {}), self._values_on(module).items()
+            yield path, {key: value for key, value in now if key not in first or not are_same(first[key], value)}
+
+    def _values_on(self, module: torch.nn.Module) -> dict[str, Any]:
+        kinds = (bool, int, float, str, type(None))
+        found = {key: value for key, value in vars(module).items() if type(value) in kinds and key not in _NOT_OURS}
+        return {key: value for key, value in found.items() if self._names is None or key in self._names}
 
 
 def _groups_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> list[list[str]]:
@@ -97,40 +97,7 @@ def _groups_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.
     return [[names[id(each)] for each in group["params"]] for group in optimizer.param_groups]
 
 
-def _values_on(module: torch.nn.Module) -> dict[str, Any]:
-    kinds = (bool, int, float, str, type(None))
-    return {key: value for key, value in vars(module).items() if type(value) in kinds and key not in _NOT_OURS}
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other or (type(one) is type(other) and one == other)
-
-
 def listed(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
     return ", ".join(names[:_MOST_NAMES]) + more
-
-
-# Of a module: `eval()` sets the first; Lightning's BaseFinetuning sets the second where it freezes BatchNorm.
-MODES = ("training", "track_running_stats")
-
-
-def modes_of(model: nn.Module) -> dict[str, Any]:
-    """Return `requires_grad` of each parameter and the modes of each module, by name, in JSON's types."""
-    modules = dict(model.named_modules()).items()
-    return {
-        "requires_grad": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
-        **{mode: {name: bool(vars(one)[mode]) for name, one in modules if mode in vars(one)} for mode in MODES},
-    }
-
-
-def restore_modes(model: nn.Module, saved: Mapping[str, Any]) -> None:
-    """Set what `modes_of` returned, of all parameters and modules that the model still has."""
-    for name, parameter in model.named_parameters():
-        if saved["requires_grad"].get(name, parameter.requires_grad) != parameter.requires_grad:
-            parameter.requires_grad_(not parameter.requires_grad)
-    for name, module in model.named_modules():
-        for mode in MODES:
-            if name in saved[mode]:
-                setattr(module, mode, saved[mode][name])

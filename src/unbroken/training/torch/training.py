@@ -11,21 +11,20 @@ from torch.utils.data import DataLoader, Dataset
 
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
-from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.position import UNITS, Course
-from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.batch_source import Feed, feed_of, part_of
 from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Parts, Record, checked
 from unbroken.training.torch.content import Extra
 from unbroken.training.torch.loader import end_workers
-from unbroken.training.torch.loaders import Loaders
+from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.samplers import as_tensor
+from unbroken.training.torch.samplers import EpochSteps
 from unbroken.training.torch.schedules import too_short
+from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
 from unbroken.training.torch.writer import TorchWriter
 
 NORMAL = Guard()
@@ -73,7 +72,7 @@ class Training(Loop):
     ) -> None:
         checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
-        self._book, self._course = Book(guard, best, self._ranks, loggers), Course(per_step=self._ranks.size)
+        self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare, self._link = prepare, None  # should what cannot be saved end the training
         record = Record(
@@ -94,17 +93,15 @@ class Training(Loop):
         if self._link:
             self._resume(self._link)
         else:
-            self._book.open(0)
+            self._log.open(self._ranks, 0)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
 
-        `options` are those of `Loaders.loader`: shuffle, order, drop_last, groups, seeded_samples, collate_fn, and
-        those of DataLoader.  For validation: `shuffle=False`.
+        `options` are those of `Loaders.loader`: shuffle, order, drop_last, collate_fn, and those of DataLoader.  For
+        validation: `shuffle=False`.
         """
-        loader = self._loaders.loader(dataset, batch_size, **options)
-        self._content.check_generators()
-        return loader
+        return self._loaders.loader(dataset, batch_size, **options)
 
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`.
@@ -112,7 +109,7 @@ class Training(Loop):
         Draw from it inside of the loop over `batches`.  Its position is in the checkpoint.  `loader` is one of
         `Training.loader`, or a StatefulDataLoader that is a part of the training.
         """
-        part = part_of(loader, self._content.parts)
+        part = self._part_of(loader)
         return part.endless(self._loaders.check_place) if part else self._loaders.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
@@ -129,11 +126,14 @@ class Training(Loop):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        feed = self._enter(loader)
+        source = loader if isinstance(loader, TrackedLoader) else self._part_of(loader)
+        if source is None:
+            raise not_resumable(loader)
+        feed = self._enter(source)
         if self._course.is_epoch_over:
             self._put_back()
             return
-        iterator = feed.begin()
+        iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
             yield from self._train(iterator, feed)
@@ -185,14 +185,17 @@ class Training(Loop):
     def _clean_up(self) -> None:
         self._content.end_workers()
 
-    def _enter(self, loader: DataLoader[Any]) -> Feed:
+    def _part_of(self, loader: object) -> StatefulLoader | None:
+        """Return the part that a StatefulDataLoader is, if it is one."""
+        return next((part for part in self._content.stateful.values() if part.loader is loader), None)
+
+    def _enter(self, source: TrackedLoader | StatefulLoader) -> EpochSteps | StatefulLoader:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
-        self._loaders.draw_order(loader)
-        feed = feed_of(loader, position, self._content.parts)
+        feed = source.enter_epoch(position.epoch)
         course.per_step = feed.per_step
         self._check_once()
-        batches = feed.length
+        batches = feed.batches
         if batches is None and course.unit == UNITS[0]:
             raise TypeError(
                 "batches(): the epochs of an IterableDataset are of unknown length; allowed: a goal in steps"
@@ -220,18 +223,8 @@ class Training(Loop):
 
     def _extras(self) -> dict[str, Extra]:
         """Return what a checkpoint holds in addition to the parts, and the functions that restore it."""
-        position, watch, metrics = self._course.position, self._book.watch, self._book.metrics
+        position = self._course.position
         return {
             "position": (lambda: vars(position), self._course.restore),
-            "watch": (watch.state, watch.restore),
-            "metrics": (lambda: _state_of(metrics), lambda saved: _restore(metrics, saved)),
+            "log": (self._log.state, self._log.restore),
         }
-
-
-def _state_of(metrics: Metrics) -> dict[str, Any]:
-    """Return the metrics in a form that is saved fast and read back safely."""
-    return {"names": metrics.names, **{name: as_tensor(array) for name, array in metrics.arrays().items()}}
-
-
-def _restore(metrics: Metrics, saved: Mapping[str, Any]) -> None:
-    metrics.restore(**{key: value if key == "names" else value.tolist() for key, value in saved.items()})

@@ -6,7 +6,7 @@ import math
 import pickle
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +15,21 @@ import torch
 
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.put_back import bits
-from unbroken.training.torch.state import Stateful, local, modules_in, only, parameters_of, plainly_named, tensors_in
+from unbroken.training.torch.state import (
+    Stateful,
+    local,
+    mapped,
+    modules_in,
+    only,
+    parameters_in,
+    parameters_of,
+    state_of,
+    tensors_in,
+)
 from unbroken.training.torch.stateful_loader import StatefulLoader
 from unbroken.training.torch.switches import listed
 
-# A buffer is compared with what it was if it is not larger.
+# So many of the first bytes of a tensor are compared with what they were.
 COMPARED_BYTES = 1_000_000
 # A container on a module likewise, if it has not more items.
 COMPARED_ITEMS = 10_000
@@ -27,8 +37,12 @@ _CONTAINERS = (list, dict, set, deque, np.ndarray)
 _NUMBERS = (bool, int, float, complex, str, bytes)
 _OF_ALL_MODULES = vars(torch.nn.Module()).keys()
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
-# A value that differs once a thing has changed: its bytes, or the tensors that were there.
-Look = bytes | tuple[torch.Tensor, ...]
+_BUFFER = "it is a buffer with persistent=False; if it matters, type: persistent=True"
+_TENSOR = (
+    "it is a tensor and no buffer; if a batch needs that of the batch before, type: self.register_buffer({!r}, ...)"
+)
+_CONTAINER = "it is no buffer; if a batch needs that of the batch before, give it to Training in a Variables"
+_EMPTY = "its state_dict is empty; type what it must keep into its state_dict"
 
 
 def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: int) -> Iterator[str]:
@@ -67,7 +81,7 @@ class Unsaved:
     def lines(self) -> Iterator[str]:
         """Return a line for each thing that has changed."""
         for name, look, remedy in self._now():
-            if not _are_same(self._looks.get(name, ()), look):
+            if self._looks.get(name) != look:
                 yield f"{name} {_CHANGES}; {remedy}"
         for name, part in self._parts.items() if not self._is_prepared else ():
             if new := [key for key in _names_in(part) if key not in self._names[name]]:
@@ -79,29 +93,18 @@ class Unsaved:
         yield from self._optimizers()
         yield from self._schedulers()
 
-    def _now(self) -> Iterator[tuple[str, Look, str]]:
-        """Yield what no state holds: its name, its look, and what to do about it."""
+    def _now(self) -> Iterator[tuple[str, bytes, str]]:
+        """Yield what no state holds: its name, bytes that differ once it has changed, and what to do about it."""
+        for name, value, remedy in self._values():
+            with suppress(AttributeError, TypeError, RuntimeError, pickle.PicklingError):  # then it is unknown
+                yield name, pickle.dumps(_beginning(value)), remedy
+
+    def _values(self) -> Iterator[tuple[str, object, str]]:
         for path, module in modules_in(self._parts):
-            for key in sorted(module._non_persistent_buffers_set):
-                tensor = module._buffers.get(key)
-                if tensor is not None and tensor.nbytes <= COMPARED_BYTES:
-                    remedy = "it is a buffer with persistent=False; if it matters, type: persistent=True"
-                    yield f"{path}.{key}", bits(tensor).cpu().numpy().tobytes(), remedy
-            for key, tensors in _tensors_on(module):
-                remedy = (
-                    "it is a tensor and no buffer; if a batch needs that of the batch before, type: "
-                    f"self.register_buffer({key!r}, ...)"
-                )
-                yield f"{path}.{key}", tensors, remedy
-            for key, look in _containers_on(module):
-                remedy = (
-                    "it is no buffer; if a batch needs that of the batch before, give it to Training in a Variables"
-                )
-                yield f"{path}.{key}", look, remedy
+            for key, value, remedy in _unsaved_on(module):
+                yield f"{path}.{key}", value, remedy
         for name in self._empty:
-            with suppress(AttributeError, TypeError, pickle.PicklingError):  # then it is unknown whether it changes
-                look = pickle.dumps(vars(self._parts[name]))
-                yield name, look, "its state_dict is empty; type what it must keep into its state_dict"
+            yield name, vars(self._parts[name]), _EMPTY
 
     def _metrics_in_models(self) -> Iterator[str]:
         """Yield a line for each metric that has seen batches of the epoch; at its end most metrics are reset."""
@@ -110,7 +113,7 @@ class Unsaved:
                 yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"
 
     def _optimizers(self) -> Iterator[str]:
-        names = {id(each): name for name, each in self._gradients.parameters().items()}
+        names = {id(each): name for name, each in parameters_in(self._parts).items()}
         for optimizer in self._gradients.steppers:
             if not optimizer.state or any(_is_saved_with(optimizer, part) for part in self._parts.values()):
                 continue
@@ -123,16 +126,14 @@ class Unsaved:
     def _schedulers(self) -> Iterator[str]:
         for name, part in only(self._parts, torch.optim.Optimizer).items():
             is_scheduled = hasattr(part.step, "_wrapped_by_lr_sched")
-            if is_scheduled and not any(getattr(each, "optimizer", None) is part for each in self._near()):
+            near = (
+                each for other in self._parts.values() for each in _in_and_around(other)
+            )  # it may be in another one
+            if is_scheduled and not any(getattr(each, "optimizer", None) is part for each in near):
                 yield (
                     f"a learning rate scheduler of {name} was not given to Training(...), so it is not saved and "
                     "starts at 0 after a restart; type: Training(state={'scheduler': scheduler}, ...)"
                 )
-
-    def _near(self) -> Iterator[object]:
-        """Yield the parts and what they hold: schedulers may be in another one."""
-        for part in self._parts.values():
-            yield from _in_and_around(part)
 
 
 def _in_and_around(part: object) -> Iterator[object]:
@@ -157,38 +158,41 @@ def _is_saved_with(optimizer: torch.optim.Optimizer, part: Stateful) -> bool:
     return any(each.dtype == state.dtype and torch.equal(each, local(state)) for each in same)
 
 
-def _names_in(part: object) -> dict[str, None]:
+def _names_in(part: Stateful) -> dict[str, None]:
     """Return the names in the state of a model, or the groups of an optimizer."""
     if isinstance(part, torch.optim.Optimizer):
         return dict.fromkeys(f"group {number}" for number in range(len(part.param_groups)))
     is_model = isinstance(part, torch.nn.Module) and not is_metric(part)
-    return dict.fromkeys(plainly_named(part.state_dict())) if is_model else {}  # type: ignore[attr-defined]
+    return dict.fromkeys(state_of(part)) if is_model else {}
 
 
-def _tensors_on(module: torch.nn.Module) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-    """Yield the tensors in attributes of a module that are neither parameters nor buffers."""
+def _unsaved_on(module: torch.nn.Module) -> Iterator[tuple[str, object, str]]:
+    """Yield what is on a module and in no state: its name, its value, and what to do if it changes.
+
+    That is tensors, and of a class outside of torch lists, dictionaries, arrays, and records too.
+    """
+    for key in sorted(module._non_persistent_buffers_set):
+        yield key, module._buffers.get(key), _BUFFER
     known = [*module._parameters, *module._buffers]
-    for key, value in vars(module).items() if not is_metric(module) else ():
-        found: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
-        if isinstance(value, dict) and key not in _OF_ALL_MODULES:
-            found = value.values()
-        tensors = tuple(
-            each for each in found if isinstance(each, torch.Tensor) and not isinstance(each, torch.nn.Parameter)
-        )
-        # `weight` of a weight norm is made of weight_g and weight_v.
-        if tensors and not any(name.startswith(f"{key}_") for name in known):
-            yield key, tensors
-
-
-def _containers_on(module: torch.nn.Module) -> Iterator[tuple[str, bytes]]:
-    """Yield what a class outside of torch keeps in attributes as bytes: lists, dictionaries, arrays, and records."""
-    if type(module).__module__.startswith("torch"):
-        return
+    is_own = not type(module).__module__.startswith("torch")
     for key, value in vars(module).items():
-        is_small = key not in _OF_ALL_MODULES and isinstance(value, _CONTAINERS) and len(value) <= COMPARED_ITEMS
-        if (is_small and next(tensors_in(value), None) is None) or _is_record(value):
-            with suppress(AttributeError, TypeError, pickle.PicklingError):
-                yield key, pickle.dumps(vars(value) if _is_record(value) else value)
+        if key in _OF_ALL_MODULES or _is_large(value):
+            continue
+        tensors = [*tensors_in(value)]
+        loose = [each for each in tensors if not isinstance(each, torch.nn.Parameter)]
+        # `weight` of a weight norm is made of weight_g and weight_v.
+        if loose and not is_metric(module) and not any(name.startswith(f"{key}_") for name in known):
+            yield key, loose, _TENSOR.format(key)
+        elif is_own and not tensors and isinstance(value, _CONTAINERS):
+            yield key, value, _CONTAINER
+        elif is_own and _is_record(value):
+            yield key, vars(value), _CONTAINER
+
+
+def _is_large(value: object) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.nbytes > COMPARED_BYTES
+    return isinstance(value, (tuple, *_CONTAINERS)) and len(value) > COMPARED_ITEMS
 
 
 def _is_record(value: object) -> bool:
@@ -202,11 +206,14 @@ def _is_record(value: object) -> bool:
     )
 
 
+def _beginning(value: Any, _: str = "") -> Any:
+    """Return a value in a form that can be compared later, of each tensor its first bytes."""
+    if isinstance(value, torch.Tensor):
+        return bits(local(value))[:COMPARED_BYTES].cpu().numpy().tobytes()
+    return mapped(value, _beginning)
+
+
 def _has_empty_state(part: Stateful) -> bool:
-    return not isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) and not part.state_dict()
-
-
-def _are_same(one: Look, other: Look) -> bool:
-    if isinstance(one, bytes) or isinstance(other, bytes):
-        return one == other
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    if isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) or not hasattr(part, "__dict__"):
+        return False
+    return not part.state_dict()

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from unbroken.training.core.validation import Validate, Validation, no_number
 from unbroken.training.torch.random_state import all_kept
 from unbroken.training.torch.state import RandomGenerator, local, only, places
 
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
 
-class TorchValidation(Validation):
-    """Check the parts of a PyTorch training."""
+def predicted(
+    predict: Callable[[], Any], parts: Mapping[str, object], generators: Mapping[str, RandomGenerator]
+) -> torch.Tensor:
+    """Return every number in a prediction, made in evaluation mode; it leaves modules and generators as they were."""
+    modules = [module for model in only(parts, torch.nn.Module).values() for module in model.modules()]
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        with all_kept(generators), torch.no_grad():
+            found = [each for _, each in places(predict()) if isinstance(each, torch.Tensor | int | float)]
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+    return torch.cat([torch.empty(0, dtype=torch.float64), *map(_as_numbers, found)])
 
-    def __init__(
-        self,
-        validate: Validate | Callable[[], Any] | None,
-        parts: Mapping[str, object],
-        generators: Mapping[str, RandomGenerator],
-    ) -> None:
-        super().__init__(validate)
-        self._modules = only(parts, torch.nn.Module)
-        self._generators = generators
 
-    def weights(self) -> Weights:
-        """Return the weights of each part that has some, as references that follow later changes."""
-        parts = self._modules.items()
-        return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
-
-    def _numbers(self, predict: Callable[[], Any]) -> torch.Tensor:
-        with _as_in_use(self._modules), all_kept(self._generators), torch.no_grad():
-            numbers = (each for _, each in places(predict()) if isinstance(each, torch.Tensor | int | float))
-            found = list(map(_as_numbers, numbers))
-        if not found:
-            raise no_number()
-        return torch.cat(found)
+def weights_of(parts: Mapping[str, object]) -> Weights:
+    """Return the weights of each model, as references that follow later changes."""
+    models = only(parts, torch.nn.Module).items()
+    return {name: {key: value.detach() for key, value in model.named_parameters()} for name, model in models}
 
 
 def _as_numbers(value: Any) -> torch.Tensor:
@@ -65,16 +59,3 @@ def non_finite_weight(weights: Weights) -> str:
 def _sum(value: torch.Tensor) -> torch.Tensor:
     """Return the sum, which is not finite if one number is not; this takes a ninth of the time of testing each."""
     return value.sum(dtype=torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else None)
-
-
-@contextmanager
-def _as_in_use(modules: Mapping[str, torch.nn.Module]) -> Iterator[None]:
-    """Put the modules into evaluation mode inside the context; afterwards each is as it was."""
-    were = [(module, module.training) for top in modules.values() for module in top.modules()]
-    try:
-        for top in modules.values():
-            top.eval()
-        yield
-    finally:
-        for module, was_training in were:
-            module.training = was_training

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,21 +13,18 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import FINAL
 from unbroken.store.progress import FileDigest
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.system.memory import available_bytes
 from unbroken.training.core import once
 from unbroken.training.core import point as core
 from unbroken.training.core.environment import (
-    WAIT_POLL_SECONDS,
     Contract,
     Outbox,
     SavePlace,
     check_thread,
     read_contract,
 )
-from unbroken.training.core.results import write_result
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
@@ -37,7 +32,7 @@ from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.snapshot import NEEDED_MEMORY, Snapshot, SnapshotBuffer, on_this_gpu, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
@@ -53,6 +48,7 @@ class Point(core.Point):
 
     state: dict[str, Any]
     weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
+    snapshot: Snapshot | None = None  # which holds both while the training continues
 
 
 class TorchWriter(Connection):
@@ -73,7 +69,7 @@ class TorchWriter(Connection):
         own: Collection[str] = (),
         ranks: Ranks,
     ) -> None:
-        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
+        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes, ranks)
         self._parts, self._own, self._ranks = parts, own, ranks
         self.pace.steps_ahead = int(ranks.size > 1)
         self._beside: Ranks | None = None
@@ -88,23 +84,18 @@ class TorchWriter(Connection):
 
     def save(self, point: Point) -> None:
         """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
-        self.wait()
-        began = time.monotonic()
+        point = self.begin(point)
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
-        draft = self._draft_with_room() if self._ranks.is_first else ""
         size = snapshot_bytes(pieces)
         has_memory = available_bytes() > NEEDED_MEMORY * size * int(
             os.environ.get("LOCAL_WORLD_SIZE") or self._ranks.size
         )
-        self._offers = self._ranks.all_gather(Offer(draft, size, has_memory))
+        self._offers = self._ranks.all_gather(Offer(size, has_memory))
+        # All ranks decide the same, because they ask the same offers.
+        largest = max(offer.size_bytes for offer in self._offers)
         point = replace(point, state=pieces, weights=weights)
-        self.pace.begin_save(point.step)
-        # All ranks find the same, because they ask the same offers.
-        if not point.is_over and self._may_be_in_background(max(offer.size_bytes for offer in self._offers)):
-            self._begin_async_save(point, began)
-            return
-        self.write_now(point, lambda: self._write(point))
+        self.complete(point, on_this_gpu(self._write), self._held, largest)
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self._ranks.size, self._parts)
@@ -118,30 +109,19 @@ class TorchWriter(Connection):
         is_whole = self._ranks.is_first or name in self._own
         return {key: value for key, value in weights.items() if is_whole or isinstance(value, DTensor)}
 
-    def _draft_with_room(self) -> str:
-        # Other ranks wait as well, so there is no clock to watch; unbroken takes folders as long as it lives.
-        while self._ranks.size > 1 and not self.place.has_room:
-            time.sleep(WAIT_POLL_SECONDS)
-        return str(self.place.new_draft())
-
-    def _begin_async_save(self, point: Point, began: float) -> None:
+    def _held(self, point: Point) -> Point:
         if self._ranks.size > 1:
             self._beside = self._beside or self._ranks.beside()
         snapshot = self._buffer.take((point.state, point.weights))
-        copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        stall = time.monotonic() - began
+        return replace(point, state=snapshot.state[0], weights=snapshot.state[1], snapshot=snapshot)
 
-        def complete() -> float:
-            snapshot.wait()
-            return self._write(copy, stall)
-
-        self.write_in_background(on_this_gpu(complete), stall)
-
-    def _write(self, point: Point, stall_seconds: float | None = None) -> float:
-        """Write, digest and hand over; return the seconds.  In the background, the training paused `stall_seconds`."""
-        began, draft = time.monotonic(), Path(self._offers[0].draft)
-        ranks = self._ranks if stall_seconds is None or self._beside is None else self._beside
-        mine = self._written(point, draft, ranks)
+    def _write(self, point: Point) -> None:
+        """Write, digest and hand over."""
+        ranks = self._ranks
+        if point.snapshot:
+            point.snapshot.wait()
+            ranks = self._beside or ranks
+        mine = self._written_here(point, ranks)
         try:
             said = ranks.all_gather(mine)
         except RuntimeError as error:
@@ -149,17 +129,14 @@ class TorchWriter(Connection):
         _check(said)
         digests = {name: digest for each in said for name, digest in each.digests.items()}
         # What goes wrong with it, such as a run that was lost to another job, ends all.
-        ranks.by_first(lambda: self._show(draft, digests, point, began, stall_seconds))
-        return time.monotonic() - began
+        ranks.by_first(lambda: self._show(point, digests))
 
-    def _written(self, point: Point, draft: Path, ranks: Ranks) -> Said:
+    def _written_here(self, point: Point, ranks: Ranks) -> Said:
         """Write what this rank has, and return the result; all ranks learn of an error."""
         try:
             non_finite = non_finite_weight(point.weights)
-            if non_finite and ranks.size == 1:
-                shutil.rmtree(draft)
-            else:  # the ranks write the tensors that are spread over them together, whatever is in them
-                digests = rank_checkpoint.write(point.state, draft, ranks)
+            if not non_finite or ranks.size > 1:  # ranks write what is spread over them together, whatever is in it
+                digests = rank_checkpoint.write(point.state, point.draft, ranks)
             if non_finite:
                 return Said(error=f"{non_finite}, {point.where}", is_non_finite=True)
         except Exception as error:  # (raised by all ranks, once they know)
@@ -168,19 +145,13 @@ class TorchWriter(Connection):
             return Said(error=str(error) or repr(error))
         return Said(digests)
 
-    def _show(self, draft: Path, written: Digests, point: Point, began: float, stall_seconds: float | None) -> None:
-        """Add the results to a draft that was begun at the moment `began`, and hand it over."""
-        digests: dict[str, FileDigest | None] = {**written}
-        for name, content in (point.results or {}).items():
-            digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, save_result)
+    def _show(self, point: Point, written: Digests) -> None:
+        """Add the results to a draft, and hand it over."""
+        digests = {**written, **point.write_results(save_result)}
         known = {name: digest for name, digest in digests.items() if digest}
         if point.is_over:
-            _read_back(draft, known)
-        digested = {"algorithm": preferred_algorithm(), "digests": known}
-        self.place.hand_over(draft, point.handover(began, stall_seconds, versions=self._made_with(), **digested))
-
-    def _say(self, line: str) -> None:
-        self._ranks.say(line)
+            _read_back(point.draft, known)
+        self.hand_over(point, algorithm=preferred_algorithm(), digests=known)
 
 
 def linked(
