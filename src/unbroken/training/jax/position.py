@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,11 +55,6 @@ def _methods(name: str, part: Any) -> tuple[Callable[[], Any], Callable[[Any], o
         "of Grain, one with get_state and set_state or state_dict and load_state_dict, a generator of random numbers, "
         f"or a dictionary of them; {hint}"
     )
-
-
-def global_random() -> Positions:
-    """Return Python's and numpy's global generators."""
-    return Positions({"python": random, "numpy": np.random})
 
 
 # --- JSON ---
