@@ -141,10 +141,10 @@ def read_notes(folder: Path, seed: int, processes: int) -> dict[str, Any]:
         raise CheckpointError(f"{path}: {type(notes).__name__}, allowed: an object")
     if notes.get("format") != FORMAT:
         raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
-    if notes["seed"] != seed:
-        raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {seed}")
     if (made_by := len(notes["random"])) != processes:
         raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {processes}; allowed: as many")
+    if notes["seed"] != seed:
+        raise CheckpointError(f"{folder}: made with seed={notes['seed']}, and the script has {seed}")
     return notes
 
 
