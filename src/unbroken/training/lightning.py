@@ -18,7 +18,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
-from unbroken.training.torch.loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.loader import ResumableLoader
 from unbroken.training.torch.samplers import Share
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
-        loader = resumable_loader(dataset, batch_size, self._seed, **options)
+        loader = ResumableLoader.make(dataset, batch_size, self._seed, **options)
         loader.share_with(self._share)
         loader.go_to(self._epoch, 0)
         self._loaders += (loader,)

@@ -7,10 +7,12 @@ It has one writer, complete checkpoints and the result, and is laid out like a r
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken import __version__
@@ -42,6 +44,7 @@ from unbroken.training.core.environment import (
     read_contract,
     say,
 )
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.save_policy import Saves
 
 
@@ -230,25 +233,37 @@ class Home(SavePlace):
         )
 
 
-def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
+def connect(
+    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Processes | None = None
+) -> tuple[Contract, SavePlace] | None:
     """Return this process's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
 
-    UNBROKEN_FOLDER may name the folder as well.  Return None if there is neither.  Raise CheckpointError if a
-    training of this process was there before, RuntimeError outside of the main thread.
+    The workflow passes a contract to each of the ranks; a folder is opened and locked by the first.  UNBROKEN_FOLDER
+    may name it as well.  Return None if there is neither.  Raise CheckpointError if a training of this process was
+    there before, RuntimeError outside of the main thread.
     """
-    contract = read_contract()
-    place = folder or os.environ.get("UNBROKEN_FOLDER")
-    if not contract and not place:
-        return None
-    check_thread()
-    if contract:
+    ranks = ranks or Processes()
+    if contract := read_contract():
+        check_thread()
         once.check_run(contract)
-        return contract, Outbox(contract.save)
-    root = Path(place or "")
-    once.check_folder(root)
-    home = Home(root, "training", saves, has_history=True)
-    set_tracker_variables(home.places.live, root.absolute().name, os.environ)
-    return home.contract(), home
+        return contract, Outbox(contract.save) if ranks.is_first else SavePlace()
+    opened: list[Home] = []
+
+    def open_folder() -> Contract | None:
+        if not (place := folder or os.environ.get("UNBROKEN_FOLDER")):
+            return None
+        check_thread()
+        once.check_folder(Path(place))
+        home = Home(Path(place), "training", saves, has_history=True)
+        opened.append(home)
+        set_tracker_variables(home.places.live, Path(place).absolute().name, os.environ)
+        return home.contract()
+
+    found = ranks.by_first(open_folder)
+    if found is None or opened:
+        return (found, opened[0]) if found else None
+    # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
+    return replace(found, deadline=math.inf), SavePlace()
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

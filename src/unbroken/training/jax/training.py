@@ -12,7 +12,6 @@ import jax
 
 from unbroken.errors import SegmentError
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Feed
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.notes import NotedTraining
 from unbroken.training.core.position import UNITS, Course
@@ -26,7 +25,7 @@ from unbroken.training.loggers import Logger
 NORMAL, OFTEN = Guard(), Saves()
 
 
-class Training(NotedTraining, Feed):
+class Training(NotedTraining):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     `state` is a pytree of arrays, such as a TrainState, `nnx.state(...)` or a dictionary of parameters, optimizer state
@@ -97,8 +96,14 @@ class Training(NotedTraining, Feed):
         self._put_back()
         if self._link:
             self._link.pace.begin_step()
-        for _ in self._train(itertools.repeat(None), self):
+        for _ in self._train(itertools.repeat(None)):
             yield self.step
+            if not self._is_updated:
+                raise RuntimeError(
+                    f"steps(): step {self.step} has ended without training.update(state), so its result would not be "
+                    "saved; type training.update(state) in the loop, or give NNX objects to Training"
+                )
+            self._is_updated = self._state.is_in_place
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint, with the results in its folder `final/`.
@@ -108,16 +113,7 @@ class Training(NotedTraining, Feed):
         """
         self._finish(files or {})
 
-    # --- what the loop and the notes ask for ---
-
-    def advance(self) -> None:
-        """Check that the state is that of the step which is done."""
-        if not self._is_updated:
-            raise RuntimeError(
-                f"steps(): step {self.step - 1} has ended without training.update(state), so its result would not be "
-                "saved; type training.update(state) in the loop, or give NNX objects to Training"
-            )
-        self._is_updated = self._state.is_in_place
+    # --- what the notes ask for ---
 
     def _state_and_notes(self) -> tuple[Any, dict[str, Any]]:
         return self._state.tree, {"leaves": self._state.table(), "data": self._data.state()}

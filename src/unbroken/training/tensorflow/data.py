@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from unbroken.training.core.loop import Feed
 from unbroken.training.tensorflow.workers import Workers
 
 # From the epoch, a scalar tensor, to the batches of that epoch.
@@ -23,7 +22,7 @@ MakeEpoch = Callable[[Any], Any]
 Share = Callable[[Any], Any]
 
 
-class Data(DataAdapter, Feed):  # type: ignore[misc]
+class Data(DataAdapter):  # type: ignore[misc]
     """Give the batches of every epoch, to a loop or to Keras; `samples` and `batch_size` are 0 if unknown."""
 
     # What Keras asks for.

@@ -22,6 +22,7 @@ from unbroken.training.core.environment import give_verdict, manifest_of, read_c
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
+from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -32,7 +33,6 @@ from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.writer import connect_all
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -80,7 +80,7 @@ class FrameworkSession:
         self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        found = connect_all(folder, saves, self.ranks)
+        found = connect(folder, saves, self.ranks)
         self.link = Connection(*found, saves, GUESSED_BYTES) if found else None
         self.contract = self.link.contract if self.link else None
         self.import_note = self.link.import_note if self.link else None  # of a checkpoint of the library's alone
