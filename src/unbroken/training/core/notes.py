@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import Kind
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.point import Point
 from unbroken.training.core.session import Connection
@@ -94,14 +93,10 @@ class NotedTraining(Loop):
 
     # --- what the loop asks for ---
 
-    def _start(self) -> None:
-        """Resume from the newest checkpoint, if there is a connection, and one to resume from."""
-        if self._link:
-            self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
-            self._resume(self._link)
-        else:
+    def _resume(self) -> None:
+        if self._link is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
-            self._log.open(self._ranks, 0)
+        super()._resume()
 
     def _restore(self, folder: Path) -> str:
         notes = read_notes(folder, self._seed, self._ranks.size)

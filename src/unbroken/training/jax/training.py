@@ -71,7 +71,7 @@ class Training(NotedTraining):
         self._link = jax_state.Writer(*found, saves, jax_state.size_bytes(self._state.tree)) if found else None
         if self._link:
             self._link.is_finite = bool(guard.finite)
-        self._start()
+        self._resume()
 
     @property
     def state(self) -> Any:

@@ -112,7 +112,7 @@ class Training(NotedTraining):
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
         build_optimizers(parts)
         self._parts, self._trust = parts, Validation(validate, predicted)
-        self._start()
+        self._resume()
 
     def _groups(self) -> dict[str, list[Any]]:
         return groups_of(self._parts)
