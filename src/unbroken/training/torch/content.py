@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
-from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
+from unbroken.training.torch import random_state, rank_checkpoint
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
@@ -36,15 +37,22 @@ NO_PARTS: Parts = MappingProxyType({})
 def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
     """Return all parts by their names; raise TypeError for one that cannot be saved."""
     parts = torch_state.one_by_one(together(state, per_rank))
-    sharded_state.check_kinds(parts)
+    for name, part in torch_state.only(parts, torch.nn.Module).items():
+        if any(isinstance(module, FullyShardedDataParallel) for module in part.modules()):
+            raise TypeError(
+                f"Training(state={{{name!r}: ...}}) holds a FullyShardedDataParallel (FSDP1), whose optimizer has "
+                "another state on each rank under the same names; allowed: FSDP2; type fully_shard(model) "
+                "(torch.distributed.fsdp)"
+            )
     return parts
 
 
 class Content:
     """Hold everything that defines a training, on this rank; `own` names the parts that each rank has for itself.
 
-    `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `give_up` ends the training
-    for a reason.  `loaders` are those of `Training`; those of a loop of the user's own are a part.
+    `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `where` says where the
+    training is, and `leave` ends it with a message.  `loaders` are those of `Training`; those of a loop of the user's
+    own are a part.
     """
 
     def __init__(  # noqa: PLR0913  (a keyword each)
@@ -55,7 +63,8 @@ class Content:
         *,
         notes: Callable[[], dict[str, Any]],
         take_notes: Callable[[Mapping[str, Any]], object],
-        give_up: Callable[[str], object],
+        where: Callable[[], str],
+        leave: Callable[[str], NoReturn],
         seed: int = 0,
         loaders: Sequence[Loaders] = (),
         validate: Validate | Callable[[], Any] | None = None,
@@ -64,7 +73,7 @@ class Content:
         must_be_finite: bool = True,
     ) -> None:
         self.given, self.ranks, self._seed = parts, ranks, seed
-        self._notes, self._take_notes, self.give_up = notes, take_notes, give_up
+        self._notes, self._take_notes, self.where, self.leave = notes, take_notes, where, leave
         self._has_new_schedule, self._must_be_finite = new_schedule, must_be_finite
         for line in make_persistent(parts, own, ranks.size):
             ranks.say(line)
@@ -108,6 +117,10 @@ class Content:
             self.give_up(non_finite_weight(self.weights()) or non_finite)
         return state
 
+    def give_up(self, reason: str) -> NoReturn:
+        """End the training, whose state must not be saved."""
+        self.leave(f"{reason}, {self.where()}")
+
     def weights(self) -> Weights:
         """Return the weights that must be finite."""
         return weights_of(self.parts) if self._must_be_finite else {}
@@ -142,7 +155,7 @@ class Content:
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
-        parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self.ranks)
+        parts = rank_checkpoint.put_in(states, likes, folder, self.ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
         if replayed:
@@ -198,7 +211,7 @@ class Content:
         models = torch_state.only(self.parts, torch.nn.Module)
         state = rank_checkpoint.read(folder, self.ranks, self._seed)["parts"]
         states = {name: state[name] for name in models}
-        put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self.ranks), str(folder))
+        put_back(models, rank_checkpoint.put_in(states, models, folder, self.ranks), str(folder))
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self.ranks.rank, step)
