@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
@@ -88,10 +87,8 @@ class Content:
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
-        self._origin: Path | None = None
-        self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
-        self._random: Callable[[], object] | None = None  # puts back what still has to be
+        self._put_rest_back: Callable[[], None] | None = None  # of the checkpoint that was restored
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
         self._first_seed = self._seed_of_rank(0) if ranks.size > 1 else None
@@ -145,13 +142,11 @@ class Content:
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
         state, source = rank_checkpoint.read(folder, self.ranks, self._seed), str(folder)
-        seed = self._seed_of_rank(state["position"]["step"])
-        random, generators = state["random"], self._generators
-        given = [*self.parts, *self._generators]
-        torch_state.check_names(given, [*state["parts"], *(random["generators"] if random else generators)], source)
+        seed, random, switches = self._seed_of_rank(state["position"]["step"]), state["random"], state[SWITCHES]
+        generators = random["generators"] if random else self._generators
+        torch_state.check_names([*self.parts, *self._generators], [*state["parts"], *generators], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
-        self._saved_switches = state[SWITCHES]
-        self.switches.fit_groups(self._saved_switches, source)
+        self.switches.fit_groups(switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
@@ -161,11 +156,20 @@ class Content:
         if replayed:
             replayed.put_back()
         self._take_notes(state)
-        self.switches.put_back(self._saved_switches)
-        self._random = partial(random_state.restore_all, random, generators)
-        if not random:
-            self._random = partial(random_state.reseed, seed, generators)
-        self._first_seed, self._origin = None, folder
+        self.switches.put_back(switches)
+
+        def put_rest_back() -> None:
+            if self._repeated and self._repeated.put_back():
+                self._load_models(folder)
+            if said := self.switches.put_back(switches):
+                self.ranks.say(said)
+            if random:
+                random_state.restore_all(random, self._generators)
+            else:
+                random_state.reseed(seed, self._generators)
+            self.gradients.put_back()
+
+        self._first_seed, self._put_rest_back = None, put_rest_back
         return self.trust.validation_error(state["trust"])
 
     def say_once(self, key: str, line: str) -> None:
@@ -184,11 +188,11 @@ class Content:
     @property
     def has_rest_to_put_back(self) -> bool:
         """Return True while a restart repeats what ran before the position from which it resumes."""
-        return self._random is not None
+        return self._put_rest_back is not None
 
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
-        if self._random is not None:
+        if self._put_rest_back:
             others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader | Loaders)}
             self._repeated = Repeated(others)
 
@@ -197,14 +201,9 @@ class Content:
         if self._first_seed is not None:
             random_state.seed_everything(self._first_seed)
             self._first_seed = None
-        if self._random is not None:
-            if self._repeated and self._repeated.put_back() and self._origin:
-                self._load_models(self._origin)
-            if said := self.switches.put_back(self._saved_switches):
-                self.ranks.say(said)
-            self._random()
-            self.gradients.put_back()
-            self._random = self._repeated = self._origin = None
+        if self._put_rest_back:
+            self._put_rest_back()
+            self._put_rest_back = self._repeated = None
 
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""

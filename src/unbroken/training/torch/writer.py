@@ -7,7 +7,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Pieces
 from unbroken.training.torch.serialization import digest_of, save_result
 from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, snapshot_bytes
-from unbroken.training.torch.state import is_wrapped_by_compile, tensor_bytes
+from unbroken.training.torch.state import is_wrapped_by_compile, only, tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
@@ -153,35 +152,27 @@ class TorchWriter(Connection):
 
 def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
     """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
-    return {
+    models = only(parts, torch.nn.Module)
+    made = {
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "ranks": str(ranks),
         "threads": str(torch.get_num_threads()),
         "gpus": str(torch.cuda.device_count()),
-        **_gpu(),
-        "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
+        "compiled": ", ".join(sorted(name for name, model in models.items() if _is_compiled(model))) or "none",
     }
+    if torch.cuda.is_available():
+        precision = torch.get_float32_matmul_precision()
+        made["gpu"] = torch.cuda.get_device_name()
+        made["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+        made["tf32"] = f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}"
+    return made
 
 
-def _gpu() -> dict[str, str]:
-    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
-    if not torch.cuda.is_available():
-        return {}
-    precision = torch.get_float32_matmul_precision()
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
-        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
-    }
-
-
-def _is_compiled(part: Any) -> bool:
-    if not isinstance(part, torch.nn.Module):
-        return False
+def _is_compiled(model: torch.nn.Module) -> bool:
     # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
-    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in part.modules())
+    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in model.modules())
 
 
 def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
