@@ -13,7 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.loader import ResumableLoader
-from unbroken.training.torch.samplers import Share
 from unbroken.training.torch.samples import seed_samples
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
@@ -50,7 +49,7 @@ def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(w
 def test_two_ranks_share_an_epoch_from_where_they_are_told_to_begin(start: int) -> None:
     alone, *both = (ResumableLoader.make(DATA, 3, 7) for _ in range(3))
     for rank, loader in enumerate(both):
-        loader.share_with(Share(rank, 2))
+        loader.share_with(rank, 2)
         loader.go_to(0, start)
     found = [numbers(loader) for loader in both]
 

@@ -23,7 +23,7 @@ from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import OFTEN, Adapter, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, sharding_of
 from unbroken.training.torch.loader import ResumableLoader, end_workers
-from unbroken.training.torch.samplers import PlannedSampler, Share, seed_from
+from unbroken.training.torch.samplers import PlannedSampler, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.state import own_part
 
@@ -69,7 +69,7 @@ class UnbrokenLoop(Adapter, Placed):
         seed = seed_from(self._seed, "loader", self._made) if self._made else self._seed
         self._made += 1
         loader = ResumableLoader.make(dataset, batch_size, seed, **options)
-        loader.share_with(Share(self._accelerator.process_index, self._accelerator.num_processes))
+        loader.share_with(self._accelerator.process_index, self._accelerator.num_processes)
         return loader
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:

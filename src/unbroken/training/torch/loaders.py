@@ -76,7 +76,8 @@ class TrackedLoader(ResumableLoader):
     def track(self, name: str, loaders: Loaders, saved: Mapping[str, Any]) -> None:
         """Begin, where a loader of that name has left off."""
         self.name, self._loaders, self.is_lasting = name, loaders, loaders.zone is Zone.SCRIPT
-        self.sampler.share, self.sampler.position = loaders.ranks.share, loaders.position
+        self.sampler.position = loaders.position
+        self.share_with(loaders.ranks.rank, loaders.ranks.size)
         self._endless: Any = None  # the pass from which `_draws` draws
         self._draws: Iterator[Any] | None = None
         self.in_use: WeakSet[Pass] = WeakSet()
