@@ -23,8 +23,8 @@ from unbroken.training.core.environment import say
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import sharding_of, whole_weights
+from unbroken.training.torch.put_back import MODES, Switches
 from unbroken.training.torch.samples import SeededSamples, seed_samples
-from unbroken.training.torch.switches import MODES, Switches
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"

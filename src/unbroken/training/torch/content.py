@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -17,12 +18,11 @@ from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import Repeated, put_back
+from unbroken.training.torch.put_back import Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import Part, RandomGenerator
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
-from unbroken.training.torch.switches import Switches
 from unbroken.training.torch.unsaved import Unsaved, make_persistent
 from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
@@ -35,7 +35,6 @@ NO_PARTS: Parts = MappingProxyType({})
 def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
     """Return all parts by their names; raise TypeError for one that cannot be saved."""
     parts = torch_state.one_by_one(together(state, per_rank))
-    torch_state.check_parts(parts)
     sharded_state.check_kinds(parts)
     return parts
 
@@ -82,10 +81,10 @@ class Content:
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
-        self._random: Mapping[str, Any] | None = None  # what still has to be put back
+        self._random: Callable[[], object] | None = None  # puts back what still has to be
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
-        self._first_random = random_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
+        self._first_seed = self._seed_of_rank(0) if ranks.size > 1 else None
 
     def pieces(self) -> rank_checkpoint.Pieces:
         """Return what this rank writes of it, by the names of files; give up if there is what must not be saved."""
@@ -133,9 +132,9 @@ class Content:
         """
         state, source = rank_checkpoint.read(folder, self.ranks, self._seed), str(folder)
         seed = self._seed_of_rank(state["position"]["step"])
-        random = state["random"] or random_state.reseeded(seed, self._generators)
+        random, generators = state["random"], self._generators
         given = [*self.parts, *self._generators]
-        torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
+        torch_state.check_names(given, [*state["parts"], *(random["generators"] if random else generators)], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state[SWITCHES]
         self.switches.fit_groups(self._saved_switches, source)
@@ -149,7 +148,10 @@ class Content:
             replayed.put_back()
         self._take_notes(state)
         self.switches.put_back(self._saved_switches)
-        self._random, self._first_random, self._origin = random, None, folder
+        self._random = partial(random_state.restore_all, random, generators)
+        if not random:
+            self._random = partial(random_state.reseed, seed, generators)
+        self._first_seed, self._origin = None, folder
         return self.trust.validation_error(state["trust"])
 
     def say_once(self, key: str, line: str) -> None:
@@ -178,15 +180,15 @@ class Content:
 
     def put_the_rest_back(self) -> None:
         """Restore what the script's own beginning may change: parts, random generators and gradients."""
-        if self._first_random is not None:
-            random_state.restore_all(self._first_random, {})
-            self._first_random = None
+        if self._first_seed is not None:
+            random_state.seed_everything(self._first_seed)
+            self._first_seed = None
         if self._random is not None:
             if self._repeated and self._repeated.put_back() and self._origin:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):
                 self.ranks.say(said)
-            random_state.restore_all(self._random, self._generators)
+            self._random()
             self.gradients.put_back()
             self._random = self._repeated = self._origin = None
 

@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor
 from unbroken.training.torch import random_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
+from unbroken.training.torch.put_back import MODES, Switches
 from unbroken.training.torch.state import only
-from unbroken.training.torch.switches import MODES, Switches
 
 
 class Omitted:
@@ -28,7 +28,7 @@ class Omitted:
     def state(self) -> dict[str, Any]:
         """Return it in a form that can be saved."""
         gradients = self._gradients.state()
-        gradients["tensors"] = {name: _local(each) for name, each in gradients["tensors"].items()}
+        gradients["tensors"] = {name: torch_state.local(each) for name, each in gradients["tensors"].items()}
         state = {"random": random_state.collect({}), "gradients": gradients, "switches": self._switches.state()}
         return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
@@ -41,10 +41,6 @@ class Omitted:
         self._gradients.restore(gradients, source)
         self._gradients.put_back()
         self._switches.put_back(state["switches"])
-
-
-def _local(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
 def _like(parameter: torch.Tensor | None, local: torch.Tensor) -> torch.Tensor:

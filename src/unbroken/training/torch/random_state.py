@@ -7,7 +7,7 @@ import random
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -89,20 +89,20 @@ def kept(generators: Iterable[RandomGenerator] = GLOBAL) -> Iterator[None]:
             _kind_of(generator).restore(generator, state)
 
 
-@contextmanager
-def all_kept(given: Mapping[str, RandomGenerator]) -> Iterator[None]:
+def all_kept(given: Mapping[str, RandomGenerator]) -> AbstractContextManager[None]:
     """Let nothing that is drawn inside leave a trace in the global generators, on GPUs too, and in those given."""
-    before = collect(given)
-    try:
-        yield
-    finally:
-        restore_all(before, given)
+    on_gpus = torch.cuda.default_generators if _is_cuda_used() else ()
+    return kept([*GLOBAL, *on_gpus, *given.values()])
+
+
+def _is_cuda_used() -> bool:
+    """Return True where CUDA was used: to ask it otherwise would start it."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
 def collect(given: Mapping[str, RandomGenerator]) -> dict[str, object]:
     """Return the state of all random generators: the global ones, on the CPU and on each GPU, and those given."""
-    # Asking starts CUDA, so it is not asked where it was not used.
-    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    is_used = _is_cuda_used()
     return {
         **dict(zip(("python", "numpy", "torch"), map(state_of, GLOBAL), strict=True)),
         "cuda": torch.cuda.get_rng_state_all() if is_used else [],
@@ -133,12 +133,10 @@ def restore_all(state: Mapping[str, Any], given: Mapping[str, RandomGenerator]) 
             restore(each, saved)
 
 
-def reseeded(number: int, given: Mapping[str, RandomGenerator]) -> dict[str, Any]:
-    """Return the state that the global generators and those given would have if they were seeded; they stay as are."""
-    with all_kept(given):
-        seed_everything(number)
-        seed(given.values(), count(number + 1))
-        return collect(given)
+def reseed(number: int, given: Mapping[str, RandomGenerator]) -> None:
+    """Seed the global generators and those given."""
+    seed_everything(number)
+    seed(given.values(), count(number + 1))
 
 
 def _with_tensors(state: Any, _: str = "") -> Any:
