@@ -22,8 +22,9 @@ from unbroken.training.loggers import Logger
 from unbroken.training.torch.framework_adapter import Omitted
 from unbroken.training.torch.framework_session import OFTEN, Adapter, refuse, refusing
 from unbroken.training.torch.framework_shards import check_whole, sharding_of
-from unbroken.training.torch.loader import ResumableLoader, end_workers
-from unbroken.training.torch.samplers import PlannedSampler, seed_from
+from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.loaders import Loaders, TrackedLoader
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.state import own_part
 
@@ -39,8 +40,6 @@ class UnbrokenLoop(Adapter, Placed):
     _library = MappingProxyType({"accelerate": accelerate.__version__})
     _omitted: Omitted | None = None
     _loaded: Mapping[str, Any] | None = None  # what is put back where the loop resumes
-    _order: PlannedSampler | None = None  # of the loader of the epoch
-    _made = 0  # loaders
 
     def __init__(
         self,
@@ -52,7 +51,9 @@ class UnbrokenLoop(Adapter, Placed):
         loggers: Sequence[Logger] = (),
     ) -> None:
         super().__init__(seed, folder=folder, saves=saves, loggers=loggers)
-        self._accelerator, self._course = accelerator, Course()
+        ranks = Ranks(accelerator.process_index, accelerator.num_processes)
+        self._accelerator, self._course = accelerator, Course(per_step=ranks.size)
+        self._loaders = Loaders(seed, ranks=ranks, position=self._course.position, owner="unbroken")
         if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
             refuse(
                 CheckpointError,
@@ -61,16 +62,16 @@ class UnbrokenLoop(Adapter, Placed):
         self._keeper.join(lambda: sharding_of(accelerator.state))
         accelerator.register_for_checkpointing(self)
 
-    def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
+    def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> TrackedLoader:
         """Return a DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves its items.
 
         Each has a seed of its own, by its number in the order in which the script makes them.
         """
-        seed = seed_from(self._seed, "loader", self._made) if self._made else self._seed
-        self._made += 1
-        loader = ResumableLoader.make(dataset, batch_size, seed, **options)
-        loader.share_with(self._accelerator.process_index, self._accelerator.num_processes)
-        return loader
+        return self._loaders.loader(dataset, batch_size, **options)
+
+    def endless(self, loader: TrackedLoader) -> Iterator[Any]:
+        """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`."""
+        return self._loaders.endless(loader)
 
     def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
         """Yield the numbers, from 0, of the epochs still to be trained; first restore the newest checkpoint.
@@ -85,9 +86,8 @@ class UnbrokenLoop(Adapter, Placed):
             if self._keeper.resume:
                 self._load(self._keeper.resume)
                 link.pace.begin_save(course.position.step)  # which there is already
-        before = self._made
         while not course.is_over:
-            self._made = before
+            self._loaders.begin_epoch()
             course.position.is_closed = False
             if course.position.batch == 0:
                 self._put_back()
@@ -96,28 +96,34 @@ class UnbrokenLoop(Adapter, Placed):
             if not course.is_over:
                 self._ask(Phase.END, Phase.START)
 
-    def batches(self, loader: ResumableLoader) -> Iterator[Any]:
+    def batches(self, loader: TrackedLoader) -> Iterator[Any]:
         """Yield this epoch's batches still to be trained, on their device; save or leave between them.
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
         course, at = self._course, self._course.position
-        self._begin_order(loader)
+        steps = loader.enter_epoch(at)
         with refusing():
-            course.begin(len(loader), "the loader has")
+            course.begin(steps.batches, "the loader has")
+        if not len(steps):
+            at.batch = steps.batches  # with drop_last, the rest is not enough for all ranks
         if self._course.is_epoch_over:
             self._put_back()
             return
-        iterator = iter(loader)
+        iterator = loader.begin_epoch(at.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
-        announced, phase = _Announced(len(loader)), Phase.START
+        self._loaders.begin_batches()
+        announced, phase = _Announced(), Phase.START
         announced.begin()
         try:
             for batch in iterator:
-                announced.end_of_dataloader = at.batch + 1 == len(loader)
-                course.is_in_batch = True
+                course.is_in_batch, course.next_batch = True, steps.end_after(at.batch)
+                announced.end_of_dataloader = self.is_last_batch
                 yield accelerate.utils.send_to_device(batch, self._accelerator.device)
                 course.count_batch()
+                if phase is Phase.START:
+                    with refusing():
+                        self._loaders.check_passes()
                 self._ask(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 if course.is_epoch_over:
                     break
@@ -144,9 +150,8 @@ class UnbrokenLoop(Adapter, Placed):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the training is, and what Accelerate does not save."""
-        at = self._course.position
-        order = self._order.state(at.epoch) if self._order else None
-        state = {"position": dict(vars(at)), "seed": self._seed, "order": order}
+        state = {"position": dict(vars(self._course.position)), "seed": self._seed}
+        state["loaders"] = self._loaders.state_dict()
         return state | (self._omitted.state() if self._omitted else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -157,6 +162,7 @@ class UnbrokenLoop(Adapter, Placed):
         if state["seed"] != self._seed:
             refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, allowed: the same seed")
         self._course.restore(state["position"])
+        self._loaders.load_state_dict(state["loaders"])
         self._loaded = self._keeper.own(state)
 
     # --- our own ---
@@ -169,12 +175,6 @@ class UnbrokenLoop(Adapter, Placed):
             self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
         self._accelerator.load_state(str(folder))
         self._accelerator._custom_objects = objects
-
-    def _begin_order(self, loader: ResumableLoader) -> None:
-        """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""
-        at, self._order = self._course.position, loader.sampler
-        loader.go_to(at.epoch, at.batch)
-        self._order.restore(at.epoch, self._loaded["order"] if self._loaded and at.batch else None)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Save or leave between two steps; a save waits while `accumulate` adds up gradients.  Others are saved."""
@@ -212,7 +212,6 @@ class UnbrokenLoop(Adapter, Placed):
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
     """Announce to Accelerate a loader that it did not prepare, so that an epoch's last batch ends an accumulation."""
 
-    def __init__(self, batches: int) -> None:
+    def __init__(self) -> None:
         self.gradient_state = accelerate.state.GradientState()
         self._drop_last = True  # no rank gets a sample twice, so there is no remainder
-        self.batches = batches

@@ -47,11 +47,11 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse what raises CheckpointError inside."""
+    """Refuse what raises CheckpointError or TypeError inside."""
     try:
         yield
-    except CheckpointError as error:
-        refuse(CheckpointError, str(error))
+    except (CheckpointError, TypeError) as error:
+        refuse(type(error), str(error))
 
 
 class FrameworkSession:
