@@ -53,7 +53,8 @@ class UnbrokenLoop(Adapter, Placed):
         super().__init__(seed, folder=folder, saves=saves, loggers=loggers)
         ranks = Ranks(accelerator.process_index, accelerator.num_processes)
         self._accelerator, self._course = accelerator, Course(per_step=ranks.size)
-        self._loaders = Loaders(seed, ranks=ranks, position=self._course.position, owner="unbroken")
+        self._loaders = Loaders(seed, ranks=ranks, position=self._course.position)
+        self._loaders.owner = "unbroken"
         if self._keeper.contract and accelerator.project_configuration.automatic_checkpoint_naming:
             refuse(
                 CheckpointError,

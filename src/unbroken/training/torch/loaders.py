@@ -152,7 +152,7 @@ class TrackedLoader(ResumableLoader):
         is_own_loop = self._loaders.is_own_loop
         # A loop of your own continues one.
         if len(self.in_use) > 1 if is_own_loop else any(each.left > 0 for each in self.in_use):
-            other, owner = "another one" if is_own_loop else "batches()", self._loaders.owner
+            other, owner = ("another one", "loaders") if is_own_loop else ("batches()", self._loaders.owner)
             raise TypeError(
                 f"an iterator over loader {self.name} is in use next to {other}, and a restart would begin it again; "
                 f"type {owner}.endless(loader) in its place, or del where you no longer use it"
@@ -172,16 +172,11 @@ class Loaders:
     the same order each time.
     """
 
-    def __init__(
-        self,
-        seed: int = 0,
-        *,
-        ranks: Ranks | None = None,
-        position: Position | None = None,
-        owner: str = "loaders",
-    ) -> None:
+    owner = "training"  # with a position of its own: whose endless() a script calls
+
+    def __init__(self, seed: int = 0, *, ranks: Ranks | None = None, position: Position | None = None) -> None:
         self.is_own_loop, self.position, self.zone = position is None, position or Position(), Zone.SCRIPT
-        self._seed, self.ranks, self.owner = seed, ranks or here(), owner
+        self._seed, self.ranks = seed, ranks or here()
         self._made: dict[str, TrackedLoader] = {}
         self._saved: dict[str, Any] = {}  # of the loaders that are not made yet
         self._counts: Counter[tuple[str, str]] = Counter()

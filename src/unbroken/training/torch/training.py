@@ -75,7 +75,7 @@ class Training(Loop):
         parts = checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
         self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
-        self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position, owner="training")
+        self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare = prepare
         self._content = Content(
             parts,
