@@ -61,12 +61,8 @@ class ResumableLoader(DataLoader[Any]):
         return cls(Batches(dataset, collate, seed, has_batches=batch_size is None), sampler=sampler, **options)
 
     def __iter__(self) -> Any:
-        return self.begin_epoch(self.sampler.position.epoch)
-
-    def begin_epoch(self, epoch: int) -> Iterator[Any]:
-        """Begin to give the rest of the position's epoch."""
-        indices = self.sampler.of(epoch)
-        return self.begin(epoch, indices, self.sampler.steps(indices, self.sampler.position.batch))
+        at, sampler = self.sampler.position, self.sampler
+        return self.begin(at.epoch, sampler.of(at.epoch), sampler.steps(sampler.of(at.epoch), at.batch))
 
     def begin(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[Any]:
         """Begin to give these steps of an epoch."""

@@ -128,7 +128,12 @@ class TrackedLoader(ResumableLoader):
         sampler = self.sampler
         if sampler.is_own and not at.batch:
             sampler.restore(at.epoch, self.draw(at.epoch))
-        return sampler.steps(sampler.of(at.epoch), at.batch)
+        self._entered = sampler.steps(sampler.of(at.epoch), at.batch)
+        return self._entered
+
+    def begin_epoch(self, epoch: int) -> Iterator[Any]:
+        """Begin to give the steps that `enter_epoch` returned."""
+        return self.begin(epoch, self.sampler.of(epoch), self._entered)
 
     def begin_endless(self) -> Iterator[Any]:
         """Return the iterator over pass after pass, each in an order of its own; there is one."""
