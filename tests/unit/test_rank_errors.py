@@ -28,7 +28,6 @@ from unbroken.training.core.save_policy import Saves  # noqa: E402
 from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
 from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
-from unbroken.training.torch.rank_checkpoint import Offer  # noqa: E402
 from unbroken.training.torch.writer import Point, TorchWriter  # noqa: E402
 
 PATIENCE_SECONDS = 600
@@ -221,16 +220,17 @@ def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
 
 
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], signals_kept: None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, signals_kept: None
 ) -> None:
     links = [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]
     asked = []
     for link in links:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
-            link._offers = [Offer(size, True), Offer(size // 2, False)]
+            offers = [(size, True), (size // 2, False)]
+            monkeypatch.setattr(Ranks, "all_gather", lambda self, value, offers=offers: offers)
             asked.append(link._may_be_in_background(size))
     plenty = link_of(Ranks(1, 2), tmp_path)
-    plenty._offers = [Offer(BACKGROUND_BYTES, True), Offer(1, True)]
+    monkeypatch.setattr(Ranks, "all_gather", lambda self, value: [(BACKGROUND_BYTES, True), (1, True)])
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(BACKGROUND_BYTES)

@@ -16,9 +16,8 @@ from unbroken.training.core.environment import end_as_failed
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.save_schedule import Phase, StopRequest
 from unbroken.training.core.session import Connection
-from unbroken.training.core.stop import StopRequest
 from unbroken.training.core.timers import DATA, STEP
 
 NO_MORE = object()

@@ -7,19 +7,22 @@ It has one writer, complete checkpoints and the result, and is laid out like a r
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from unbroken import __version__
-from unbroken.errors import NoCheckpointError
-from unbroken.program.contract import FINAL
+from unbroken.errors import CheckpointError, NoCheckpointError
+from unbroken.program.contract import FINAL, Kind
 from unbroken.slurm.this_job import job_around_us
 from unbroken.store import lease
 from unbroken.store import results as final
-from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.store.attempts import note_died
+from unbroken.store.checkpoint import Checkpoint, Passport, describe_done, passport_of
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndCause, EndKind, History
 from unbroken.store.layout import RunFolder
@@ -29,9 +32,6 @@ from unbroken.store.select import refuse_newer, select
 from unbroken.store.trackers import set_tracker_variables
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
-from unbroken.system.digests import preferred_algorithm
-from unbroken.system.host import this_host
-from unbroken.training.core import once
 from unbroken.training.core.account import Account, next_segment
 from unbroken.training.core.environment import (
     Contract,
@@ -39,9 +39,11 @@ from unbroken.training.core.environment import (
     SavePlace,
     check_thread,
     deadline_by_hand,
+    give_verdict,
     read_contract,
     say,
 )
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.save_policy import Saves
 
 
@@ -107,7 +109,7 @@ class Home(SavePlace):
             self._account.note_save(handover, time.monotonic() - began)
         self._store.prune(self._saves.keep, self._saves.milestone_every)
         if self._last.passport.is_finished:
-            once.note_finished(self.places.root)
+            _trained.add(self.places.root)
             self._write_results(self._last)
             self.note_end(EndKind.FINISHED)
         return self._last
@@ -171,7 +173,7 @@ class Home(SavePlace):
             say(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
         found = self._select()
         if self._account:
-            self._account.note_died(self._store)
+            note_died(History(self.places.history), self._lease, self._store)
             if found and found.passport.is_finished:  # not to be missed where the data or the script are others now
                 if not final.has_results(self.places, found, History(self.places.history).attempts()):
                     self._write_results(found)  # a kill came between the checkpoint and its results
@@ -203,52 +205,85 @@ class Home(SavePlace):
         return found
 
     def _passport(self, handover: Handover) -> Passport:
-        parent, origin = self._last, self.origin
-        return Passport(
-            run=self.places.name,
-            engine=self.places.name,
-            segment=1 + (origin.passport.segment if origin else 0),
-            sequence=self._store.last_sequence() + 1,
-            token=self._lease.claim.token,
-            parent=parent.name if parent else None,
-            parent_digest=parent.passport.digest if parent else None,
-            progress=handover.progress,
-            is_finished=handover.is_finished,
-            is_best=handover.is_best,
-            algorithm=handover.algorithm or preferred_algorithm(),
-            files=handover.digests,
+        name = self.places.name
+        return passport_of(
+            handover,
+            self._last,
+            run=name,
+            engine=name,
             identity="",
             identity_parts={},
-            versions={"unbroken": __version__, **handover.versions},
-            host=this_host().to_json(),
+            segment=1 + (self.origin.passport.segment if self.origin else 0),
+            sequence=self._store.last_sequence() + 1,
+            token=self._lease.claim.token,
             slurm_job=self._slurm_job.to_json() if self._slurm_job else None,
             attempt_started_utc=self._started_utc,
-            created_utc=utc_now(),
             work_seconds=round(time.monotonic() - self._started, 3),
-            save_seconds=handover.save_seconds,
-            is_milestone=handover.is_milestone,
         )
 
 
-def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
-    """Return this process's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
+# Where trainings of this process have begun by a contract, or ended in a folder.  A second one, such as the next fold
+# of a cross-validation, would resume from the checkpoints of the first; another process may do that.
+_trained: set[object] = set()
 
-    UNBROKEN_FOLDER may name the folder as well.  Return None if there is neither.  Raise CheckpointError if a
-    training of this process was there before, RuntimeError outside of the main thread.
+
+def connect(
+    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Processes | None = None
+) -> tuple[Contract, SavePlace] | None:
+    """Return each rank's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
+
+    UNBROKEN_FOLDER may name the folder as well, which the first rank opens and locks.  Return None if there is neither.
+    Raise CheckpointError if a training of this process was there before, RuntimeError outside of the main thread.
     """
-    contract = read_contract()
-    place = folder or os.environ.get("UNBROKEN_FOLDER")
-    if not contract and not place:
+    ranks = ranks or Processes()
+    if contract := read_contract():
+        check_thread()
+        check_run(contract)
+        return contract, Outbox(contract.save) if ranks.is_first else SavePlace()
+    homes: list[Home] = []
+
+    def open_folder() -> Contract | None:
+        if place := folder or os.environ.get("UNBROKEN_FOLDER"):
+            homes.append(_open(Path(place), saves))
+        return homes[0].contract() if homes else None
+
+    if (contract := ranks.by_first(open_folder)) is None:
         return None
+    if homes:
+        return contract, homes[0]
+    # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
+    return replace(contract, deadline=math.inf), SavePlace()
+
+
+def check_run(contract: Contract) -> None:
+    """Raise CheckpointError if a training of this process has begun with this contract before."""
+    if (contract.save, contract.resume) in _trained:
+        _refuse(
+            f"this process has a training of the run {contract.run!r} already, and a second one would go on from its "
+            "checkpoints; allowed: one in a run; type a run for each (each fold), with args: [...] in its settings"
+        )
+
+
+def note_begun(contract: Contract) -> None:
+    """Note that a training has begun with this contract."""
+    _trained.add((contract.save, contract.resume))
+
+
+def _open(folder: Path, saves: Saves) -> Home:
     check_thread()
-    if contract:
-        once.check_run(contract)
-        return contract, Outbox(contract.save)
-    root = Path(place or "")
-    once.check_folder(root)
-    home = Home(root, "training", saves, has_history=True)
-    set_tracker_variables(home.places.live, root.absolute().name, os.environ)
-    return home.contract(), home
+    if folder.absolute() in _trained:
+        _refuse(
+            f"{folder}: this process has finished a training there, and a second one would go on from its end; type "
+            "Training(folder=...) with a folder for each (each fold), or start a new process to go on with it"
+        )
+    home = Home(folder, "training", saves, has_history=True)
+    set_tracker_variables(home.places.live, folder.absolute().name, os.environ)
+    return home
+
+
+def _refuse(message: str) -> NoReturn:
+    give_verdict(Kind.HOPELESS, message)
+    raise CheckpointError(message)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

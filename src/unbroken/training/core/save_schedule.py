@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from unbroken.training.core.environment import Contract, Signals, manifest_of
+from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.save_policy import Saves, best_interval
 
 LOOK_SECONDS = 0.2
@@ -153,3 +154,26 @@ class SaveSchedule:
         self._next_look = now + LOOK_SECONDS
         self._hear_of_deadline()
         return self._contract.stop is not None and os.path.exists(self._contract.stop)
+
+
+class StopRequest:
+    """Ask for a training, on all of its ranks, if it has to leave."""
+
+    def __init__(self, pace: SaveSchedule, ranks: Processes) -> None:
+        self._pace, self._ranks = pace, ranks.twin()
+        self._is_agreed = False
+
+    @property
+    def requested(self) -> bool:
+        """Return True if it is time to save and leave; then it stays True.
+
+        That is after USR1, TERM or Ctrl-C, when the stop file is there, and before the deadline of the job.  All ranks
+        get the same answer, and have to ask equally often; of several, the one to the question before.
+        """
+        if not self._is_agreed:
+            self._is_agreed = self._ranks.agreed(self._wish, at_once=False).stop
+            self._ranks.ask(self._wish)
+        return self._is_agreed
+
+    def _wish(self) -> RankRequest:
+        return RankRequest(stop=self._pace.must_stop(Phase.BATCH))

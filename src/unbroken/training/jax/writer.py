@@ -16,7 +16,6 @@ import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
 from unbroken.system import fs
-from unbroken.system.memory import available_bytes
 from unbroken.training.core.notes import write_notes
 from unbroken.training.core.point import NonFiniteState, Point
 from unbroken.training.core.session import Connection
@@ -24,8 +23,6 @@ from unbroken.training.jax import tree as jax_tree
 from unbroken.training.jax.tree import Row
 
 ARRAYS = "state"  # in a checkpoint: what Orbax writes
-# A copy, and as much for whatever else the training takes until its next step.
-NEEDED_MEMORY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +54,6 @@ class JaxWriter(Connection):
             _read_back(point.draft, point.rows, tree)
         point.write_results(_write_other)
         self.hand_over(point)
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        is_enough = available_bytes() > NEEDED_MEMORY * size_bytes
-        return "" if is_enough else f"a copy of {size_bytes / 1e6:,.0f} MB"
 
     def _made_with(self) -> dict[str, str]:
         kinds = [device.device_kind for device in jax.local_devices()]

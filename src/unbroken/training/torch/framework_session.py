@@ -17,11 +17,11 @@ from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.training.core import once
 from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
+from unbroken.training.core.run_directory import check_run, connect, note_begun
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -32,7 +32,6 @@ from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.writer import connect_all
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -80,7 +79,7 @@ class FrameworkSession:
         self.started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         _check_options(self.ranks, folder, saves)
         self._versions = {**versions, "torch": str(torch.__version__), "python": platform.python_version()}
-        found = connect_all(folder, saves, self.ranks)
+        found = connect(folder, saves, self.ranks)
         self.link = Connection(*found, saves, GUESSED_BYTES) if found else None
         self.contract = self.link.contract if self.link else None
         self.import_note = self.link.import_note if self.link else None  # of a checkpoint of the library's alone
@@ -150,8 +149,8 @@ class FrameworkSession:
             link.pace.end_step(ended)
             link.note_step()
         else:
-            once.check_run(link.contract)
-            once.note_begun(link.contract)
+            check_run(link.contract)
+            note_begun(link.contract)
         self._has_begun = True
         if self.ranks.is_first and link.report(lambda: progress):
             self.log.show()

@@ -35,14 +35,6 @@ Pieces = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Hold what a rank reports before a save: the size of a copy of its pieces."""
-
-    size_bytes: int
-    has_memory: bool  # for a copy of each rank on its node, in addition to the training
-
-
-@dataclass(frozen=True)
 class Said:
     """Hold the result of a rank's part of a save."""
 

@@ -15,8 +15,6 @@ from torch.distributed.tensor import DTensor
 from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 
 T = TypeVar("T")
-# The snapshot, and as much for whatever else the training takes until its next step.
-NEEDED_MEMORY = 2
 # Whose memory is copied to pinned memory of the host.
 PINNED_FOR = "cuda"
 

@@ -12,8 +12,7 @@ from unbroken.program.contract import EXIT_PAUSED
 from unbroken.slurm.this_job import job_around_us
 from unbroken.training.core.environment import Contract, Signals, check_thread, deadline_by_hand, read_contract
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase, SaveSchedule
-from unbroken.training.core.stop import StopRequest
+from unbroken.training.core.save_schedule import Phase, SaveSchedule, StopRequest
 from unbroken.training.torch.checkpoints import Checkpoints
 from unbroken.training.torch.process_group import Ranks
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,31 +14,24 @@ from torch.distributed.tensor import DTensor
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
 from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.system.memory import available_bytes
-from unbroken.training.core import once
 from unbroken.training.core import point as core
 from unbroken.training.core.environment import (
     Contract,
-    Outbox,
     SavePlace,
-    check_thread,
-    read_contract,
 )
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
 from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import Digests, Offer, Said, made_with
+from unbroken.training.torch.rank_checkpoint import Digests, Said, made_with
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import NEEDED_MEMORY, Snapshot, SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.snapshot import Snapshot, SnapshotBuffer, on_this_gpu, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
-# Launchers kill the ranks that are left after 10 s, and others may never come.
-RANKS_EXIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,36 +65,18 @@ class TorchWriter(Connection):
         self._parts, self._own, self._ranks = parts, own, ranks
         self.pace.steps_ahead = int(ranks.size > 1)
         self._beside: Ranks | None = None
-        self._offers: list[Offer] = []
         self._buffer = SnapshotBuffer()
-        self._exit_seconds = RANKS_EXIT_SECONDS if ranks.size > 1 else None
-
-    def fall_back(self, reason: str) -> Path | None:
-        """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
-        before = super().fall_back(reason)
-        return before if self._ranks.size == 1 else None
 
     def save(self, point: Point) -> None:
         """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
         point = self.begin(point)
         pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
-        size = snapshot_bytes(pieces)
-        has_memory = available_bytes() > NEEDED_MEMORY * size * int(
-            os.environ.get("LOCAL_WORLD_SIZE") or self._ranks.size
-        )
-        self._offers = self._ranks.all_gather(Offer(size, has_memory))
-        # All ranks decide the same, because they ask the same offers.
-        largest = max(offer.size_bytes for offer in self._offers)
         point = replace(point, state=pieces, weights=weights)
-        self.complete(point, on_this_gpu(self._write), self._held, largest)
+        self.complete(point, on_this_gpu(self._write), self._held, snapshot_bytes(pieces))
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self._ranks.size, self._parts)
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        copies = "a copy" if self._ranks.size == 1 else "copies"
-        return "" if all(offer.has_memory for offer in self._offers) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""
@@ -164,27 +138,8 @@ def linked(
     ranks: Ranks,
 ) -> TorchWriter | None:
     """Return this rank's connection; None if there is nowhere to save."""
-    found = connect(folder, saves) if ranks.size == 1 else connect_all(folder, saves, ranks)
+    found = connect(folder, saves, ranks)
     return TorchWriter(*found, saves, tensor_bytes(state()), parts=parts, own=own, ranks=ranks) if found else None
-
-
-def connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks) -> tuple[Contract, SavePlace] | None:
-    """Connect every rank: the workflow passes a contract to each; the first opens and locks a folder of one's own."""
-    if told := read_contract():
-        check_thread()
-        once.check_run(told)
-        return told, Outbox(told.save) if ranks.is_first else SavePlace()
-    opened: list[tuple[Contract, SavePlace]] = []
-
-    def open_folder() -> Contract | None:
-        opened.extend(filter(None, [connect(folder, saves)]))
-        return opened[0][0] if opened else None
-
-    contract = ranks.by_first(open_folder)
-    if contract is None or opened:
-        return opened[0] if opened else None
-    # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
-    return replace(contract, deadline=math.inf), SavePlace()
 
 
 def _check(said: list[Said]) -> None:
