@@ -17,6 +17,7 @@ from unbroken.training.core.environment import read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+import torch
 
 from unbroken.training.torch.framework_session import FrameworkSession
 
@@ -126,6 +127,7 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
             transformers.TrainingArguments(**arguments, use_cpu=True),
             transformers.TrainerState(),
             transformers.TrainerControl(),
+            model=torch.nn.Linear(1, 1),
         )
 
     begin("rng_state.pth", "optimizer.pt")
