@@ -25,12 +25,14 @@ from torch import distributed
 from unbroken.store.progress import Progress
 from unbroken.system.fs import flush_tree
 from unbroken.training.core.environment import Contract, Outbox
+from unbroken.training.core.point import Point
 from unbroken.training.core.run_directory import Home
 from unbroken.training.torch import Saves
+from unbroken.training.torch.content import Content
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
 from unbroken.training.torch.validation import non_finite_weight, weights_of
-from unbroken.training.torch.writer import Point, TorchWriter
+from unbroken.training.torch.writer import TorchWriter
 
 LAYERS = 10
 SECONDS_BETWEEN = 30.0
@@ -99,12 +101,13 @@ def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     paths = {"save": folder, "stop": folder / "stop", "progress": folder / "progress.json"}
     place = Outbox(folder)
     contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
-    parts = {"optimizer": loop.optimizer}
-    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, parts=parts, ranks=Ranks())
+    parts = {"model": loop.model, "optimizer": loop.optimizer}
+    content = Content(parts, (), Ranks(), notes=dict, take_notes=dict, give_up=sys.exit)
+    link = TorchWriter(contract, place, Saves(in_background=in_background), content)
     loop.after = link.poll
 
     def save() -> None:
-        link.save(Point(state=loop.state(), progress=Progress(1), step=1, weights=weights_of({"model": loop.model})))
+        link.save(Point(progress=Progress(1), step=1))
 
     return save, (lambda: link._async_save is None), (lambda: 0.0)
 

@@ -27,6 +27,7 @@ from unbroken.training.core.environment import SavePlace, read_contract  # noqa:
 from unbroken.training.core.save_policy import Saves  # noqa: E402
 from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
 from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
+from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.writer import Point, TorchWriter  # noqa: E402
 
@@ -216,26 +217,25 @@ def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
     told |= {"PROGRESS": str(folder / "progress.json")}
     contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
-    return TorchWriter(contract, SavePlace(), Saves(), 1, parts={}, ranks=ranks)
+    content = Content({}, (), ranks, notes=dict, take_notes=dict, give_up=sys.exit)
+    return TorchWriter(contract, SavePlace(), Saves(), content)
 
 
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, signals_kept: None
 ) -> None:
-    links = [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]
     asked = []
-    for link in links:
+    for link in [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
             offers = [(size, True), (size // 2, False)]
             monkeypatch.setattr(Ranks, "all_gather", lambda self, value, offers=offers: offers)
             asked.append(link._may_be_in_background(size))
-    plenty = link_of(Ranks(1, 2), tmp_path)
     monkeypatch.setattr(Ranks, "all_gather", lambda self, value: [(BACKGROUND_BYTES, True), (1, True)])
 
     assert asked == [False] * 6
-    assert plenty._may_be_in_background(BACKGROUND_BYTES)
-    said = "unbroken: no async checkpoints, saves stop the training: not enough free memory for copies of 16 MB\n"
-    assert capsys.readouterr().out == said
+    assert link_of(Ranks(1, 2), tmp_path)._may_be_in_background(BACKGROUND_BYTES)
+    line = "unbroken: no async checkpoints, saves stop the training: not enough free memory for copies of 16 MB\n"
+    assert capsys.readouterr().out == line
 
 
 def test_a_rank_that_left_before_all_had_written_is_said(
@@ -249,7 +249,8 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):
-        link._write(Point(state={"shards": {}, "ranks/00001.pt": {}}, progress=Progress(1.0), step=1, draft=tmp_path))
+        pieces = {"shards": {}, "ranks/00001.pt": {}}
+        link._write(Point(pieces=pieces, weights={}, progress=Progress(1.0), step=1, draft=tmp_path))
 
 
 @pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])

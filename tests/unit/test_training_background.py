@@ -17,7 +17,7 @@ from unbroken.training.core import session  # noqa: E402
 from unbroken.training.core.session import in_thread  # noqa: E402
 from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch.snapshot import Snapshot, SnapshotBuffer, on_this_gpu  # noqa: E402
+from unbroken.training.torch.snapshot import SnapshotBuffer  # noqa: E402
 
 WIDTH = 100_000
 PATIENCE_SECONDS = 600
@@ -90,12 +90,13 @@ def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_me
     state = torch_state.canonical(parts, "state")
     save_verified(state, tmp_path / "original")
 
-    snapshot = SnapshotBuffer().take(state)
-    snapshot.wait()
-    save_verified(snapshot.state, tmp_path / "copy")
+    buffer = SnapshotBuffer()
+    copy = buffer.take(state)
+    buffer.wait()
+    save_verified(copy, tmp_path / "copy")
 
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "original").read_bytes()
-    assert snapshot.state["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
+    assert copy["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
 
 
 def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,15 +109,16 @@ def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest
         torch.cuda, "set_device", lambda number: chosen.append((threading.current_thread().name, number))
     )
 
-    work = on_this_gpu(lambda subject: None)
-    in_thread(lambda: work(None)).result()
+    buffer = SnapshotBuffer()
+    buffer.take({})
+    in_thread(buffer.wait).result()
 
     assert chosen == [("unbroken-save", 3)]
 
 
 def test_room_for_a_snapshot_is_used_again() -> None:
     stage, state = SnapshotBuffer(), {"a": torch.ones(10), "b": torch.ones(20)}
-    places = [[tensor.data_ptr() for tensor in stage.take(state).state.values()] for _ in range(2)]
+    places = [[tensor.data_ptr() for tensor in stage.take(state).values()] for _ in range(2)]
 
     assert places[0] == places[1]
     assert sum(map(len, stage._used.values())) == 2
@@ -147,13 +149,13 @@ def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_beg
 
 @pytest.mark.process
 def test_a_fork_that_exits_during_a_save_waits_for_nothing(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_copy, copy = threading.Event(), Snapshot.wait
+    may_copy, copy = threading.Event(), SnapshotBuffer.wait
 
-    def late(snapshot: Snapshot) -> None:
+    def late(buffer: SnapshotBuffer) -> None:
         may_copy.wait(PATIENCE_SECONDS)
-        copy(snapshot)
+        copy(buffer)
 
-    monkeypatch.setattr(Snapshot, "wait", late)
+    monkeypatch.setattr(SnapshotBuffer, "wait", late)
     for _ in range(2):
         loop.step()
     next(loop.steps)  # a save has begun, and no step may follow

@@ -30,12 +30,13 @@ def test_a_snapshot_of_a_gpu_is_of_one_moment_and_lies_in_the_memory_of_the_host
     parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     expected = model.weight.detach().cpu().clone()
 
-    snapshot = SnapshotBuffer().take(torch_state.canonical(parts, "state"))
+    buffer = SnapshotBuffer()
+    copy = buffer.take(torch_state.canonical(parts, "state"))
     optimizer.step()
-    snapshot.wait()
+    buffer.wait()
 
-    assert snapshot.state["model"]["weight"].is_pinned()
-    assert torch.equal(snapshot.state["model"]["weight"], expected)
+    assert copy["model"]["weight"].is_pinned()
+    assert torch.equal(copy["model"]["weight"], expected)
     assert not torch.equal(model.weight.cpu(), expected)
 
 
@@ -47,12 +48,13 @@ def test_a_clone_made_on_another_stream_is_complete_before_it_is_written() -> No
     with torch.cuda.stream(stream):
         torch.cuda._sleep(BUSY_CYCLES)
         value = torch._neg_view(ones + 6)
-        snapshot = SnapshotBuffer().take({"value": value})
+        buffer = SnapshotBuffer()
+        copy = buffer.take({"value": value})
     read: list[torch.Tensor] = []
 
     def write() -> None:
-        snapshot.wait()
-        read.append(snapshot.state["value"].cpu())
+        buffer.wait()
+        read.append(copy["value"].cpu())
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -385,7 +385,7 @@ def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> No
     splits, later = [], []
     for rank in (0, 1):
         torch.manual_seed(7)
-        content = Content({}, Ranks(rank, 2), seed=3)
+        content = Content({}, (), Ranks(rank, 2), notes=dict, take_notes=dict, give_up=sys.exit, seed=3)
         splits.append(torch.randperm(100).tolist())
         content.put_the_rest_back()
         later.append(torch.randperm(100).tolist())
@@ -497,7 +497,7 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
     model = torch.nn.Linear(2, 1)
     ours, others = torch.optim.SGD([model.weight], momentum=0.9), torch.optim.AdamW([model.bias])
     training = Training(state={"model": model, "optimizer": [ours, others]})
-    state = training._checkpoints._state()["parts"]
+    state = training._content.state()["parts"]
 
     assert list(state) == ["model", "optimizer.0", "optimizer.1"]
     with pytest.raises(TypeError, match=r"Training\(state=\{'optimizer\.1': \.\.\.\}\) is a int"):
@@ -507,7 +507,7 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
 def test_parts_may_have_the_names_of_options(told: Path) -> None:
     parts = {"best": torch.nn.Linear(2, 1), "seed": torch.Generator(), "my state": [torch.nn.Linear(1, 1)]}
     training = Training(state={"model": torch.nn.Linear(3, 1), **parts}, seed=3)
-    state = training._checkpoints._state()
+    state = training._content.state()
 
     assert list(state["parts"]) == ["model", "best", "my state.0"]
     assert (state["seed"], list(state["random"]["generators"])) == (3, ["seed"])

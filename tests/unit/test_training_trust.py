@@ -188,13 +188,13 @@ def test_a_prediction_leaves_no_trace_in_the_model_or_in_the_generators(told: Pa
     training = Training(
         state={"model": model}, validate=lambda: {"a": [model(torch.ones(3, 2))], "b": torch.rand(2), "c": 1.5}
     )
-    saved_then = training._checkpoints._state()["trust"]
+    saved_then = training._content.state()["trust"]
 
     assert [model.training, model[0].training, model[1].training] == [True, True, False]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random_before)
     assert len(saved_then["prediction"]) == 9
-    assert torch.equal(saved_then["prediction"], training._checkpoints._state()["trust"]["prediction"])
+    assert torch.equal(saved_then["prediction"], training._content.state()["trust"]["prediction"])
 
 
 def test_a_prediction_that_is_no_number_is_not_saved(told: Path) -> None:

@@ -24,6 +24,7 @@ from unbroken.training.core.metrics_log import MetricsLog  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
+from unbroken.training.torch import Training  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """
@@ -253,11 +254,11 @@ def test_times_add_up_over_segments() -> None:
 
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
-    log = MetricsLog()
-    course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
+    training = Training()
+    training._course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
 
-    before = log.figures(course)
-    log.timers = timed([("data", 0.5), ("step", 1.5)])
+    before = training._figures()
+    training._log.timers = timed([("data", 0.5), ("step", 1.5)])
 
     assert before == {}
-    assert log.figures(course) == {"pace": "0.5 steps/s", "left_seconds": left}
+    assert training._figures() == {"pace": "0.5 steps/s", "left_seconds": left}

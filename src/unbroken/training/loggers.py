@@ -77,19 +77,15 @@ class TensorBoard:
 
     def begin(self, step: int) -> int:
         """Open a new file, which hides what others in the folder have of later steps."""
-        from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer: Any = EventFileWriter(self._folder)
-        self._add(step + 1, session_log=SessionLog(status=SessionLog.START))
+        self._add(step + 1, session_log={"status": "START"})
         return step
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a scalar for each metric."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._add(step, summary=Summary(value=values))
+        self._add(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in metrics.items()]})
 
     def flush(self, step: int) -> None:
         """Write what is still in memory."""
@@ -141,14 +137,18 @@ class WandB:
         value, path = str(step).encode(), Path(self._run.settings.sync_file)
         mark = b"\x12\x04step\x82\x01" + bytes([len(value)]) + value  # as the file has it: `step`, and its value
         until = time.monotonic() + WANDB_PATIENCE_SECONDS
-        while (at := _find(mark, path, self._size)) < 0:
-            if time.monotonic() > until:
-                self._is_readable = False
-                raise TimeoutError(
-                    f"step {step} is not in {path} after {WANDB_PATIENCE_SECONDS:g} s; a kill may lose steps"
-                )
-            time.sleep(POLL_SECONDS)
-        self._size = at
+        with path.open("rb") as file:
+            file.seek(self._size)
+            found = file.read()
+            while mark not in found:
+                if time.monotonic() > until:
+                    self._is_readable = False
+                    raise TimeoutError(
+                        f"step {step} is not in {path} after {WANDB_PATIENCE_SECONDS:g} s; a kill may lose steps"
+                    )
+                time.sleep(POLL_SECONDS)
+                found += file.read()
+        self._size += found.index(mark)
 
     def close(self) -> None:
         """End the run, until the next segment resumes it; not one that the script has begun."""
@@ -198,14 +198,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(data, dict):
             found.append(data)
     return found
-
-
-def _find(mark: bytes, path: Path, start: int) -> int:
-    """Return where the mark is in a file, from `start` on; -1 if it is not there."""
-    with path.open("rb") as file:
-        file.seek(start)
-        found = file.read().find(mark)
-    return start + found if found >= 0 else -1
 
 
 def _text(line: Mapping[str, Any]) -> str:

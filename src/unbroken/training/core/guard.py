@@ -47,9 +47,8 @@ class MetricsWatch:
 
     def look(self, values: Mapping[str, float]) -> str:
         """Note new values; return what of them must not be, empty if nothing or not for long enough."""
-        name = self._best[0] if self._best else ""
-        if name in values:
-            self._compare(values[name])
+        if self._best and self._best[0] in values:
+            self._compare(values[self._best[0]], self._best[1])
         wrong = [text for name, value in values.items() if (text := self._wrong_with(name, value))]
         is_watched = bool(values.keys() & {*self.guard.finite, *self.guard.highest})
         self._wrong = self._wrong + 1 if wrong else 0 if is_watched else self._wrong
@@ -63,20 +62,21 @@ class MetricsWatch:
         """Take over the state of another one."""
         self.best_value, self._wrong = state["best"], int(state["wrong"] or 0)
 
-    def _compare(self, value: float) -> None:
+    def _compare(self, value: float, order: str) -> None:
         best = self.best_value
-        if best is None or self._best is None:
+        if best is None:
             self.was_best = not math.isnan(value)
         else:
-            self.was_best = value > best if self._best[1] == "max" else value < best
+            self.was_best = value > best if order == "max" else value < best
         if self.was_best:
             self.best_value, self.is_new_best = value, True
 
     def non_finite(self, values: Mapping[str, float]) -> str:
         """Return a line on the first value that must be finite and is not; empty if there is none."""
-        found = ((name, float(values[name])) for name in self.guard.finite if name in values)
-        lines = (f"{name} is {value}, allowed: a finite number" for name, value in found if not math.isfinite(value))
-        return next((f"{line} (Guard.finite)" for line in lines), "")
+        for name in self.guard.finite:
+            if not math.isfinite(value := float(values.get(name, 0.0))):
+                return f"{name} is {value}, allowed: a finite number (Guard.finite)"
+        return ""
 
     def _wrong_with(self, name: str, value: float) -> str:
         if line := self.non_finite({name: value}):

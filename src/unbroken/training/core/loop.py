@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
@@ -22,19 +23,6 @@ from unbroken.training.core.timers import DATA, STEP
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "
-
-
-class Feed(Protocol):
-    """Define what a loop needs of its batches; a place is the number of batches of the epoch finished there."""
-
-    def end_after(self, place: int, /) -> int:
-        """Return the place after the step that begins at a place."""
-
-    def advance(self) -> None:
-        """Note that a step is done."""
-
-    def samples(self, start: int, end: int, /) -> int:
-        """Return how many samples there are from one place to another."""
 
 
 class Loop(Placed, ABC):
@@ -145,8 +133,13 @@ class Loop(Placed, ABC):
         """Look after the first batch of each epoch for what cannot be saved."""
 
     def _figures(self) -> dict[str, Metric]:
-        """Return what to show with the progress."""
-        return self._log.figures(self._course)
+        """Return what to show with the progress: the latest metrics, the pace, and how long the training will take."""
+        latest, rate = self._log.metrics.latest, self._log.timers.steps_per_second
+        if rate is None:
+            return dict(latest)
+        steps = self._course.steps_left()
+        left: dict[str, Metric] = {"left_seconds": round(steps / rate, 1)} if steps else {}
+        return {**latest, "pace": f"{rate:.3g} steps/s", **left}
 
     # --- what they share ---
 
@@ -173,8 +166,17 @@ class Loop(Placed, ABC):
             self._give_up(Kind.HOPELESS, unread)
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 
-    def _train(self, stream: Iterator[Any], feed: Feed) -> Iterator[Any]:
-        """Yield the batches of this epoch that are still to be trained; save or leave between any two of them."""
+    def _train(
+        self,
+        stream: Iterator[Any],
+        samples: Callable[[int, int], int] = lambda start, end: 0,
+        end_after: Callable[[int], int] | None = None,
+    ) -> Iterator[Any]:
+        """Yield the batches of this epoch that are still to be trained; save or leave between any two of them.
+
+        A place is how many batches of the epoch are finished there: `samples` says how many samples there are from one
+        to another, and `end_after` which one follows a step, if that is more than one further.
+        """
         course, timers = self._course, self._log.timers
         phase, is_over = Phase.START, course.is_epoch_over
         while not is_over:
@@ -184,12 +186,11 @@ class Loop(Placed, ABC):
                 course.find_end()
                 return
             before = course.position.batch
-            course.is_in_batch, course.next_batch = True, feed.end_after(before)
+            course.is_in_batch, course.next_batch = True, end_after(before) if end_after else None
             with timers.timed(STEP):
                 yield batch
             course.count_batch()
-            feed.advance()
-            timers.samples += feed.samples(before, course.position.batch)
+            timers.samples += samples(before, course.position.batch)
             if phase is Phase.START:
                 self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
@@ -198,11 +199,13 @@ class Loop(Placed, ABC):
     def _finish(self, files: Mapping[str, object]) -> None:
         """Hand over the last checkpoint, with the files and the metrics as results."""
         self._course.count_batch()
-        step, is_best = self._course.position.step, self._log.watch.is_new_best
-        self._log.finish(step)
-        self._log.note_times(step)
+        at, log = self._course.position, self._log
+        log.finish(at.step)
+        log.note_times(at.step)
         if self._link:
-            self._save(self._course.done, is_best=is_best, results={**files, **self._log.results(self._course)})
+            said = {"epochs": at.epoch, "steps": at.step, "best": log.watch.best_value, "metrics": log.metrics.latest}
+            tables = {"metrics.csv": log.metrics.to_csv(), "metrics.json": json.dumps(said, indent=2) + "\n"}
+            self._save(self._course.done, is_best=log.watch.is_new_best, results={**files, **tables})
 
     def _check_once(self) -> None:
         if self._course.position.batch and not self._is_repeating:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.store.layout import METRICS_FILE, TIMING_FILE, Format
-from unbroken.store.progress import Metric
 from unbroken.training.core.delivery import Delivery
 from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.metrics import Metrics
-from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.timers import Timers
 from unbroken.training.loggers import JsonLines, Logger, read_lines
@@ -130,24 +127,6 @@ class MetricsLog:
         state = FORMAT.read(checkpoint / FILE_NAME)
         self.restore(state)
         return int(state["step"])
-
-    # --- what is shown of it ---
-
-    def figures(self, course: Course) -> dict[str, Metric]:
-        """Return the latest metrics, the pace, and how long the training will take."""
-        rate = self.timers.steps_per_second
-        if rate is None:
-            return dict(self.metrics.latest)
-        steps = course.steps_left()
-        left: dict[str, Metric] = {"left_seconds": round(steps / rate, 1)} if steps else {}
-        return {**self.metrics.latest, "pace": f"{rate:.3g} steps/s", **left}
-
-    def results(self, course: Course) -> dict[str, str]:
-        """Return the texts of metrics.csv and metrics.json."""
-        at = course.position
-        data: dict[str, Any] = {"epochs": at.epoch, "steps": at.step, "best": self.watch.best_value}
-        data["metrics"] = self.metrics.latest
-        return {"metrics.csv": self.metrics.to_csv(), "metrics.json": json.dumps(data, indent=2) + "\n"}
 
 
 def check_loggers(loggers: object) -> None:

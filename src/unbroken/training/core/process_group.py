@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -21,11 +21,6 @@ class RankRequest:
     def is_to_save(self) -> bool:
         """Return True if a save is requested for any reason."""
         return self.stop or self.best or self.due
-
-    @classmethod
-    def of(cls, numbers: Iterable[float]) -> RankRequest:
-        """Return everything that any rank requested, from the sums over all ranks."""
-        return cls(*(bool(number) for number in numbers))
 
 
 class Processes:

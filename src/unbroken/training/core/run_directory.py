@@ -47,19 +47,6 @@ from unbroken.training.core.process_group import Processes
 from unbroken.training.core.save_policy import Saves
 
 
-class HomeFolder(RunFolder):
-    """Name the paths of a run, all of them in one folder of the user's choice."""
-
-    def __init__(self, name: str, root: Path) -> None:
-        super().__init__(name, store=root)
-        self.stop, self.progress = root / "stop", root / "progress.json"
-
-    @property
-    def own(self) -> tuple[Path, ...]:
-        """Return the folders that are ours; all others of the names in a run's folder are the user's."""
-        return (self.checkpoints, self.archive, self.lease, self.final)
-
-
 class Home(SavePlace):
     """Hold the folder open; this process alone writes it until `close`.
 
@@ -70,9 +57,10 @@ class Home(SavePlace):
     """
 
     def __init__(self, folder: Path, engine: str, saves: Saves, *, has_history: bool = False) -> None:
-        self.places = HomeFolder(engine, folder.absolute())
-        self._store, self._saves = Store(self.places.checkpoints), saves
-        confirm_all_own(self.places.own)
+        self.places = places = RunFolder(engine, store=folder.absolute())
+        self._store, self._saves = Store(places.checkpoints), saves
+        # All others of the names in a run's folder are the user's.
+        confirm_all_own((places.checkpoints, places.archive, places.lease, places.final))
         refuse_newer(self.places)
         with log.lines_to(say):
             self._lease = lease.take_if_idle(self.places.lease, next_segment(self.places) if has_history else 1)
@@ -154,14 +142,15 @@ class Home(SavePlace):
 
     def contract(self) -> Contract:
         """Return what a workflow would pass: the end of the Slurm job, if there is one, is the deadline."""
-        self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
+        stop = self.places.root / "stop"
+        stop.unlink(missing_ok=True)  # it was meant for the process before
         return Contract(
             run=self.places.name,
             resume=self.origin.folder if self.origin else None,
             save=self._store.root,
             deadline=deadline_by_hand(self._slurm_job),
-            stop=self.places.stop,
-            progress=self.places.progress,
+            stop=stop,
+            progress=self.places.root / "progress.json",
             save_seconds=self._saves.minutes * 60,
         )
 
@@ -195,11 +184,9 @@ class Home(SavePlace):
             with log.lines_to(say):
                 found = select(self._store, self.places.name, lambda identity: True)
         except NoCheckpointError as error:
-            raise NoCheckpointError(
-                f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "
-                f"{self._store.root}/.quarantine; put a good copy into {self._store.root} and start again, or begin "
-                f"anew with: mv {self.places.root} {self.places.root}.old"
-            ) from error
+            root = self.places.root
+            todo = f"put a good copy into {self._store.root}, or begin anew with: mv {root} {root}.old"
+            raise NoCheckpointError(f"{root}: {error.text}", todo=todo) from error
         if found:
             self._store.mend_links(found)
         return found

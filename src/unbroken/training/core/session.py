@@ -52,20 +52,8 @@ NEEDED_MEMORY = 2
 RANKS_EXIT_SECONDS = 5.0
 REPORT_SECONDS = 1.0
 # What of the environment changes the last digits; ranks are reported where their states take another form.
-_CHANGING_DIGITS = {
-    "torch": "torch",
-    "tensorflow": "TensorFlow",
-    "keras": "Keras",
-    "jax": "JAX",
-    "optax": "Optax",
-    "devices": "devices",
-    "threads": "threads",
-    "gpus": "GPUs",
-    "gpu": "GPU",
-    "cudnn": "cuDNN",
-    "tf32": "TF32",
-    "compiled": "compiled parts",
-}
+_CHANGING_DIGITS = ["torch", "tensorflow", "keras", "jax", "optax", "compiled"]
+_CHANGING_DIGITS += ["devices", "threads", "gpus", "gpu", "cudnn", "tf32"]
 
 
 def in_thread(work: Callable[[], Part]) -> Future[Part]:
@@ -97,7 +85,8 @@ class Connection:
     def __init__(
         self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int, ranks: Processes | None = None
     ) -> None:
-        self.contract, self.place, self.saves = contract, place, contract.saves(saves)
+        self.contract, self.place = contract, place
+        self.saves = saves if contract.mtbf_hours is None else replace(saves, mtbf_hours=contract.mtbf_hours)
         self.ranks = ranks or Processes()
         self.signals = Signals()
         self.signals.install()
@@ -313,4 +302,4 @@ def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[st
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return what has changed since the checkpoint was made, as `torch 2.6 -> 2.7`; empty if nothing has."""
     changed = [name for name in _CHANGING_DIGITS if name in before and name in now and before[name] != now[name]]
-    return ", ".join(f"{_CHANGING_DIGITS[name]} {before[name]} -> {now[name]}" for name in changed)
+    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)

@@ -17,11 +17,10 @@ class Timers:
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
-        self._counts: dict[str, int] = {}
-        self._seconds: dict[str, float] = {}
+        self._totals: dict[str, tuple[int, float]] = {}  # how often, and how many seconds
         self.samples = 0
+        self._data_seconds = 0.0  # that the last batch was waited for
         self._pace: float | None = None  # seconds for a batch and its step, lately
-        self._data_seconds = 0.0
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -30,10 +29,14 @@ class Timers:
         try:
             yield
         finally:
+            count, total = self._totals.get(name, (0, 0.0))
             seconds = self._now() - began
-            self._counts[name] = self._counts.get(name, 0) + 1
-            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
-            self._note_pace(name, seconds)
+            self._totals[name] = count + 1, total + seconds
+            if name == DATA:
+                self._data_seconds = seconds
+            elif name == STEP:
+                now, share = self._data_seconds + seconds, 1 / REMEMBERED_STEPS
+                self._pace = now if self._pace is None else (1 - share) * self._pace + share * now
 
     @property
     def steps_per_second(self) -> float | None:
@@ -42,24 +45,16 @@ class Timers:
 
     def line(self) -> dict[str, Any]:
         """Return all of it, for a file and for a restart."""
-        steps = self._counts.get(STEP, 0)
-        whole = self._seconds.get(STEP, 0.0) + self._seconds.get(DATA, 0.0)
+        (steps, step_seconds), (_, data_seconds) = (self._totals.get(name, (0, 0.0)) for name in (STEP, DATA))
+        whole = step_seconds + data_seconds
         return {
             "samples": self.samples,
             "seconds_per_step": round(whole / steps, 6) if steps else None,
             "samples_per_second": round(self.samples / whole, 3) if whole else None,
-            "timers": {name: [count, round(self._seconds[name], 6)] for name, count in self._counts.items()},
+            "timers": {name: [count, round(seconds, 6)] for name, (count, seconds) in self._totals.items()},
         }
 
     def restore(self, line: Mapping[str, Any]) -> None:
         """Continue from what `line` gave."""
         self.samples = line["samples"]
-        self._counts = {name: count for name, (count, _) in line["timers"].items()}
-        self._seconds = {name: seconds for name, (_, seconds) in line["timers"].items()}
-
-    def _note_pace(self, name: str, seconds: float) -> None:
-        if name == DATA:
-            self._data_seconds = seconds
-        elif name == STEP:
-            now, share = self._data_seconds + seconds, 1 / REMEMBERED_STEPS
-            self._pace = now if self._pace is None else (1 - share) * self._pace + share * now
+        self._totals = {name: (count, seconds) for name, (count, seconds) in line["timers"].items()}

@@ -104,8 +104,14 @@ class Training(Loop):
         self._put_back()
         if self._link:
             self._link.pace.begin_step()
-        for _ in self._train(itertools.repeat(None), self):
+        for _ in self._train(itertools.repeat(None)):
             yield self.step
+            if not self._is_updated:
+                raise RuntimeError(
+                    f"steps(): step {self.step} has ended without training.update(state), so its result would not be "
+                    "saved; type training.update(state) in the loop, or give NNX objects to Training"
+                )
+            self._is_updated = self._state.is_in_place
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint, with the results in its folder `final/`.
@@ -116,23 +122,6 @@ class Training(Loop):
         self._finish(files or {})
 
     # --- what the loop asks for ---
-
-    def end_after(self, place: int) -> int:
-        """Return the number of steps after the next one."""
-        return place + 1
-
-    def advance(self) -> None:
-        """Check that the state is that of the step which is done."""
-        if not self._is_updated:
-            raise RuntimeError(
-                f"steps(): step {self.step - 1} has ended without training.update(state), so its result would not be "
-                "saved; type training.update(state) in the loop, or give NNX objects to Training"
-            )
-        self._is_updated = self._state.is_in_place
-
-    def samples(self, start: int, end: int) -> int:
-        """Return 0: the batches are drawn by the script."""
-        return 0
 
     def _restore(self, folder: Path) -> str:
         notes = read_notes(folder, self._seed)

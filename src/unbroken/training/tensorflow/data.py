@@ -43,13 +43,6 @@ class Data(DataAdapter):  # type: ignore[misc]
         """Return one epoch, for Keras to evaluate."""
         return self.stream(0, 0, epochs=1)
 
-    def end_after(self, place: int) -> int:
-        """Return the place after the step that begins at a place."""
-        return place + 1
-
-    def advance(self) -> None:
-        """Do nothing: the place of a step says all."""
-
     def samples(self, start: int, end: int) -> int:
         """Return how many samples there are from one place to another."""
         size = self.batch_size or 0

@@ -95,7 +95,7 @@ class Training(Loop):
         self._check_once()
         course.begin(data.num_batches, "the data have")
         self._put_back()
-        yield from self._train(iter(data.stream(course.position.epoch, course.position.batch, epochs=1)), data)
+        yield from self._train(iter(data.stream(course.position.epoch, course.position.batch, epochs=1)), data.samples)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hand over the last checkpoint, with what the user came for in its folder `final/`.

@@ -56,7 +56,7 @@ class Workers(Processes):
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any worker requests, always at once."""
-        return RankRequest.of(map(sum, zip(*self.gather([*vars(wish()).values()]), strict=True)))
+        return RankRequest(*map(any, zip(*self.gather([*vars(wish()).values()]), strict=True)))
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
         """Return the numbers that each worker gives, equally many, by rank."""

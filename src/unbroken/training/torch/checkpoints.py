@@ -4,54 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from unbroken.program.contract import Kind
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import end_as_failed
+from unbroken.training.core.point import Point
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate
-from unbroken.training.torch import sharded_state
-from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.content import Content, Extra
-from unbroken.training.torch.loaders import Loaders
+from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.state import Part
-from unbroken.training.torch.unsaved import make_persistent
-from unbroken.training.torch.validation import non_finite_weight, weights_of
-from unbroken.training.torch.writer import Point, TorchWriter, linked
+from unbroken.training.torch.state import one_by_one
+from unbroken.training.torch.writer import TorchWriter
 
 OFTEN = Saves()
 LOADING = "after load() type: if checkpoints.imported: model.load_state_dict(torch.load(checkpoints.imported))"
-Parts: TypeAlias = Mapping[str, Part | Sequence[Part]]
-NO_PARTS: Parts = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Record:
-    """Hold what `Training` keeps in a checkpoint in addition to the parts."""
-
-    extras: Mapping[str, Extra] = field(default_factory=dict)
-    loaders: Loaders | None = None
-    is_prepared: bool = False
-    finite: bool = True  # weights that hold NaN or infinity are no checkpoint
-    where: Callable[[], str] | None = None  # the training is
-    leave: Callable[[Kind, str], NoReturn] | None = None  # without saving
-
-
-def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
-    """Return all parts by their names; raise TypeError for one that cannot be saved."""
-    parts = torch_state.one_by_one(together(state, per_rank))
-    torch_state.check_parts(parts)
-    sharded_state.check_kinds(parts)
-    return parts
 
 
 class Checkpoints:
@@ -77,40 +48,28 @@ class Checkpoints:
         seed: int = 0,
         validate: Validate | Callable[[], Any] | None = None,
         new_schedule: bool = False,
-        ranks: Ranks | None = None,
-        record: Record | None = None,
     ) -> None:
-        parts, own = checked(state, per_rank), {*torch_state.one_by_one(per_rank)}
-        self.ranks, self.step, self._is_loaded = ranks or Ranks.here(), 0, False
-        for line in make_persistent(parts, own, self.ranks.size):
-            self.ranks.say(line)
-        position: dict[str, Extra] = {"position": (lambda: {"step": self.step}, self._go_to)}
-        self._record = record or Record(position)
+        parts, self.ranks = checked(state, per_rank), Ranks.here()
+        self.step, self._is_loaded = 0, False
         self.content = Content(
             parts,
+            one_by_one(per_rank),
             self.ranks,
+            notes=lambda: {"position": {"step": self.step}},
+            take_notes=self._take_notes,
+            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
             seed=seed,
-            extras=self._record.extras,
-            loaders=self._record.loaders,
             validate=validate,
             new_schedule=new_schedule,
-            is_prepared=self._record.is_prepared,
         )
-        if self.content.stateful and not record:
+        if self.content.stateful:
             raise TypeError(
                 f"Checkpoints(state={{{next(iter(self.content.stateful))!r}: ...}}) is a StatefulDataLoader, whose "
                 "start draws random numbers that a restart would draw again; allowed: Loaders, or Training"
             )
-        # A state is made at once, because what cannot be saved is better known now than after the first hour.
-        self.link: TorchWriter | None = None  # should that end the training
-        own |= self.content.stateful.keys()
-        self.link = linked(folder, saves, self._state, parts=parts, own=own, ranks=self.ranks)
-        if self.link is None:
-            self.ranks.say("started by hand without a folder, so nothing is saved")
-            return
-        self.link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
-        for part in self.content.stateful.values():
-            part.prepare_workers()
+        self.link: TorchWriter | None = None  # should what cannot be saved end the training
+        if link := TorchWriter.of(folder, saves, self.content):
+            self.link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
 
     @property
     def resumed(self) -> bool:
@@ -150,12 +109,12 @@ class Checkpoints:
         if link is None:
             return False
         if link.note_step():
-            self.check()
+            self.content.check()
         if self.ranks.is_first:
             link.report(lambda: self._progress(is_over=False))
         is_due = self.ranks.agreed(self._wish, at_once=False).due
         if force or is_due:
-            self.write(self._progress(is_over=False), step, is_read_back=force)
+            self._write(is_over=False, is_read_back=force)
             link.pace.begin_step()
         else:
             self.ranks.ask(self._wish)
@@ -167,7 +126,7 @@ class Checkpoints:
         A file is text, bytes, a Path to copy, or whatever `torch.save` can save.
         """
         self._check_loaded()
-        self.write(self._progress(is_over=True), self.step, results=self.results(files))
+        self._write(is_over=True, results=files or {})
 
     def close(self) -> None:
         """Return once all that was saved is on the disk, and let another process continue."""
@@ -176,39 +135,11 @@ class Checkpoints:
             self.link.wait()
             self.link.close_place(is_paused=True)
 
-    # --- for Training, too ---
-
-    def check(self) -> None:
-        """Look for what cannot be saved; raise TypeError or end the training if there is such a thing."""
-        self.content.check_loaders()
-        if unshared := self.content.gradients.unshared():
-            self._give_up(Kind.HOPELESS, unshared)
-        self.content.say_unsaved()
-
-    def write(self, progress: Progress, step: int, *, is_best: bool = False, **more: Any) -> None:
+    def _write(self, *, is_over: bool, **more: Any) -> None:
         """Save now; `more` is what `Point` holds in addition."""
         if self.link:
-            # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
-            state = self._state()
-            weights = weights_of(self.content.parts) if self._record.finite else {}
-            more |= {"is_best": is_best, "where": self._where()}
-            self.link.save(Point(state=state, weights=weights, progress=progress, step=step, **more))
-
-    def results(self, files: Mapping[str, object] | None) -> dict[str, object]:
-        """Return the files with each sharded tensor whole, on the first rank, which alone writes them."""
-        self.ranks.settle()
-        return dict(sharded_state.whole(dict(files or {}), is_kept=self.ranks.is_first))
-
-    def _state(self) -> dict[str, Any]:
-        self.check()
-        state, trust = self.content.state(), self.content.trust
-        if self._record.finite:
-            non_finite = trust.non_finite_prediction(state["trust"])
-            if non_finite or self.link is None:  # else the weights are asked in the copy of them that is saved
-                non_finite = non_finite_weight(weights_of(self.content.parts)) or non_finite
-            if non_finite:
-                self._give_up(Kind.HOPELESS, non_finite)
-        return state
+            progress = self._progress(is_over=is_over)
+            self.link.save(Point(progress=progress, step=self.step, where=self._where(), **more))
 
     def _check_loaded(self) -> None:
         """Raise RuntimeError, or end the training, if the script does not begin where it has to."""
@@ -229,16 +160,14 @@ class Checkpoints:
         done = self.step if is_over or goal is None else min(self.step, math.nextafter(goal, 0))
         return Progress(done, goal, UNITS[1])
 
-    def _go_to(self, position: Mapping[str, Any]) -> None:
-        self.step = position["step"]
+    def _take_notes(self, state: Mapping[str, Any]) -> None:
+        self.step = state["position"]["step"]
 
     def _where(self) -> str:
-        return self._record.where() if self._record.where else f"at step {self.step}"
+        return f"at step {self.step}"
 
     def _give_up(self, kind: Kind, message: str) -> NoReturn:
         self._leave(kind, f"{message}, {self._where()}")
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
-        if self._record.leave and self.link:  # else it is not made yet
-            self._record.leave(kind, message)
         end_as_failed(kind, message, self.link.place if self.link else None, self.content.end_workers)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
+from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
@@ -19,48 +20,61 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import Repeated, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
-from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.state import Part, RandomGenerator
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.switches import Switches
-from unbroken.training.torch.unsaved import Unsaved
-from unbroken.training.torch.validation import predicted
+from unbroken.training.torch.unsaved import Unsaved, make_persistent
+from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
 
+Parts: TypeAlias = Mapping[str, Part | Sequence[Part]]
+NO_PARTS: Parts = MappingProxyType({})
 
-# How a training gives and takes what it adds to a checkpoint.
-Extra = tuple[Callable[[], Any], Callable[[Any], object]]
+
+def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
+    """Return all parts by their names; raise TypeError for one that cannot be saved."""
+    parts = torch_state.one_by_one(together(state, per_rank))
+    torch_state.check_parts(parts)
+    sharded_state.check_kinds(parts)
+    return parts
 
 
 class Content:
-    """Hold everything that defines a training, on this rank; `extras` are saved under their names.
+    """Hold everything that defines a training, on this rank; `own` names the parts that each rank has for itself.
 
-    `loaders` are those of `Training`; those of a loop of the user's own are a part.
+    `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `give_up` ends the training
+    for a reason.  `loaders` are those of `Training`; those of a loop of the user's own are a part.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (a keyword each)
         self,
-        parts: Mapping[str, Stateful | RandomGenerator],
+        parts: Mapping[str, Part],
+        own: Collection[str],
         ranks: Ranks,
         *,
+        notes: Callable[[], dict[str, Any]],
+        take_notes: Callable[[Mapping[str, Any]], object],
+        give_up: Callable[[str], object],
         seed: int = 0,
-        extras: Mapping[str, Extra] = MappingProxyType({}),
-        loaders: Loaders | None = None,
+        loaders: Sequence[Loaders] = (),
         validate: Validate | Callable[[], Any] | None = None,
         new_schedule: bool = False,
         is_prepared: bool = False,
+        must_be_finite: bool = True,
     ) -> None:
-        self._seed, self._ranks, self._extras = seed, ranks, dict(extras)
-        self._has_new_schedule = new_schedule
+        self.given, self.ranks, self._seed = parts, ranks, seed
+        self._notes, self._take_notes, self.give_up = notes, take_notes, give_up
+        self._has_new_schedule, self._must_be_finite = new_schedule, must_be_finite
+        for line in make_persistent(parts, own, ranks.size):
+            ranks.say(line)
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
         self.parts = {name: self.stateful.get(name) or torch_state.own_part(part) for name, part in others.items()}
-        self._loaders = [*torch_state.only(others, Loaders).values()]
-        if loaders:
-            self._loaders.append(loaders)
-            self._extras["loaders"] = (loaders.state_dict, loaders.load_state_dict)
+        self.own = {*own, *self.stateful} & self.parts.keys()
+        self._loaders = [*torch_state.only(others, Loaders).values(), *loaders]
         self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts)
@@ -73,64 +87,76 @@ class Content:
         # of them must have in common, and each segment again, such as the split of its data.
         self._first_random = random_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
 
+    def pieces(self) -> rank_checkpoint.Pieces:
+        """Return what this rank writes of it, by the names of files; give up if there is what must not be saved."""
+        self.check()
+        return rank_checkpoint.pieces_of(self.state(), self.own, self.ranks)
+
     def state(self) -> dict[str, Any]:
-        """Return all of it in a form that can be saved."""
+        """Return all of it; raise CheckpointError for what cannot be saved."""
         parts = {name: torch_state.state_of(part) for name, part in self.parts.items()}
         state: dict[str, Any] = {
             "seed": self._seed,
-            **{name: give() for name, (give, _) in self._extras.items()},
+            **self._notes(),
             "trust": self.trust.state(),
             "random": random_state.collect(self._generators),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             SWITCHES: self.switches.state(),
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
         }
-        return {key: torch_state.canonical(value, key) for key, value in state.items()}
+        if self._must_be_finite and (non_finite := self.trust.non_finite_prediction(state["trust"])):
+            self.give_up(non_finite_weight(self.weights()) or non_finite)
+        return state
+
+    def weights(self) -> Weights:
+        """Return the weights that must be finite."""
+        return weights_of(self.parts) if self._must_be_finite else {}
+
+    def check(self) -> None:
+        """Look for what cannot be saved, and name what no restart can restore.
+
+        Raise TypeError for a loader that is used in a way that no restart can continue; give up for other things.
+        """
+        for loaders in self._loaders:
+            loaders.check_passes()
+        for loader in self.stateful.values():
+            loader.check_used()
+        if unshared := self.gradients.unshared():
+            self.give_up(unshared)
+        for line in self._unsaved.lines():
+            self.say_once(line, line)
 
     def restore(self, folder: Path) -> str:
         """Restore what a checkpoint holds; return why it is not to be trusted, "" if it is.
 
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
-        state, source = rank_checkpoint.read(folder, self._ranks, self._seed), str(folder)
+        state, source = rank_checkpoint.read(folder, self.ranks, self._seed), str(folder)
         seed = self._seed_of_rank(state["position"]["step"])
         random = state["random"] or random_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
-        self._saved_switches = state.get(SWITCHES, {})
+        self._saved_switches = state[SWITCHES]
         self.switches.fit_groups(self._saved_switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
-        parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
+        parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self.ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
         if replayed:
             replayed.put_back()
-        for name, (_, take) in self._extras.items():
-            take(state.get(name))
+        self._take_notes(state)
         self.switches.put_back(self._saved_switches)
         self._random, self._first_random, self._origin = random, None, folder
         return self.trust.validation_error(state["trust"])
-
-    def say_unsaved(self) -> None:
-        """Name what no restart can restore."""
-        for line in self._unsaved.lines():
-            self.say_once(line, line)
 
     def say_once(self, key: str, line: str) -> None:
         """Write a line, unless it is empty, or there was one of that key."""
         if line and key not in self._said:
             self._said.add(key)
-            self._ranks.say(line)
-
-    def check_loaders(self) -> None:
-        """Raise TypeError if a loader is used in a way that no restart can continue."""
-        for loaders in self._loaders:
-            loaders.check_passes()
-        for loader in self.stateful.values():
-            loader.check_used()
+            self.ranks.say(line)
 
     def end_workers(self) -> None:
         """End the worker processes of all loaders, which would outlive this process or keep it alive."""
@@ -159,7 +185,7 @@ class Content:
             if self._repeated and self._repeated.put_back() and self._origin:
                 self._load_models(self._origin)
             if said := self.switches.put_back(self._saved_switches):
-                self._ranks.say(said)
+                self.ranks.say(said)
             random_state.restore_all(self._random, self._generators)
             self.gradients.put_back()
             self._random = self._repeated = self._origin = None
@@ -167,9 +193,9 @@ class Content:
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""
         models = torch_state.only(self.parts, torch.nn.Module)
-        state = rank_checkpoint.read(folder, self._ranks, self._seed)["parts"]
+        state = rank_checkpoint.read(folder, self.ranks, self._seed)["parts"]
         states = {name: state[name] for name in models}
-        put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))
+        put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self.ranks), str(folder))
 
     def _seed_of_rank(self, step: int) -> int:
-        return seed_from(self._seed, "rank", self._ranks.rank, step)
+        return seed_from(self._seed, "rank", self.ranks.rank, step)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,6 @@ Digests = dict[str, FileDigest]
 Pieces = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Said:
-    """Hold the result of a rank's part of a save."""
-
-    digests: Digests = field(default_factory=dict)
-    error: str = ""
-    is_non_finite: bool = False  # the error is a state that must not be saved
-
-
 def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> Pieces:
     """Return what this rank writes of a state, by the name of its file; `own` names the parts that each has itself."""
     shards: sharded_state.Shards = {}
@@ -52,7 +42,7 @@ def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> P
     if not ranks.is_first:
         parts = {name: mine["parts"][name] for name in mine["own"]}
         mine = {"random": mine["random"], GRADIENTS: mine[GRADIENTS], "parts": parts}
-    return {_file_of(ranks.rank): torch_state.canonical(mine, "state"), SHARDS: shards}
+    return {_file_of(ranks.rank): {key: torch_state.canonical(each, key) for key, each in mine.items()}, SHARDS: shards}
 
 
 def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:

@@ -103,9 +103,6 @@ class EpochSteps:
         """Return how many samples the row has from `start` to `end`."""
         return min(end * self._size, self._samples) - start * self._size
 
-    def advance(self) -> None:
-        """Do nothing: the place is counted by the training alone."""
-
     def _batch(self, number: int) -> range:
         return range(number * self._size, min((number + 1) * self._size, self._samples))
 

@@ -5,8 +5,6 @@ A copy keeps how tensors share their memory: the file of a snapshot is the file 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -25,32 +23,6 @@ def snapshot_bytes(state: object) -> int:
     return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 
-def on_this_gpu(work: Callable[[T], object]) -> Callable[[T], None]:
-    """Return the work for another thread: by itself it works on GPU 0, where each rank would take memory."""
-    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    device = torch.cuda.current_device() if is_used else None
-
-    def do(subject: T) -> None:
-        if device is not None:
-            torch.cuda.set_device(device)
-        work(subject)
-
-    return do
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Hold a state as it was, complete once `wait` returned; the original may change at once."""
-
-    state: Any
-    events: list[torch.cuda.Event]
-
-    def wait(self) -> None:
-        """Return when the GPUs, which copy in the order of their own work, have copied their part."""
-        for event in self.events:
-            event.synchronize()
-
-
 class SnapshotBuffer:
     """Hold host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
 
@@ -60,13 +32,28 @@ class SnapshotBuffer:
         self._used: dict[tuple[int, bool], list[torch.UntypedStorage]] = {}
         self._targets: dict[int, torch.UntypedStorage] = {}
         self._gpus: set[torch.device] = set()  # which still have to copy
+        self._events: list[torch.cuda.Event] = []
+        self._gpu: int | None = None  # on which this rank works
 
-    def take(self, state: Any) -> Snapshot:
-        """Return a snapshot of a canonical state."""
+    def take(self, state: T) -> T:
+        """Return a canonical state as it is, complete once `wait` returned; the original may change at once."""
         self._free, self._used, self._targets, self._gpus = self._used, {}, {}, set()
-        copy = self._value(state)
+        copy: T = self._value(state)
         self._free = {}
-        return Snapshot(copy, [torch.cuda.current_stream(gpu).record_event() for gpu in self._gpus])
+        self._events = [torch.cuda.current_stream(gpu).record_event() for gpu in self._gpus]
+        is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._gpu = torch.cuda.current_device() if is_used else None
+        return copy
+
+    def wait(self) -> None:
+        """Return, in the thread that writes, when the GPUs have copied, which they do in the order of their own work.
+
+        By itself another thread works on GPU 0, where each rank would take memory; so it works on this rank's now.
+        """
+        if self._gpu is not None:
+            torch.cuda.set_device(self._gpu)
+        for event in self._events:
+            event.synchronize()
 
     def _value(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -103,9 +103,6 @@ class StatefulLoader:
         """Return how many samples there are from one place to another."""
         return (end - start) * (self.loader.batch_size or 1)
 
-    def advance(self) -> None:
-        """Do nothing: the loader counts by itself."""
-
     def enter_epoch(self, epoch: int) -> StatefulLoader:
         """Return this, or raise TypeError if its batches are drawn elsewhere."""
         if self._endless is not None:

@@ -9,25 +9,27 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.point import Point
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.checkpoints import NO_PARTS, OFTEN, Checkpoints, Parts, Record, checked
-from unbroken.training.torch.content import Extra
+from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import EpochSteps
 from unbroken.training.torch.schedules import too_short
+from unbroken.training.torch.state import one_by_one
 from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
 from unbroken.training.torch.writer import TorchWriter
 
-NORMAL = Guard()
+NORMAL, OFTEN = Guard(), Saves()
 # How often a scheduler is called is known after one.
 CHECKED_EPOCHS = 2
 
@@ -52,7 +54,7 @@ class Training(Loop):
     """
 
     _ranks: Ranks
-    _link: TorchWriter | None
+    _link: TorchWriter | None = None
     _epochs_begun = 0
 
     def __init__(  # noqa: PLR0913  (a keyword each)
@@ -70,28 +72,28 @@ class Training(Loop):
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
-        checked(state, per_rank)  # before the ranks talk to each other
+        parts = checked(state, per_rank)  # before the ranks talk to each other
         self._ranks = Ranks.here()
         self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
-        self._prepare, self._link = prepare, None  # should what cannot be saved end the training
-        record = Record(
-            self._extras(), self._loaders, prepare is not None, bool(guard.finite), self._where, self._leave
-        )
-        self._checkpoints = Checkpoints(
-            state,
-            per_rank=per_rank,
-            folder=folder,
-            saves=saves,
+        self._prepare = prepare
+        self._content = Content(
+            parts,
+            one_by_one(per_rank),
+            self._ranks,
+            notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
+            take_notes=self._take_notes,
+            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
             seed=seed,
+            loaders=[self._loaders],
             validate=validate,
             new_schedule=new_schedule,
-            ranks=self._ranks,
-            record=record,
+            is_prepared=prepare is not None,
+            must_be_finite=bool(guard.finite),
         )
-        self._content, self._link = self._checkpoints.content, self._checkpoints.link
-        if self._link:
-            self._resume(self._link)
+        if link := TorchWriter.of(folder, saves, self._content):
+            self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
+            self._resume(link)
         else:
             self._log.open(self._ranks, 0)
 
@@ -136,7 +138,7 @@ class Training(Loop):
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, feed)
+            yield from self._train(iterator, feed.samples, feed.end_after)
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
@@ -161,7 +163,7 @@ class Training(Loop):
         The results are metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
         `torch.save` can save.
         """
-        self._finish(self._checkpoints.results(files))
+        self._finish(files or {})
 
     def _restore(self, folder: Path) -> str:
         if self._prepare:
@@ -215,16 +217,14 @@ class Training(Loop):
         for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
             self._content.say_once(f"schedule of {name}", too_short(name, part, self._course))
 
-    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
-        self._checkpoints.write(self._progress(done), self._course.position.step, is_best=is_best, **more)
+    def _save(self, done: float, **more: Any) -> None:
+        if self._link:
+            step = self._course.position.step
+            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
 
     def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._checkpoints.check()
+        self._content.check()
 
-    def _extras(self) -> dict[str, Extra]:
-        """Return what a checkpoint holds in addition to the parts, and the functions that restore it."""
-        position = self._course.position
-        return {
-            "position": (lambda: vars(position), self._course.restore),
-            "log": (self._log.state, self._log.restore),
-        }
+    def _take_notes(self, state: Mapping[str, Any]) -> None:
+        self._restore_common(state)
+        self._loaders.load_state_dict(state["loaders"])

@@ -1,12 +1,11 @@
-"""Connect a training to the destination of its checkpoints: what each of its ranks receives and hands over."""
+"""Save the content of a PyTorch training by all of its ranks; the first hands over what all have written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -15,18 +14,16 @@ from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core import point as core
-from unbroken.training.core.environment import (
-    Contract,
-    SavePlace,
-)
+from unbroken.training.core.environment import Contract, SavePlace
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
-from unbroken.training.torch import rank_checkpoint
+from unbroken.training.torch import rank_checkpoint, sharded_state
+from unbroken.training.torch.content import Content
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import Digests, Said, made_with
+from unbroken.training.torch.rank_checkpoint import Digests, Pieces, made_with
 from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import Snapshot, SnapshotBuffer, on_this_gpu, snapshot_bytes
+from unbroken.training.torch.snapshot import SnapshotBuffer, snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
@@ -36,11 +33,10 @@ GUESSED_GROWTH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Point(core.Point):
-    """Hold what is to be saved, and its description."""
+    """Hold what this rank writes of a state, and its description."""
 
-    state: dict[str, Any]
-    weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
-    snapshot: Snapshot | None = None  # which holds both while the training continues
+    pieces: Pieces
+    weights: Weights  # which must be numbers, else it is no checkpoint
 
 
 class TorchWriter(Connection):
@@ -50,74 +46,85 @@ class TorchWriter(Connection):
     would do, but not that a rank has died, and a file server may show them to other nodes only after a minute.
     """
 
-    def __init__(
-        self,
-        contract: Contract,
-        place: SavePlace,
-        saves: Saves,
-        state_bytes: int,
-        *,
-        parts: Mapping[str, object],
-        own: Collection[str] = (),
-        ranks: Ranks,
-    ) -> None:
-        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes, ranks)
-        self._parts, self._own, self._ranks = parts, own, ranks
-        self.pace.steps_ahead = int(ranks.size > 1)
-        self._beside: Ranks | None = None
-        self._buffer = SnapshotBuffer()
+    ranks: Ranks
 
-    def save(self, point: Point) -> None:
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, content: Content) -> None:
+        # A state is made at once, because what cannot be saved is better known now than after the first hour.
+        state_bytes = tensor_bytes(content.pieces())
+        if non_finite := non_finite_weight(content.weights()):
+            content.give_up(non_finite)
+        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes, content.ranks)
+        self._content, self._buffer = content, SnapshotBuffer()
+        self._beside: Ranks | None = None
+        self.pace.steps_ahead = int(self.ranks.size > 1)
+        for part in content.stateful.values():
+            part.prepare_workers()
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, content: Content) -> TorchWriter | None:
+        """Return this rank's connection to unbroken's workflow, or to a folder; None without either."""
+        if found := connect(folder, saves, content.ranks):
+            return cls(*found, saves, content)
+        content.ranks.say("started by hand without a folder, so nothing is saved")
+        return None
+
+    def save(self, point: core.Point) -> None:
         """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
-        point = self.begin(point)
-        pieces = rank_checkpoint.pieces_of(point.state, self._own, self._ranks)
-        weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
-        point = replace(point, state=pieces, weights=weights)
-        self.complete(point, on_this_gpu(self._write), self._held, snapshot_bytes(pieces))
+        pieces = self._content.pieces()
+        # After the state: after an evaluation FSDP2 holds whole weights, which it frees when it is asked for a state.
+        weights = {name: self._own_weights(name, each) for name, each in self._content.weights().items()}
+        described = dict(vars(point))
+        if point.results is not None:
+            self.ranks.settle()
+            described["results"] = sharded_state.whole(dict(point.results), is_kept=self.ranks.is_first)
+        begun = self.begin(Point(**described, pieces=pieces, weights=weights))
+        self.complete(begun, self._write, self._held, snapshot_bytes(pieces))
 
     def _made_with(self) -> dict[str, str]:
-        return made_with(self._ranks.size, self._parts)
+        return made_with(self.ranks.size, self._content.given)
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""
-        is_whole = self._ranks.is_first or name in self._own
+        is_whole = self.ranks.is_first or name in self._content.own
         return {key: value for key, value in weights.items() if is_whole or isinstance(value, DTensor)}
 
     def _held(self, point: Point) -> Point:
-        if self._ranks.size > 1:
-            self._beside = self._beside or self._ranks.beside()
-        snapshot = self._buffer.take((point.state, point.weights))
-        return replace(point, state=snapshot.state[0], weights=snapshot.state[1], snapshot=snapshot)
+        if self.ranks.size > 1:
+            self._beside = self._beside or self.ranks.beside()
+        pieces, weights = self._buffer.take((point.pieces, point.weights))
+        return replace(point, pieces=pieces, weights=weights)
 
     def _write(self, point: Point) -> None:
-        """Write, digest and hand over."""
-        ranks = self._ranks
-        if point.snapshot:
-            point.snapshot.wait()
+        """Write what this rank has of a point; the first hands it over once all have written theirs."""
+        ranks = self.ranks
+        if point.stall_seconds is not None:  # in the background
+            self._buffer.wait()
             ranks = self._beside or ranks
-        mine = self._written_here(point, ranks)
         try:
-            said = ranks.all_gather(mine)
+            written = ranks.all_gather(self._written_here(point, ranks))
         except RuntimeError as error:
             raise CheckpointError(f"a rank left before all had said that their part is written ({error})") from error
-        _check(said)
-        digests = {name: digest for each in said for name, digest in each.digests.items()}
+        digests: Digests = {}
+        for each in written:
+            if isinstance(each, Exception):
+                raise each
+            digests |= each
         # What goes wrong with it, such as a run that was lost to another job, ends all.
         ranks.by_first(lambda: self._show(point, digests))
 
-    def _written_here(self, point: Point, ranks: Ranks) -> Said:
-        """Write what this rank has, and return the result; all ranks learn of an error."""
+    def _written_here(self, point: Point, ranks: Ranks) -> Digests | Exception:
+        """Write what this rank has; return its digests, or an error, of which all ranks must learn."""
         try:
             non_finite = non_finite_weight(point.weights)
-            if not non_finite or ranks.size > 1:  # ranks write what is spread over them together, whatever is in it
-                digests = rank_checkpoint.write(point.state, point.draft, ranks)
-            if non_finite:
-                return Said(error=f"{non_finite}, {point.where}", is_non_finite=True)
-        except Exception as error:  # (raised by all ranks, once they know)
+            if non_finite and ranks.size == 1:
+                return core.NonFiniteState(f"{non_finite}, {point.where}")
+            digests = rank_checkpoint.write(point.pieces, point.draft, ranks)
+        except Exception as error:  # noqa: BLE001  (raised by all ranks, once they know)
             if ranks.size == 1:
-                raise
-            return Said(error=str(error) or repr(error))
-        return Said(digests)
+                return error
+            return CheckpointError(f"rank {ranks.rank} could not save: {str(error) or repr(error)}")
+        # Not before: the ranks write the tensors that are spread over them together, whatever is in them.
+        return core.NonFiniteState(f"{non_finite}, {point.where}") if non_finite else digests
 
     def _show(self, point: Point, written: Digests) -> None:
         """Add the results to a draft, and hand it over."""
@@ -126,29 +133,6 @@ class TorchWriter(Connection):
         if point.is_over:
             _read_back(point.draft, known)
         self.hand_over(point, algorithm=preferred_algorithm(), digests=known)
-
-
-def linked(
-    folder: str | os.PathLike[str] | None,
-    saves: Saves,
-    state: Callable[[], object],
-    *,
-    parts: Mapping[str, object],
-    own: Collection[str],
-    ranks: Ranks,
-) -> TorchWriter | None:
-    """Return this rank's connection; None if there is nowhere to save."""
-    found = connect(folder, saves, ranks)
-    return TorchWriter(*found, saves, tensor_bytes(state()), parts=parts, own=own, ranks=ranks) if found else None
-
-
-def _check(said: list[Said]) -> None:
-    """Raise what went wrong on a rank, on each of them."""
-    for rank, each in enumerate(said):
-        if each.is_non_finite:
-            raise core.NonFiniteState(each.error)
-        if each.error:
-            raise CheckpointError(f"rank {rank} could not save: {each.error}")
 
 
 def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
